@@ -1,0 +1,25 @@
+"""Node embeddings of graphs that change over time, and their next links."""
+
+from dysat.data.csr import Snapshot
+from dysat.data.datasets import DATASETS, load_dataset
+from dysat.data.events import Events, read_events
+from dysat.data.graph import DynamicGraph
+from dysat.data.snapshots import build_snapshots
+from dysat.errors import DatasetError, DysatError, EventsError, GraphError, SnapshotsError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DATASETS",
+    "DatasetError",
+    "DynamicGraph",
+    "DysatError",
+    "Events",
+    "EventsError",
+    "GraphError",
+    "Snapshot",
+    "SnapshotsError",
+    "build_snapshots",
+    "load_dataset",
+    "read_events",
+]

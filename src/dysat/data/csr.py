@@ -1,0 +1,134 @@
+"""One window of a dynamic graph as compressed sparse rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dysat.errors import GraphError
+
+MAX_NODES = 2**31 - 1  # two ids fit in one 64-bit key
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Snapshot:
+    """One window of a dynamic graph, as compressed sparse rows (CSR) that exist only for nodes with links.
+
+    An undirected link stands in the rows of both its nodes, a self-loop once. The neighbours of node `rows[i]`
+    are `neighbours[offsets[i]:offsets[i + 1]]`, in increasing order, with `weights` beside them.
+
+    Shapes:
+        rows [R], offsets [R + 1], neighbours [E'], weights [E'] (float64), with E' = 2 · links − self-loops.
+    """
+
+    rows: Tensor
+    offsets: Tensor
+    neighbours: Tensor
+    weights: Tensor
+    num_nodes: int  # known nodes: ids below it
+    start: int
+    stop: int
+
+    @classmethod
+    def from_links(
+        cls,
+        u: NDArray[np.integer[Any]],
+        v: NDArray[np.integer[Any]],
+        weights: NDArray[np.float64] | None,
+        *,
+        num_nodes: int,
+        start: int,
+        stop: int,
+    ) -> Self:
+        """Build from pairs in any order and direction; pairs that repeat add up (each counts 1 without weights)."""
+        if num_nodes > MAX_NODES:
+            raise GraphError(f"{num_nodes:,} nodes are more than a graph can hold ({MAX_NODES:,})")
+        back = u != v  # a self-loop has no second direction
+        here, there = u.astype(np.int64), v.astype(np.int64)
+        keys = np.concatenate([here << 32 | there, (there << 32 | here)[back]])  # [E']
+        if weights is None:
+            keys.sort()
+            first = _starts(keys)
+            sums = np.diff(first, append=len(keys)).astype(np.float64)
+        else:
+            keys, both = _sort_by_key(keys, np.concatenate([weights, weights[back]]))
+            first = _starts(keys)
+            sums = np.add.reduceat(both, first) if len(first) else both
+        if not np.isfinite(sums).all():
+            raise GraphError("the weights of one link add up to more than a float64 can hold")
+        keys = keys[first]
+        receivers = keys >> 32
+        offsets = _starts(receivers)
+        return cls(
+            rows=torch.from_numpy(receivers[offsets]),
+            offsets=torch.from_numpy(np.append(offsets, len(keys))),
+            neighbours=torch.from_numpy(keys & 0xFFFFFFFF),
+            weights=torch.from_numpy(sums),
+            num_nodes=num_nodes,
+            start=start,
+            stop=stop,
+        )
+
+    @property
+    def num_active(self) -> int:
+        """Nodes with a link here."""
+        return len(self.rows)
+
+    @cached_property
+    def num_self_loops(self) -> int:
+        receivers, neighbours, _ = self.entries()
+        return int((receivers == neighbours).sum())
+
+    @property
+    def num_links(self) -> int:
+        """Undirected links, each counted once, self-loops among them."""
+        return (len(self.neighbours) + self.num_self_loops) // 2
+
+    @cached_property
+    def total_weight(self) -> float:
+        """Sum of the links' weights, each link once."""
+        return float(self.links()[2].sum())
+
+    def entries(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Every entry as (receiver, neighbour, weight), both directions.  # each [E']"""
+        receivers = torch.repeat_interleave(self.rows, self.offsets.diff())
+        return receivers, self.neighbours, self.weights
+
+    def links(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Every link once as (u, v, weight) with u ≤ v, in order.  # each [E]"""
+        receivers, neighbours, weights = self.entries()
+        once = receivers <= neighbours
+        return receivers[once], neighbours[once], weights[once]
+
+    def to(self, device: str | torch.device) -> Self:
+        moved = {name: getattr(self, name).to(device) for name in ("rows", "offsets", "neighbours", "weights")}
+        return replace(self, **moved)
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.num_links:,} links among {self.num_active:,} of {self.num_nodes:,} known nodes)"
+
+
+def _starts(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each run of equal values begins."""
+    change = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=change[1:])
+    return np.flatnonzero(change)
+
+
+def _sort_by_key(
+    keys: NDArray[np.int64], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Sort by key, equal keys by weight: a sum of floats then never depends on the order of the events."""
+    order = np.argsort(keys)
+    keys, weights = keys[order], weights[order]
+    same = keys[1:] == keys[:-1]
+    repeated = np.append(same, False) | np.insert(same, 0, False)
+    within = np.lexsort((weights[repeated], keys[repeated]))
+    weights[repeated] = weights[repeated][within]
+    return keys, weights

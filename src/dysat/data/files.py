@@ -1,0 +1,368 @@
+"""Files and folders of events: recognised by name and content, read by Polars, and searched again for the line of an error.
+
+Formats: CSV and its kin with a header or without, columns parted by blanks (KONECT with its `%` lines, SNAP with
+its `#` lines), JSON lines, what a Mongo shell prints, and Parquet as one file or a folder of parts. Text may be
+compressed by gzip or zstd. Without a header the columns are called 1, 2, 3, …
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from dysat.data.sources import Source, reading
+from dysat.data.times import NUMBER
+from dysat.errors import EventsError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Format = Literal["csv", "tsv", "whitespace", "konect", "snap", "jsonl", "mongo", "parquet"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+SUFFIXES: dict[str, Format] = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+SEPARATORS = ",;\t|"
+HEAD = 1 << 16  # bytes looked at to recognise a file
+NEVER = "\x1f"  # a separator that no line has, to read whole lines
+# KONECT's words for weights that count interactions or add up; ratings and signs do neither.
+KONECT_WEIGHTS = ("positive", "posweighted")
+
+
+def open_file(
+    path: Path,
+    *,
+    format: Format | None = None,
+    header: bool | None = None,
+    separator: str | None = None,
+    wanted: Sequence[str] = (),
+) -> Source:
+    """Recognise a file, or a folder of Parquet parts. `wanted` columns help to tell whether there is a header."""
+    name = str(path)
+    if format is not None and format not in FORMATS:
+        raise EventsError(f"format={format!r} is not one of {', '.join(FORMATS)}")
+    if separator is not None and len(separator.encode()) != 1:
+        raise EventsError(f"separator={separator!r} must be a single character")
+    if not path.exists():
+        raise EventsError(f"{name}: no such file")
+    if path.is_dir():
+        return _open_parquet(path, name)
+    head = _head(path, name)
+    if format is None:
+        format = _recognise(path, head, separator)
+    if format == "parquet":
+        return _open_parquet(path, name)
+    if not head.strip():
+        raise EventsError(f"{name}: is empty")
+    if format == "jsonl":
+        return _open_jsonl(path, name, head)
+    if format == "mongo":
+        return _open_mongo(path, name)
+    if format in ("csv", "tsv"):
+        mark = separator or ("\t" if format == "tsv" else _sniff_separator(head))
+        return _open_csv(path, name, head, mark, header, wanted)
+    return _open_whitespace(path, name, head, format, header)
+
+
+def _head(path: Path, name: str) -> str:
+    """The beginning of a file as text, decompressed."""
+    with reading(name, "a file"), open(path, "rb") as data:
+        raw = data.read(HEAD)
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise EventsError(f"{name}: is UTF-16 text; save it as UTF-8")
+    if raw.startswith(b"PAR1"):
+        return "PAR1"
+    if raw.startswith(b"\x1f\x8b"):
+        try:
+            raw = zlib.decompressobj(wbits=31).decompress(raw, HEAD)
+        except zlib.error as problem:
+            raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
+    elif raw.startswith(b"\x28\xb5\x2f\xfd"):
+        with reading(name, "zstd"):
+            lines = _lines(path).select("line").head(1000).collect().to_series().fill_null("")
+            return "\n".join(lines.to_list())
+    return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+
+
+def _recognise(path: Path, head: str, separator: str | None) -> Format:
+    """The format of a file from its name and its first line."""
+    stem = path.name.lower()
+    for packed in (".gz", ".gzip", ".zst", ".zstd"):
+        stem = stem.removesuffix(packed)
+    if head.startswith("PAR1"):
+        return "parquet"
+    if Path(stem).suffix in SUFFIXES:
+        return SUFFIXES[Path(stem).suffix]
+    first = head.lstrip()[:1]
+    if separator:
+        return "csv"
+    if first == "{":
+        return "mongo" if re.match(r"\s*\{\s*\n", head) else "jsonl"
+    if first == "%":
+        return "konect"
+    if first == "#":
+        return "snap"
+    line = next((line for line in head.splitlines() if line.strip()), "")
+    if Path(stem).suffix == ".csv":
+        return "csv"
+    if all(NUMBER.fullmatch(field) for field in line.split()):
+        return "whitespace"
+    if any(mark in line for mark in SEPARATORS):
+        return "csv"
+    return "whitespace"
+
+
+def _sniff_separator(head: str) -> str:
+    line = re.sub(r'"[^"]*"', "", next((line for line in head.splitlines() if line.strip()), ""))
+    return max(SEPARATORS, key=line.count)
+
+
+def _open_csv(
+    path: Path, name: str, head: str, separator: str, header: bool | None, wanted: Sequence[str]
+) -> Source:
+    import polars as pl
+
+    content: Path | io.BytesIO = path
+    if re.search(r"\r(?!\n)", head[:-1]):  # line ends of old Macs, alone or mixed with others
+        content = io.BytesIO(re.sub(rb"\r\n?", b"\n", _bytes(path, name)))
+    first = next(csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator), [])
+    if header is None:
+        numbered = bool(wanted) and all(column.isdigit() for column in wanted) and not set(wanted) & set(first)
+        header = not (numbered or all(NUMBER.fullmatch(field) for field in first))
+    names = [str(i + 1) for i in range(len(first))]
+    frame = pl.scan_csv(
+        content,
+        separator=separator,
+        has_header=header,
+        infer_schema=False,
+        glob=False,
+        raise_if_empty=False,
+        with_column_names=_stripped if header else lambda found: names[: len(found)],
+    )
+    with reading(name, "CSV"):
+        columns = tuple(frame.collect_schema().names())
+    if any("\ufffd" in column for column in columns):
+        raise EventsError(f"{name}: {_not_utf8(path, name) or 'is not UTF-8 text'}")
+
+    def read(wanted: Sequence[str]) -> pl.DataFrame:
+        try:
+            return frame.select(wanted).collect(engine="streaming")
+        except (pl.exceptions.PolarsError, UnicodeError):
+            fault = _not_utf8(path, name) or _ragged(path, name, separator, len(columns))
+            if fault:
+                raise EventsError(f"{name}: {fault}") from None
+            raise
+
+    def locate(row: int) -> str:
+        reader = csv.reader(io.TextIOWrapper(io.BytesIO(_bytes(path, name)), "utf-8", newline=""), delimiter=separator)
+        line = next((reader.line_num for i, _ in enumerate(reader) if i == row + bool(header)), None)
+        return f"line {line}" if line else f"row {row + 1}"
+
+    return Source(name, columns, read, locate, text=True)
+
+
+def _stripped(names: list[str]) -> list[str]:
+    bare = [name.strip() for name in names]
+    return bare if len(set(bare)) == len(bare) else names
+
+
+def _open_whitespace(path: Path, name: str, head: str, format: Format, header: bool | None) -> Source:
+    import polars as pl
+
+    lines = [line.split() for line in head.splitlines() if line.strip() and line.lstrip()[0] not in "%#"]
+    if not lines:
+        raise EventsError(f"{name}: has no events")
+    first = lines[0]
+    if header is None:
+        header = format == "whitespace" and not any(NUMBER.fullmatch(field) for field in first)
+    columns = tuple(first) if header else tuple(str(i + 1) for i in range(len(first)))
+    if len(set(columns)) < len(columns):
+        raise EventsError(f"{name}: two columns have the same name: {' '.join(columns)}")
+    line = pl.col("line").str.strip_chars()
+    data = _lines(path).filter((line != "") & ~line.str.contains("^[%#]")).slice(int(header))
+    fields = line.str.replace_all(r"\s+", "\t").str.split_exact("\t", len(columns)).struct
+
+    def read(wanted: Sequence[str]) -> pl.DataFrame:
+        taken = [fields.field(f"field_{columns.index(column)}").alias(column) for column in wanted]
+        table = data.select(*taken, extra=fields.field(f"field_{len(columns)}")).collect(engine="streaming")
+        extra = table["extra"].is_not_null().arg_max() or 0
+        if len(table) and table["extra"][extra] is not None:
+            raise EventsError(f"{name}, {locate(extra)}: has more than {len(columns)} fields")
+        return table.drop("extra")
+
+    def locate(row: int) -> str:
+        return f"line {data.select('number').slice(row, 1).collect().item()}"
+
+    roles, notes, bipartite = {}, [], False
+    if not header and len(columns) in (2, 3, 4):
+        roles = dict(zip(("src", "dst"), columns, strict=False))
+        if len(columns) > 2:
+            roles["time"] = columns[-1]
+    if format == "konect":
+        words = head.lstrip()[1:].splitlines()[0].split()
+        bipartite = words[:1] == ["bip"]
+        kind = words[1] if len(words) > 1 else ""
+        if len(columns) == 4 and kind in KONECT_WEIGHTS:
+            roles["weight"] = columns[2]
+        elif len(columns) == 4:
+            notes.append(f"every row counts once: its third column ({kind or 'not explained'}) is not a count")
+    return Source(name, columns, read, locate, text=True, roles=roles, bipartite=bipartite, notes=tuple(notes))
+
+
+def _open_jsonl(path: Path, name: str, head: str) -> Source:
+    import polars as pl
+
+    if head.lstrip().startswith("["):
+        raise EventsError(f"{name}: is one JSON array; write one object per line")
+    columns: dict[str, None] = {}
+    for line in head.splitlines()[: 1000 if len(head) < HEAD else -1] or [head]:
+        try:
+            record = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError):
+            break  # the reader says where
+        if isinstance(record, dict):
+            columns |= dict.fromkeys(record)
+    if not columns:
+        raise EventsError(f"{name}: cannot be read as JSON lines: the first line is no object like {{\"from\": …}}")
+    frame = pl.scan_ndjson(path, schema=dict.fromkeys(columns, pl.String))
+
+    def read(wanted: Sequence[str]) -> pl.DataFrame:
+        try:
+            return frame.select(wanted).collect(engine="streaming")
+        except pl.exceptions.PolarsError:
+            fault = _not_utf8(path, name) or _not_json(path, name)
+            if fault:
+                raise EventsError(f"{name}: {fault}") from None
+            raise
+
+    def locate(row: int) -> str:
+        numbers = (n for n, line in enumerate(_bytes(path, name).split(b"\n"), 1) if line.strip())
+        line = next((n for i, n in enumerate(numbers) if i == row), None)
+        return f"line {line}" if line else f"row {row + 1}"
+
+    return Source(name, tuple(columns), read, locate, text=True)
+
+
+def _open_mongo(path: Path, name: str) -> Source:
+    """Objects over several lines, one after the other, with `ObjectId("…")` and `ISODate("…")` for values."""
+    import polars as pl
+
+    fault = _not_utf8(path, name)
+    if fault:
+        raise EventsError(f"{name}: {fault}")
+    text = _bytes(path, name).decode("utf-8-sig")
+    text = re.sub(r'\b(?:ObjectId|ISODate|NumberLong|NumberInt)\(\s*"?([^")]*)"?\s*\)', r'"\1"', text)
+    decoder, records, lines, at, line = json.JSONDecoder(), [], [], 0, 1
+    while match := re.compile(r"\s*(?=\S)").match(text, at):
+        line += text.count("\n", at, match.end())
+        try:
+            record, end = decoder.raw_decode(text, match.end())
+        except (ValueError, RecursionError) as problem:
+            raise EventsError(f"{name}, line {getattr(problem, 'lineno', line)}: is not JSON") from None
+        if not isinstance(record, dict):
+            raise EventsError(f"{name}, line {line}: is no object like {{\"from\": …}}")
+        records.append(record)
+        lines.append(line)
+        line, at = line + text.count("\n", match.end(), end), end
+    columns = tuple(dict.fromkeys(key for record in records for key in record))
+
+    def read(wanted: Sequence[str]) -> pl.DataFrame:
+        return pl.DataFrame({c: pl.Series([_as_text(record.get(c)) for record in records], dtype=pl.String) for c in wanted})
+
+    return Source(name, columns, read, lambda row: f"line {lines[row]}", text=True)
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _open_parquet(path: Path, name: str) -> Source:
+    import polars as pl
+
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        hint = "; it is a graph folder, which is loaded, not read" if (path / "graph.json").exists() else ""
+        raise EventsError(f"{name}: is a folder without .parquet files{hint}")
+    frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
+    with reading(name, "Parquet"):
+        columns = tuple(frame.collect_schema().names())
+
+    def locate(row: int) -> str:
+        for file in files:
+            height = int(pl.scan_parquet(file, glob=False).select(pl.len()).collect().item())
+            if row < height:
+                return f"row {row + 1}" + f" of {file.name}" * path.is_dir()
+            row -= height
+        return f"row {row + 1}"
+
+    return Source(name, columns, lambda wanted: frame.select(wanted).collect(engine="streaming"), locate, text=False)
+
+
+# --- the slow road: only where an error has to be explained, or a file is small ---------------------------------------
+
+
+def _lines(path: Path) -> pl.LazyFrame:
+    """The lines of a text file and their numbers."""
+    import polars as pl
+
+    lines = pl.scan_csv(
+        path, has_header=False, separator=NEVER, quote_char=None, infer_schema=False, glob=False, new_columns=["line"]
+    )
+    return lines.with_row_index("number", 1)
+
+
+def _bytes(path: Path, name: str) -> bytes:
+    """A text file, decompressed and without its byte-order mark."""
+    raw = path.read_bytes()
+    try:
+        if raw.startswith(b"\x1f\x8b"):
+            raw = gzip.decompress(raw)
+        elif raw.startswith(b"\x28\xb5\x2f\xfd"):
+            lines = _lines(path).collect()["line"].fill_null("").to_list()
+            raw = "\n".join(lines).encode()
+    except (EOFError, OSError, zlib.error) as problem:
+        raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
+    return raw.removeprefix(b"\xef\xbb\xbf")
+
+
+def _not_utf8(path: Path, name: str) -> str | None:
+    raw = _bytes(path, name)
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        line = raw.count(b"\n", 0, problem.start) + 1
+        return f"is not UTF-8 text (line {line} has the byte 0x{raw[problem.start]:02x})"
+    return None
+
+
+def _ragged(path: Path, name: str, separator: str, width: int) -> str | None:
+    reader = csv.reader(io.StringIO(_bytes(path, name).decode("utf-8"), newline=""), delimiter=separator)
+    try:
+        for fields in reader:
+            if len(fields) > width:
+                return f"line {reader.line_num} has {len(fields)} fields, but there are {width} columns"
+    except csv.Error as problem:
+        return f"line {reader.line_num}: {problem}"
+    return None
+
+
+def _not_json(path: Path, name: str) -> str | None:
+    for number, line in enumerate(_bytes(path, name).split(b"\n"), 1):
+        try:
+            if line.strip() and not isinstance(json.loads(line), dict):
+                return f"line {number} is no object like {{\"from\": …}}"
+        except (ValueError, RecursionError):
+            return f"line {number} is not JSON"
+    return None

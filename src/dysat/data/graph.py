@@ -1,0 +1,349 @@
+"""Snapshots of one undirected, weighted graph over a shared node set that grows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from os import PathLike
+from typing import Any, Self, overload
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from dysat.data.csr import Snapshot
+from dysat.data.labels import Labels, pack_labels, unpack_labels
+from dysat.data.storage import read_folder, write_folder
+from dysat.data.windows import Clock, write_moment, write_span
+from dysat.errors import GraphError, nearest
+
+Features = Tensor | tuple[Tensor, ...]
+FORMAT_VERSION = 1
+CSR = ("rows", "offsets", "neighbours", "weights")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of the events a graph was built from. Self-loops are events of a node with itself, inside the windows."""
+
+    events: int
+    used: int
+    before: int
+    after: int
+    self_loops: int
+    self_loops_kept: bool
+
+
+@dataclass(frozen=True)
+class SnapshotSummary:
+    """One row of `DynamicGraph.summary()`; `new_links` are those absent from the snapshot before."""
+
+    step: int
+    start: str
+    stop: str
+    known: int
+    active: int
+    new_nodes: int
+    links: int
+    new_links: int
+    self_loops: int
+    weight: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DynamicGraph:
+    """T snapshots over N nodes that are numbered in order of first appearance.
+
+    So the nodes *known at t* are a prefix: ids below `known[t]`. `graph[:t]` is the past as a view, without
+    anything of t or later; `graph[t]` is one snapshot. Nothing in a graph changes after it is built.
+
+    Shapes:
+        nodes [N] labels (int64 or str), kinds [N] (uint8, an index into `kind_names`) for bipartite data;
+        features [N, F], or a tuple with one [known[t], F] per snapshot; boundaries T + 1 moments.
+    """
+
+    nodes: Labels
+    snapshots: tuple[Snapshot, ...]
+    clock: Clock = "utc"
+    kinds: NDArray[np.uint8] | None = None
+    kind_names: tuple[str, ...] = ()
+    features: Features | None = None
+    report: Report | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check(self)
+        for array in (self.nodes, self.kinds):
+            if array is not None and array.flags.writeable:
+                array.flags.writeable = False
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def num_snapshots(self) -> int:
+        return len(self.snapshots)
+
+    @property
+    def known(self) -> tuple[int, ...]:
+        """How many nodes are known at each step."""
+        return tuple(s.num_nodes for s in self.snapshots)
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """The T + 1 edges of the windows, in microseconds since 1970 (UTC) or steps."""
+        return (*(s.start for s in self.snapshots), self.snapshots[-1].stop)
+
+    @property
+    def device(self) -> torch.device:
+        return self.snapshots[0].rows.device
+
+    def __len__(self) -> int:
+        return len(self.snapshots)
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        return iter(self.snapshots)
+
+    @overload
+    def __getitem__(self, steps: int) -> Snapshot: ...
+    @overload
+    def __getitem__(self, steps: slice) -> DynamicGraph: ...
+    def __getitem__(self, steps: int | slice) -> Snapshot | DynamicGraph:
+        if not isinstance(steps, slice):
+            if not -len(self) <= steps < len(self):
+                raise IndexError(f"step {steps} of a graph with {len(self)} snapshots")
+            return self.snapshots[steps]
+        if steps.step not in (None, 1):
+            raise GraphError(f"a graph is sliced in whole stretches of time, not by every {steps.step}th snapshot")
+        snapshots = self.snapshots[steps]
+        if not snapshots:
+            raise GraphError(f"no snapshots in [{steps.start}:{steps.stop}] of a graph with {len(self)}")
+        if len(snapshots) == len(self):
+            return self
+        known = snapshots[-1].num_nodes
+        features = self.features
+        if features is not None:
+            features = features[:known] if isinstance(features, Tensor) else features[steps]
+        return DynamicGraph(
+            nodes=self.nodes[:known],
+            snapshots=snapshots,
+            clock=self.clock,
+            kinds=None if self.kinds is None else self.kinds[:known],
+            kind_names=self.kind_names,
+            features=features,
+        )
+
+    def ids(self, labels: Iterable[Hashable], kind: str | None = None) -> NDArray[np.int64]:
+        """Node ids of labels; where two kinds share a label, `kind` says which is meant."""
+        found = []
+        for label in labels:
+            id_ = self._index.get((kind, label), -1)
+            if id_ == -1:
+                known = [name for of, name in self._index if of == kind]
+                raise GraphError(f"no node {label!r}{f' of kind {kind!r}' * bool(kind)}{nearest(label, known)}")
+            if id_ == -2:
+                raise GraphError(f"node {label!r} is of several kinds ({', '.join(self.kind_names)}); say which")
+            found.append(id_)
+        return np.array(found, dtype=np.int64)
+
+    @cached_property
+    def _index(self) -> dict[tuple[str | None, Hashable], int]:
+        index: dict[tuple[str | None, Hashable], int] = {}
+        for id_, label in enumerate(self.nodes.tolist()):
+            if self.kinds is not None:
+                index[self.kind_names[self.kinds[id_]], label] = id_
+            index[None, label] = -2 if (None, label) in index else id_
+        return index
+
+    def aggregate(self) -> Snapshot:
+        """All snapshots as one, weights added up."""
+        parts = [[part.cpu().numpy() for part in s.links()] for s in self.snapshots]
+        u, v, weights = (np.concatenate([p[i] for p in parts]) for i in range(3))
+        whole = Snapshot.from_links(
+            u, v, weights, num_nodes=self.num_nodes, start=self.boundaries[0], stop=self.boundaries[-1]
+        )
+        return whole.to(self.device)
+
+    def with_features(self, features: ArrayLike | Tensor | Sequence[ArrayLike | Tensor]) -> DynamicGraph:
+        """The same graph with node features: one [N, F] array in node order, or a list with one per snapshot."""
+        many = isinstance(features, list | tuple) and len(features) > 0 and np.ndim(features[0]) == 2
+        parts = list(features) if many else [features]  # type: ignore[arg-type]
+        tensors = tuple(torch.as_tensor(part, dtype=torch.get_default_dtype(), device=self.device) for part in parts)
+        for step, tensor in enumerate(tensors):
+            where = f" of snapshot {step}" * many
+            if not torch.isfinite(tensor).all():
+                bad = int((~torch.isfinite(tensor.reshape(len(tensor), -1)).all(1)).nonzero()[0, 0])
+                name = self.nodes[bad] if bad < self.num_nodes else bad
+                raise GraphError(f"features{where}: node {name!r} has a value that is not a finite number")
+        return replace(self, features=tensors if many else tensors[0])
+
+    def with_kinds(self, kinds: ArrayLike, names: Sequence[str]) -> DynamicGraph:
+        """The same graph with a kind for every node, as indices into `names`."""
+        return replace(self, kinds=np.asarray(kinds, dtype=np.uint8), kind_names=tuple(names))
+
+    def to(self, device: str | torch.device) -> DynamicGraph:
+        """The same graph with its tensors on another device."""
+        features = self.features
+        if features is not None:
+            features = features.to(device) if isinstance(features, Tensor) else tuple(f.to(device) for f in features)
+        return replace(self, snapshots=tuple(s.to(device) for s in self.snapshots), features=features)
+
+    def summary(self) -> list[SnapshotSummary]:
+        """One row per snapshot: its window, and how many nodes and links are there and are new."""
+        rows = []
+        before, known = np.empty(0, dtype=np.int64), 0
+        for step, s in enumerate(self.snapshots):
+            u, v, _ = (part.cpu().numpy() for part in s.links())
+            keys = u << 32 | v
+            new = int(np.isin(keys, before, assume_unique=True, invert=True).sum())
+            window = (write_moment(s.start, self.clock), write_moment(s.stop, self.clock))
+            counts = (s.num_nodes, s.num_active, s.num_nodes - known, s.num_links, new, s.num_self_loops)
+            rows.append(SnapshotSummary(step, *window, *counts, s.total_weight))
+            before, known = keys, s.num_nodes
+        return rows
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that a model can see; equal graphs have equal fingerprints, on any machine."""
+        digest = hashlib.sha256(repr((self.clock, self.boundaries, self.known, self.kind_names)).encode())
+        digest.update("\0".join(map(repr, self.nodes.tolist())).encode("utf-8", "surrogatepass"))
+        if self.kinds is not None:
+            digest.update(self.kinds.tobytes())
+        tensors = [t for s in self.snapshots for t in (s.rows, s.offsets, s.neighbours, s.weights)]
+        features = () if self.features is None else self.features
+        tensors += [features] if isinstance(features, Tensor) else features
+        for tensor in tensors:
+            digest.update(repr(tuple(tensor.shape)).encode())
+            digest.update(np.ascontiguousarray(tensor.cpu().numpy()).tobytes())
+        return digest.hexdigest()
+
+    def equals(self, other: DynamicGraph) -> bool:
+        """Same nodes, windows, links, weights and features, bit for bit."""
+        return self.fingerprint == other.fingerprint
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a folder of open formats (`graph.json` and `.npy` arrays), whole or not at all."""
+        arrays: dict[str, NDArray[Any]] = pack_labels(self.nodes)
+        for name in CSR:
+            arrays[name] = np.concatenate([getattr(s, name).cpu().numpy() for s in self.snapshots])
+        if self.kinds is not None:
+            arrays["kinds"] = self.kinds
+        if self.features is not None:
+            parts = (self.features,) if isinstance(self.features, Tensor) else self.features
+            arrays["features"] = np.concatenate([part.cpu().numpy() for part in parts])
+        manifest = {
+            "clock": self.clock,
+            "boundaries": self.boundaries,
+            "known": self.known,
+            "rows": [s.num_active for s in self.snapshots],
+            "entries": [len(s.neighbours) for s in self.snapshots],
+            "kind_names": self.kind_names,
+            "features_per_snapshot": isinstance(self.features, tuple),
+            "report": self.report and asdict(self.report),
+            "notes": self.notes,
+        }
+        write_folder(path, "graph", FORMAT_VERSION, manifest, arrays, overwrite=overwrite, error=GraphError)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, verify: bool = True, mmap: bool = True) -> DynamicGraph:
+        """Read a folder that `save` wrote.
+
+        Arrays are memory-mapped, so they may be larger than memory; `verify=False` then skips reading them
+        once for their checksums.
+        """
+        manifest, arrays = read_folder(path, "graph", FORMAT_VERSION, verify=verify, mmap=mmap, error=GraphError)
+        try:
+            return _unpack(manifest, arrays)
+        except GraphError as problem:
+            raise GraphError(f"{path}: damaged: {problem}") from None
+        except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as problem:
+            raise GraphError(f"{path}: damaged: {type(problem).__name__}: {problem}") from None
+
+    def __repr__(self) -> str:
+        first, last = self.boundaries[0], self.boundaries[-1]
+        links = [s.num_links for s in self.snapshots]
+        span = write_span((last - first) / len(self), self.clock)
+        dates = f"{write_moment(first, self.clock)} … {write_moment(last, self.clock)}"
+        extra = [f"{n:,} {name}" for n, name in zip(self._kind_counts(), self.kind_names, strict=True)]
+        nodes = f"{self.num_nodes:,} nodes" + (f" ({', '.join(extra)})" if extra else "")
+        return (
+            f"DynamicGraph: {nodes}, {len(self)} snapshots of about {span}, {dates}\n"
+            f"  {sum(links):,} links, {min(links):,} to {max(links):,} per snapshot  {sparkline(links)}"
+        )
+
+    def _kind_counts(self) -> list[int]:
+        return [] if self.kinds is None else np.bincount(self.kinds, minlength=len(self.kind_names)).tolist()
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Values as a row of small bars."""
+    top = max(values, default=0) or 1
+    return "".join("▁▂▃▄▅▆▇█"[min(7, int(8 * value / top))] for value in values)
+
+
+def _check(graph: DynamicGraph) -> None:
+    """Refuse what would make a graph contradict itself."""
+    if not graph.snapshots:
+        raise GraphError("a graph needs at least one snapshot")
+    if graph.clock not in ("utc", "step"):
+        raise GraphError(f"clock {graph.clock!r} is neither 'utc' nor 'step'")
+    known = graph.known
+    if list(known) != sorted(known) or known[-1] != graph.num_nodes:
+        raise GraphError(f"the known nodes {known[:5]}… do not grow to the {graph.num_nodes:,} nodes there are")
+    for before, after in zip(graph.snapshots, graph.snapshots[1:], strict=False):
+        if before.stop != after.start:
+            raise GraphError("the windows of neighbouring snapshots do not meet")
+    if graph.kinds is not None:
+        if graph.kinds.shape != graph.nodes.shape:
+            raise GraphError(f"{len(graph.kinds):,} kinds for {graph.num_nodes:,} nodes")
+        if len(graph.kinds) and graph.kinds.max() >= len(graph.kind_names):
+            raise GraphError(f"a node of kind {graph.kinds.max()}, but only {len(graph.kind_names)} kinds have names")
+    if isinstance(graph.features, Tensor):
+        _check_features(graph.features, graph.num_nodes, "features")
+    elif graph.features is not None:
+        if len(graph.features) != len(graph):
+            raise GraphError(f"features for {len(graph.features)} snapshots, but the graph has {len(graph)}")
+        for step, part in enumerate(graph.features):
+            _check_features(part, known[step], f"features of snapshot {step}")
+        if len({part.shape[1] for part in graph.features}) > 1:
+            raise GraphError("features have a different width in different snapshots")
+
+
+def _check_features(features: Tensor, nodes: int, name: str) -> None:
+    if features.dim() != 2 or len(features) != nodes:
+        raise GraphError(f"{name} have shape {tuple(features.shape)}, expected [{nodes}, F]: one row per known node")
+
+
+def _unpack(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> DynamicGraph:
+    """The graph whose parts `save` laid end to end."""
+    known, edges = manifest["known"], manifest["boundaries"]
+    num_rows, num_entries = np.array(manifest["rows"]), np.array(manifest["entries"])
+    lengths = {"rows": num_rows, "offsets": num_rows + 1, "neighbours": num_entries, "weights": num_entries}
+    parts = {}
+    for name, sizes in lengths.items():
+        if sizes.sum() != len(arrays[name]):
+            raise GraphError(f"{name} has {len(arrays[name]):,} entries, expected {sizes.sum():,}")
+        parts[name] = torch.from_numpy(arrays[name]).split(sizes.tolist())
+    snapshots = [
+        Snapshot(**{name: parts[name][t] for name in CSR}, num_nodes=known[t], start=edges[t], stop=edges[t + 1])
+        for t in range(len(known))
+    ]
+    features: Features | None = None
+    if "features" in arrays:
+        features = torch.from_numpy(arrays["features"])
+        if manifest["features_per_snapshot"]:
+            features = features.split(known)
+    return DynamicGraph(
+        nodes=unpack_labels(arrays),
+        snapshots=tuple(snapshots),
+        clock=manifest["clock"],
+        kinds=arrays.get("kinds"),
+        kind_names=tuple(manifest["kind_names"]),
+        features=features,
+        report=Report(**manifest["report"]) if manifest["report"] else None,
+        notes=tuple(manifest["notes"]),
+    )

@@ -1,0 +1,203 @@
+"""Cut events into snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dysat.data.csr import Snapshot
+from dysat.data.events import Events
+from dysat.data.graph import DynamicGraph, Report
+from dysat.data.windows import (
+    MAX_SNAPSHOTS,
+    Clock,
+    Every,
+    Moment,
+    Width,
+    as_moment,
+    check_edges,
+    edges_count,
+    edges_every,
+    suggest_width,
+    write_moment,
+    write_span,
+)
+from dysat.errors import SnapshotsError
+
+
+def build_snapshots(
+    events: Events,
+    *,
+    every: Every | None = None,
+    boundaries: Sequence[Moment] | None = None,
+    count: int | None = None,
+    start: Moment | None = None,
+    stop: Moment | None = None,
+    self_loops: Literal["keep", "drop"] = "drop",
+) -> DynamicGraph:
+    """Cut events into half-open windows `[start, stop)` in UTC, each an undirected weighted snapshot.
+
+    The weight of a link is the number of its events, or the sum of their weights. Empty windows are kept.
+
+    Parameters:
+        every: width of a window: "12h", "10d", "1w"; by the calendar "1mo", "1q", "1y"; a whole number where
+            events are numbered by step. Windows begin at the first event (calendar widths: on the first of its
+            month, quarter or year), or at `start`.
+        boundaries: the edges themselves, T + 1 for T windows.
+        count: so many windows of equal width, from the first event to the last.
+        start, stop: events before `start`, or at or after `stop`, are left out (and counted in the report).
+            With `every`, the last window ends at `stop`.
+        self_loops: events of a node with itself; either way the report counts them.
+
+    Example:
+        >>> from dysat import read_events
+        >>> events = read_events((["ann", "bob"], ["bob", "cy"], ["2024-01-01", "2024-01-09"]))
+        >>> build_snapshots(events, every="1w").known
+        (2, 3)
+    """
+    if self_loops not in ("keep", "drop"):
+        raise SnapshotsError(f"self_loops={self_loops!r} is neither 'keep' nor 'drop'")
+    if not len(events):
+        raise SnapshotsError("there are no events to cut into snapshots")
+    edges = _edges(events, every, boundaries, count, start, stop)
+    cuts = np.searchsorted(events.time, np.array(edges))
+    first, last = int(cuts[0]), int(cuts[-1])
+    _check_covered(events, edges, cuts, chosen=boundaries is not None)
+
+    src, dst, time = events.src[first:last], events.dst[first:last], events.time[first:last]
+    weight = None if events.weight is None else events.weight[first:last]
+    cuts -= first
+    loops = src == dst
+    num_loops = int(loops.sum())
+    if num_loops and self_loops == "drop":
+        links = ~loops
+        if not links.any():
+            raise SnapshotsError(f"all {num_loops:,} events are of a node with itself; nothing is left without them")
+        src, dst, time = src[links], dst[links], time[links]
+        weight = None if weight is None else weight[links]
+        cuts = np.concatenate([[0], np.cumsum(links)])[cuts]
+    nodes = np.arange(events.num_nodes)
+    if len(src) < len(events) or events.is_part:
+        src, dst, nodes = _renumber(src, dst, time, events.num_nodes)
+    known = np.maximum.accumulate([max(_top(src[a:b]), _top(dst[a:b])) for a, b in zip(cuts, cuts[1:], strict=False)])
+
+    def snapshot(t: int) -> Snapshot:
+        here = slice(int(cuts[t]), int(cuts[t + 1]))
+        part = None if weight is None else weight[here]
+        return Snapshot.from_links(
+            src[here], dst[here], part, num_nodes=int(known[t]), start=edges[t], stop=edges[t + 1]
+        )
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # sorting leaves the interpreter free
+        snapshots = tuple(pool.map(snapshot, range(len(edges) - 1)))
+    return DynamicGraph(
+        nodes=events.labels[nodes],
+        snapshots=snapshots,
+        clock=events.clock,
+        kinds=None if events.kinds is None else events.kinds[nodes],
+        kind_names=events.kind_names,
+        report=Report(len(events), len(src), first, len(events) - last, num_loops, self_loops == "keep"),
+        notes=(*events.notes, *_coverage_note(events, edges)),
+    )
+
+
+def _edges(
+    events: Events,
+    every: Every | None,
+    boundaries: Sequence[Moment] | None,
+    count: int | None,
+    start: Moment | None,
+    stop: Moment | None,
+) -> list[int]:
+    clock = events.clock
+    given = [name for name, value in (("every", every), ("boundaries", boundaries), ("count", count)) if value is not None]
+    span = int(events.time[-1] - events.time[0])
+    if len(given) != 1:
+        what = "give one of every=, count= and boundaries=" + f", not {' and '.join(given)}" * bool(given)
+        raise SnapshotsError(f"{what}; {_span_text(span, clock)}, so every={suggest_width(span, clock)!r} might do")
+    if boundaries is not None:
+        if start is not None or stop is not None:
+            raise SnapshotsError("boundaries= say where windows start and stop; leave start= and stop= out")
+        edges = [as_moment(edge, clock, f"boundaries[{i}]") for i, edge in enumerate(boundaries)]
+        check_edges(edges, clock)
+        return edges
+    first = as_moment(start, clock, "start") if start is not None else None
+    last = as_moment(stop, clock, "stop") if stop is not None else None
+    if first is not None and last is not None and first >= last:
+        raise SnapshotsError(f"start={start} is not before stop={stop}")
+    inside = events.time[slice(*np.searchsorted(events.time, [_or(first, events.time[0]), _or(last, events.time[-1] + 1)]))]
+    if not len(inside):
+        raise SnapshotsError(f"no event lies between start={start} and stop={stop}; {_range_text(events)}")
+    end = _or(last, inside[-1] + 1)
+    if count is not None:
+        return edges_count(count, _or(first, inside[0]), end)
+    width = Width.parse(every, clock)  # type: ignore[arg-type]
+    begin = first if first is not None else width.floor(int(inside[0]))
+    number = (end - begin) / width.typical
+    if number > MAX_SNAPSHOTS:
+        raise SnapshotsError(
+            f"every={every!r} would make about {number:,.0f} snapshots, more than {MAX_SNAPSHOTS:,}; "
+            f"{_span_text(span, clock)}, try every={suggest_width(span, clock)!r}"
+        )
+    edges = edges_every(width, begin, end, cut=last is not None)
+    check_edges(edges, clock, f"every={every!r}")
+    return edges
+
+
+def _or(value: int | None, default: int | np.int64) -> int:
+    return int(default) if value is None else value
+
+
+def _check_covered(events: Events, edges: list[int], cuts: NDArray[np.int64], *, chosen: bool) -> None:
+    """Some event must lie inside; and one window for all of them is no history, unless it was chosen by its edges."""
+    if cuts[-1] == cuts[0]:
+        window = f"[{write_moment(edges[0], events.clock)}, {write_moment(edges[-1], events.clock)})"
+        raise SnapshotsError(f"no event lies in {window}; {_range_text(events)}")
+    if not chosen and np.count_nonzero(np.diff(cuts)) < 2:
+        span = int(events.time[-1] - events.time[0])
+        hint = f"; {_span_text(span, events.clock)}, try every={suggest_width(span, events.clock)!r}" if span else ""
+        raise SnapshotsError(f"all {cuts[-1] - cuts[0]:,} events fall in one window, which leaves no history{hint}")
+
+
+def _renumber(
+    src: NDArray[np.int32], dst: NDArray[np.int32], time: NDArray[np.int64], num_nodes: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
+    """Number the nodes that still have an event by first appearance; and say which they were.
+
+    Nodes that appear at the same moment keep the order they had.
+    """
+    nowhere = len(src)
+    first = np.full(num_nodes, nowhere)
+    for side in (src, dst):
+        np.minimum.at(first, side, np.arange(nowhere))
+    used = np.flatnonzero(first < nowhere)
+    nodes = used[np.lexsort((used, time[first[used]]))]
+    new = np.empty(num_nodes, dtype=np.int32)
+    new[nodes] = np.arange(len(nodes), dtype=np.int32)
+    return new[src], new[dst], nodes
+
+
+def _top(ids: NDArray[np.int32]) -> int:
+    return int(ids.max()) + 1 if len(ids) else 0
+
+
+def _coverage_note(events: Events, edges: list[int]) -> list[str]:
+    """A last window that the events do not fill makes the newest snapshot look poorer than it is."""
+    covered = (int(events.time[-1]) - edges[-2]) / (edges[-1] - edges[-2])
+    if events.clock == "step" or covered >= 0.5:
+        return []
+    return [f"the events end {max(0, covered):.0%} into the last window; stop= can leave it out"]
+
+
+def _span_text(span: int, clock: Clock) -> str:
+    return f"the events span {write_span(span, clock)}"
+
+
+def _range_text(events: Events) -> str:
+    first, last = (write_moment(int(events.time[i]), events.clock) for i in (0, -1))
+    return f"the events run from {first} to {last}"

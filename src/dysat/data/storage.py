@@ -1,0 +1,148 @@
+"""A folder of named arrays and one manifest, in open formats: written beside and renamed, checked on load.
+
+`<manifest>.json` holds what is small and readable, with the size and SHA-256 of every array; each array is
+a `.npy` file, so it can be memory-mapped. Nothing is ever pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dysat.errors import DysatError
+
+Array = NDArray[Any]
+
+
+def write_folder(
+    path: str | os.PathLike[str],
+    name: str,
+    version: int,
+    manifest: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    *,
+    overwrite: bool,
+    error: type[DysatError],
+) -> Path:
+    """Write `path/<name>.json` and one `.npy` per array; the folder appears whole or not at all."""
+    folder = Path(path)
+    check_target(folder, name, overwrite=overwrite, error=error)
+    beside: Path | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        files = {key: _write_array(beside / f"{key}.npy", array) for key, array in arrays.items()}
+        content = {"format": f"dysat-{name}", "version": version, **manifest, "files": files}
+        with open(beside / f"{name}.json", "w", encoding="utf-8") as out:
+            json.dump(content, out, indent=1, ensure_ascii=False)
+            out.flush()
+            os.fsync(out.fileno())
+        beside.chmod(0o777 & ~_umask())
+        _swap_in(beside, folder)
+    except OSError as problem:
+        raise error(f"{folder}: cannot be written: {problem.strerror or problem}") from problem
+    finally:
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def read_folder(
+    path: str | os.PathLike[str], name: str, version: int, *, verify: bool, mmap: bool, error: type[DysatError]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Read what `write_folder` wrote. `verify` compares every byte with its checksum; without it only sizes are."""
+    folder = Path(path)
+    manifest = _read_manifest(folder, name, version, error)
+    arrays = {}
+    for key, facts in manifest["files"].items():
+        file = folder / f"{key}.npy"
+        try:
+            if file.stat().st_size != facts["bytes"]:
+                raise error(f"{file}: damaged: {file.stat().st_size:,} bytes instead of {facts['bytes']:,}")
+            if verify and _sha256(file) != facts["sha256"]:
+                raise error(f"{file}: damaged: its content does not match the checksum in {name}.json")
+            # Copy-on-write: torch wants writable memory, and no write ever reaches the file.
+            arrays[key] = np.load(file, mmap_mode="c" if mmap else None, allow_pickle=False)
+        except FileNotFoundError:
+            raise error(f"{folder}: damaged: {key}.npy is missing") from None
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise error(f"{file}: damaged: {problem}") from None
+    return manifest, arrays
+
+
+def check_target(folder: Path, name: str, *, overwrite: bool, error: type[DysatError]) -> None:
+    """Refuse to write over anything, unless told to and it is one of our own folders."""
+    if not folder.name or folder.name == "..":
+        raise error(f"{str(folder)!r} is not the name of a new folder")
+    if not os.path.lexists(folder):
+        return
+    if not overwrite:
+        raise error(f"{folder}: exists already; choose another folder or ask to overwrite it")
+    if not (folder / f"{name}.json").is_file():
+        raise error(f"{folder}: exists and is not a {name} folder, so it is not overwritten")
+
+
+def _read_manifest(folder: Path, name: str, version: int, error: type[DysatError]) -> dict[str, Any]:
+    file = folder / f"{name}.json"
+    if not folder.exists():
+        raise error(f"{folder}: no such folder")
+    if not file.is_file():
+        raise error(f"{folder}: not a {name} folder (it has no {name}.json)")
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise error(f"{file}: damaged: {problem}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != f"dysat-{name}":
+        raise error(f"{file}: not the manifest of a {name} folder")
+    found = manifest.get("version")
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise error(f"{file}: damaged: version {found!r}")
+    if found > version:
+        raise error(f"{folder}: written by a newer dysat (format {found}, this one reads up to {version}); update dysat")
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not all(isinstance(f, dict) and "/" not in key for key, f in files.items()):
+        raise error(f"{file}: damaged: no list of files")
+    return manifest
+
+
+def _write_array(file: Path, array: Array) -> dict[str, Any]:
+    with open(file, "wb") as out:
+        np.save(out, np.ascontiguousarray(array), allow_pickle=False)
+        out.flush()
+        os.fsync(out.fileno())
+    return {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+
+
+def _sha256(file: Path) -> str:
+    with open(file, "rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
+
+
+def _swap_in(beside: Path, folder: Path) -> None:
+    if not folder.exists():
+        beside.rename(folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+    folder.rename(old / folder.name)
+    try:
+        beside.rename(folder)
+    except OSError:
+        (old / folder.name).rename(folder)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,251 @@
+"""A column of times, in whatever form, to microseconds since 1970 in UTC.
+
+A time that cannot be read comes back as null; who called knows the file and the row.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from dysat.data.windows import YEAR, Clock, from_datetime, write_moment
+from dysat.errors import EventsError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+TimeUnit = Literal["s", "ms", "us", "ns", "step"]
+PER_MICROSECOND = {"s": 1e-6, "ms": 1e-3, "us": 1.0, "ns": 1e3}
+# An epoch number is believed between these years; the four units' ranges do not overlap.
+PLAUSIBLE = (int(1 * YEAR), int(130 * YEAR))
+NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*")
+ISO = re.compile(
+    r"\d{4}-\d\d-\d\d"
+    r"(?:(?P<sep>[T ])\d\d:\d\d(?P<seconds>:\d\d)?(?P<fraction>\.\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?)?"
+)
+COMPACT = {8: "%Y%m%d", 14: "%Y%m%d%H%M%S"}
+MOST_PATTERNS = 8  # forms of ISO 8601 that one column may mix before the slow reader takes over
+
+
+@dataclass(frozen=True)
+class Times:
+    """Parsed times: Int64 microseconds (or steps), null where unreadable, and how they were understood."""
+
+    values: pl.Series
+    clock: Clock
+    note: str | None = None
+
+
+def parse_times(
+    column: pl.Series, *, pattern: str | None = None, unit: TimeUnit | None = None, timezone: str = "UTC"
+) -> Times:
+    """Read a column of dates, texts or numbers; a time without a zone is in `timezone`."""
+    import polars as pl
+
+    zone = _zone(timezone)
+    if pattern is not None and unit is not None:
+        raise EventsError("give time_format= or time_unit=, not both")
+    if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
+        if pattern or unit:
+            raise EventsError(f"column {column.name!r} holds dates already; leave time_format= and time_unit= out")
+        return Times(_to_utc(column.cast(pl.Datetime("us", getattr(column.dtype, "time_zone", None))), timezone), "utc")
+    if column.dtype.is_numeric() and pattern is None:
+        return _from_numbers(column, unit)
+    if column.dtype.is_numeric():
+        column = column.cast(pl.String)
+    if column.dtype != pl.String:
+        raise EventsError(f"column {column.name!r} holds {column.dtype}, which is not a time")
+    if pattern is not None:
+        return Times(_from_pattern(column, pattern, timezone, zone), "utc", f"times read as {pattern!r}")
+    sample = column.drop_nulls().head(100).to_list()
+    if unit is not None or (sample and all(NUMBER.fullmatch(text) for text in sample)):
+        whole = column.str.strip_chars().cast(pl.Int64, strict=False)
+        if whole.null_count() > column.null_count():
+            return _from_numbers(column.str.strip_chars().cast(pl.Float64, strict=False), unit)
+        return _from_numbers(whole, unit)
+    return Times(_from_iso(column, timezone, zone), "utc")
+
+
+def check_plausible(first: int, last: int) -> None:
+    """Refuse dates that make sense only if a unit was mistaken on the way, such as seconds stored as milliseconds."""
+    if _plausible(first, last):
+        return
+    between = f"times from {write_moment(first, 'utc')} to {write_moment(last, 'utc')} make no sense"
+    for factor in (1e3, 1e6, 1e9, 1e-3, 1e-6, 1e-9):
+        if _plausible(first * factor, last * factor):
+            meant = f"{write_moment(int(first * factor), 'utc')} to {write_moment(int(last * factor), 'utc')}"
+            how = "seconds read as milliseconds" if factor > 1 else "milliseconds read as seconds"
+            raise EventsError(f"{between}: a unit seems mistaken, as with {how}; {meant} would be plausible")
+    if not _in_calendar(first, last):
+        raise EventsError(f"{between}: years must lie between 1 and 9999")
+
+
+def _plausible(first: float, last: float) -> bool:
+    return PLAUSIBLE[0] <= first and last <= PLAUSIBLE[1]
+
+
+def _in_calendar(first: float, last: float) -> bool:
+    return -1969 * YEAR < first and last < 8029 * YEAR
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise EventsError(f"timezone={name!r} is not a time zone like 'UTC' or 'America/New_York'") from None
+
+
+def _to_utc(column: pl.Series, timezone: str) -> pl.Series:
+    """Datetimes to microseconds; local times that a clock change skips become null."""
+    import polars as pl
+
+    if getattr(column.dtype, "time_zone", None) is None and timezone != "UTC":
+        column = column.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
+    return column.to_physical().cast(pl.Int64)
+
+
+def _from_numbers(column: pl.Series, unit: TimeUnit | None) -> Times:
+    """Numbers since 1970 in a stated or recognised unit, or numbers of steps."""
+    import polars as pl
+
+    if column.dtype.is_integer():
+        numbers = column.cast(pl.Int64, strict=False)
+    else:
+        numbers = column.cast(pl.Float64, strict=False)
+        numbers = numbers.to_frame().select(pl.when(pl.col(column.name).is_finite()).then(column.name)).to_series()
+    low, high = numbers.min(), numbers.max()
+    if low is None or high is None:
+        return Times(column.clear(len(column)).cast(pl.Int64), "step" if unit == "step" else "utc")
+    first, last = float(low), float(high)  # type: ignore[arg-type]
+    if unit == "step":
+        if max(abs(first), abs(last)) >= 2**53 or (numbers != numbers.cast(pl.Int64)).any():
+            raise EventsError(f"column {column.name!r}: steps must be whole numbers, not {low} … {high}")
+        return Times(numbers.cast(pl.Int64), "step")
+    fitting = [u for u, f in PER_MICROSECOND.items() if _plausible(first / f, last / f)]
+    if unit is None:
+        if not fitting:
+            return _from_compact_dates(column, numbers)
+        unit = fitting[0]  # type: ignore[assignment]
+        note = f"times read as epoch numbers in {unit}"
+    else:
+        note = None
+        factor = PER_MICROSECOND[unit]
+        if not _in_calendar(first / factor, last / factor) or (fitting and unit not in fitting):
+            ends = [write_moment(int(x / factor), "utc") for x in (first, last)]
+            hint = f"; time_unit={fitting[0]!r} would give " if fitting else ""
+            if fitting:
+                other = PER_MICROSECOND[fitting[0]]
+                hint += " to ".join(write_moment(int(x / other), "utc") for x in (first, last))
+            raise EventsError(
+                f"column {column.name!r}: {low} to {high} read as time_unit={unit!r} is {ends[0]} to {ends[1]}{hint}"
+            )
+    if numbers.dtype == pl.Int64:
+        micros = numbers // 1000 if unit == "ns" else numbers * round(1 / PER_MICROSECOND[str(unit)])
+    else:
+        micros = (numbers / PER_MICROSECOND[str(unit)]).round().cast(pl.Int64, strict=False)
+    return Times(micros, "utc", note)
+
+
+def _from_compact_dates(column: pl.Series, numbers: pl.Series) -> Times:
+    """Numbers like 20040415 or 20040415145600, which are dates without their dashes."""
+    import polars as pl
+
+    digits = column.cast(pl.String)
+    length = len(str(digits.drop_nulls()[0]))
+    if length in COMPACT:
+        dates = digits.str.strptime(pl.Datetime("us"), COMPACT[length], strict=False).to_physical()
+        low, high = dates.min(), dates.max()
+        if dates.null_count() == column.null_count() and low is not None and -70 * YEAR < low and high < PLAUSIBLE[1]:  # type: ignore[operator]
+            return Times(dates.cast(pl.Int64), "utc", f"times read as dates in the form {COMPACT[length]!r}")
+    raise EventsError(
+        f"column {column.name!r}: {numbers.min()} to {numbers.max()} is no time since 1970 in s, ms, us or ns that "
+        "falls between 1971 and 2100; state time_unit= ('step' if the column numbers the snapshots already)"
+    )
+
+
+def _from_iso(column: pl.Series, timezone: str, zone: tzinfo) -> pl.Series:
+    """ISO 8601, each form that occurs by its own fast pattern, what is left by Python's reader."""
+    import polars as pl
+
+    values = pl.Series(column.name, [None], dtype=pl.Int64).new_from_index(0, len(column))
+    for _ in range(MOST_PATTERNS):
+        left = values.is_null() & column.is_not_null()
+        if not left.any():
+            return values
+        pattern = _iso_pattern(column.filter(left)[0])
+        if pattern is None:
+            break
+        parsed = _strptime(column, pattern, timezone)
+        if parsed.filter(left).is_null().all():
+            break
+        values = parsed if left.all() else values.zip_with(values.is_not_null(), parsed)
+    return _fill_by_python(values, column, datetime.fromisoformat, zone)
+
+
+def _iso_pattern(text: str) -> str | None:
+    match = ISO.fullmatch(text)
+    if match is None:
+        return None
+    if not match["sep"]:
+        return "%Y-%m-%d"
+    zone = "" if match["zone"] is None else "Z" if match["zone"] == "Z" else "%z"
+    fraction = "%.f" if match["fraction"] else ""
+    return f"%Y-%m-%d{match['sep']}%H:%M{':%S' if match['seconds'] else ''}{fraction}{zone}"
+
+
+def _strptime(column: pl.Series, pattern: str, timezone: str) -> pl.Series:
+    """Parse with one of Polars' patterns, on all cores; null where it does not fit."""
+    import polars as pl
+
+    # A literal Z is no zone to the parser, but UTC to us; %z makes the result UTC by itself.
+    aware = pattern.endswith("Z") or "%z" in pattern
+    dtype = pl.Datetime("us", "UTC") if aware else pl.Datetime("us")
+    parse = pl.col("time").str.strptime(dtype, pattern, strict=False, cache=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        parsed = column.to_frame("time").lazy().select(parse).collect(engine="streaming").to_series()
+    return _to_utc(parsed, timezone).alias(column.name)
+
+
+def _from_pattern(column: pl.Series, pattern: str, timezone: str, zone: tzinfo) -> pl.Series:
+    """A pattern of Python's `strptime`: by Polars where it reads the same, else by Python, once per distinct text."""
+    import polars as pl
+
+    def by_python(text: str) -> datetime:
+        return datetime.strptime(text, pattern)
+
+    values = pl.Series(column.name, [None], dtype=pl.Int64).new_from_index(0, len(column))
+    sample = column.drop_nulls().unique(maintain_order=True).head(50)
+    expected = _fill_by_python(values.head(len(sample)), sample, by_python, zone)
+    try:
+        fast = pattern.replace(".%f", "%.f")  # Polars' %f is a whole number of nanoseconds
+        if _strptime(sample, fast, timezone).equals(expected, check_names=False):
+            values = _strptime(column, fast, timezone)
+    except pl.exceptions.PolarsError:
+        pass
+    return _fill_by_python(values, column, by_python, zone)
+
+
+def _fill_by_python(
+    values: pl.Series, column: pl.Series, read: Callable[[str], datetime], zone: tzinfo
+) -> pl.Series:
+    """Fill the nulls of `values` that are texts in `column` by a Python function, called once per distinct text."""
+    import polars as pl
+
+    left = values.is_null() & column.is_not_null()
+    if not left.any():
+        return values
+    found: dict[str, int | None] = {}
+    for text in column.filter(left).unique().to_list():
+        try:
+            at = read(text.strip())
+            found[text] = from_datetime(at if at.tzinfo else at.replace(tzinfo=zone))
+        except (ValueError, OverflowError):
+            found[text] = None
+    slow = column.replace_strict(list(found), list(found.values()), default=None, return_dtype=pl.Int64)
+    return values.zip_with(values.is_not_null(), slow)

@@ -1,0 +1,201 @@
+"""Half-open time windows `[start, stop)`: how long one is, where each begins, how a moment is written.
+
+A moment is an integer: microseconds since 1970 in UTC (`clock="utc"`), or the number of a step
+for data that was cut before it came here (`clock="step"`).
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal
+
+import numpy as np
+
+from dysat.errors import SnapshotsError
+
+Clock = Literal["utc", "step"]
+Moment = str | int | date | datetime | np.datetime64
+Every = str | int | timedelta
+
+MAX_SNAPSHOTS = 10_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+FIXED_UNITS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": SECOND,
+    "min": 60 * SECOND,
+    "h": 3_600 * SECOND,
+    "d": DAY,
+    "w": 7 * DAY,
+}
+CALENDAR_UNITS = {"mo": 1, "q": 3, "y": 12}
+# Widths to suggest, from short to long.
+USUAL_WIDTHS = (
+    *("1s", "10s", "1min", "10min", "1h", "6h", "1d", "1w", "10d", "30d", "90d", "1y"),
+    *("5y", "10y", "100y"),
+)
+YEAR = 365.25 * DAY
+
+
+@dataclass(frozen=True)
+class Width:
+    """The length of a window: whole calendar months, or a fixed span."""
+
+    span: int = 0
+    months: int = 0
+
+    @classmethod
+    def parse(cls, every: Every, clock: Clock) -> Width:
+        """Read `"10d"`, `"1mo"`, `timedelta(days=10)`, or a whole number on the step clock."""
+        if clock == "step":
+            if isinstance(every, timedelta) or not re.fullmatch(r"0*[1-9]\d{0,17}", str(every)):
+                raise SnapshotsError(
+                    f"every={every!r}: these events are numbered by step, so give a whole number of steps, like 1"
+                )
+            return cls(span=int(every))
+        if isinstance(every, timedelta):
+            span = every // timedelta(microseconds=1)
+            if span <= 0:
+                raise SnapshotsError(f"every={every!r} is not a positive length of time")
+            return cls(span=span)
+        match = re.fullmatch(r"\s*(\d{1,9})\s*([a-zµ]+)\s*", str(every).replace("µ", "u"))
+        if not match:
+            raise SnapshotsError(f"every={every!r} is not a length of time like '10d', '12h' or '1mo'")
+        number, unit = int(match[1]), match[2]
+        if unit == "m":
+            raise SnapshotsError(f"every={every!r}: write 'min' for minutes or 'mo' for months")
+        if unit not in FIXED_UNITS and unit not in CALENDAR_UNITS:
+            units = ", ".join([*FIXED_UNITS, *CALENDAR_UNITS])
+            raise SnapshotsError(f"every={every!r}: {unit!r} is not a unit of time ({units})")
+        if number == 0:
+            raise SnapshotsError(f"every={every!r} is not a positive length of time")
+        if unit in CALENDAR_UNITS:
+            return cls(months=number * CALENDAR_UNITS[unit])
+        return cls(span=number * FIXED_UNITS[unit])
+
+    @property
+    def typical(self) -> float:
+        """Length in microseconds (or steps); calendar months count as a twelfth of a year."""
+        return self.span or self.months * YEAR / 12
+
+    def floor(self, moment: int) -> int:
+        """Where the first window begins: at `moment`, or for calendar widths on the first of its month, quarter or year."""
+        if not self.months:
+            return moment
+        at = as_datetime(moment)
+        unit = 12 if self.months % 12 == 0 else 3 if self.months % 3 == 0 else 1
+        return from_datetime(datetime(at.year, (at.month - 1) // unit * unit + 1, 1, tzinfo=UTC))
+
+    def edge(self, start: int, k: int) -> int:
+        """Where window `k` begins, counted from `start` so that month lengths never drift."""
+        if not self.months:
+            return start + k * self.span
+        at = as_datetime(start)
+        months = at.year * 12 + at.month - 1 + k * self.months
+        year, month = divmod(months, 12)
+        if year > 9999:
+            raise SnapshotsError("windows would run past the year 9999")
+        day = min(at.day, calendar.monthrange(year, month + 1)[1])
+        return from_datetime(at.replace(year=year, month=month + 1, day=day))
+
+
+def edges_every(width: Width, start: int, stop: int, cut: bool) -> list[int]:
+    """Window edges from `start` until `stop` is covered; with `cut` the last window ends at `stop`."""
+    if (stop - start) / width.typical > MAX_SNAPSHOTS:
+        number = (stop - start) / width.typical
+        raise SnapshotsError(f"this would make about {number:,.0f} snapshots, more than {MAX_SNAPSHOTS:,}")
+    edges = [start]
+    while edges[-1] < stop:
+        edges.append(width.edge(start, len(edges)))
+    if cut and edges[-1] > stop:
+        edges[-1] = stop
+    return edges
+
+
+def edges_count(count: int, start: int, stop: int) -> list[int]:
+    """`count` windows of equal width (to the microsecond) over `[start, stop)`."""
+    if not 1 <= count <= MAX_SNAPSHOTS:
+        raise SnapshotsError(f"count={count} is not between 1 and {MAX_SNAPSHOTS:,}")
+    if stop - start < count:
+        raise SnapshotsError(f"count={count}: the events do not last long enough for so many windows")
+    return [start + (stop - start) * k // count for k in range(count + 1)]
+
+
+def suggest_width(span: int, clock: Clock, most: int = 60) -> str:
+    """A usual width that cuts `span` into at most `most` windows."""
+    if clock == "step":
+        return str(max(1, -(-span // most)))
+    fits = [w for w in USUAL_WIDTHS if span / Width.parse(w, clock).typical <= most]
+    return fits[0] if fits else USUAL_WIDTHS[-1]
+
+
+def as_moment(value: Moment, clock: Clock, name: str) -> int:
+    """Read a moment a user gave: a date or ISO text on the UTC clock, a whole number on the step clock."""
+    if clock == "step":
+        if isinstance(value, bool) or not re.fullmatch(r"[+-]?\d{1,18}", str(value)):
+            raise SnapshotsError(f"{name}={value!r}: these events are numbered by step, so give a whole number")
+        return int(str(value))
+    try:
+        if isinstance(value, np.datetime64):
+            return int(value.astype("datetime64[us]").astype(np.int64))
+        if isinstance(value, str):
+            return from_datetime(datetime.fromisoformat(value.strip()))
+        if isinstance(value, datetime):
+            return from_datetime(value)
+        if isinstance(value, date):
+            return from_datetime(datetime(value.year, value.month, value.day))
+    except (ValueError, OverflowError):
+        pass
+    raise SnapshotsError(f"{name}={value!r} is not a date like '2004-04-20' or '2004-04-20T15:30Z'")
+
+
+def from_datetime(at: datetime) -> int:
+    """Microseconds since 1970; a time without a zone is taken as UTC."""
+    aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return (aware - EPOCH) // timedelta(microseconds=1)
+
+
+def as_datetime(moment: int) -> datetime:
+    return EPOCH + timedelta(microseconds=moment)
+
+
+def write_moment(moment: int, clock: Clock) -> str:
+    """The shortest exact text: `2004-04-20`, `2004-04-20 15:30`, or the step's number."""
+    if clock == "step":
+        return str(moment)
+    try:
+        at = as_datetime(moment).replace(tzinfo=None)
+    except OverflowError:
+        return f"{moment / YEAR + 1970:,.0f} AD"
+    if moment % DAY == 0:
+        return at.date().isoformat()
+    return at.isoformat(" ", "minutes" if moment % (60 * SECOND) == 0 else "auto")
+
+
+def write_span(span: float, clock: Clock) -> str:
+    """A length of time for people: `10 days`, `1.5 hours`, `3 steps`."""
+    if clock == "step":
+        return f"{span:g} step{'s' * (span != 1)}"
+    for unit, name in (("d", "day"), ("h", "hour"), ("min", "minute"), ("s", "second")):
+        number = round(span / FIXED_UNITS[unit], 1)
+        if number >= 1:
+            return f"{number:,g} {name}{'s' * (number != 1)}"
+    return f"{span:g} µs"
+
+
+def check_edges(edges: Sequence[int], clock: Clock, name: str = "boundaries") -> None:
+    """Windows must be one at least and run forward in time."""
+    if len(edges) < 2:
+        raise SnapshotsError(f"{name}: at least two are needed to make a window, got {len(edges)}")
+    if len(edges) - 1 > MAX_SNAPSHOTS:
+        raise SnapshotsError(f"{name} would make {len(edges) - 1:,} snapshots, more than {MAX_SNAPSHOTS:,}")
+    for before, after in zip(edges, edges[1:], strict=False):
+        if after <= before:
+            pair = f"{write_moment(after, clock)} follows {write_moment(before, clock)}"
+            raise SnapshotsError(f"{name} must increase, but {pair}")
