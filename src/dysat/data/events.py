@@ -132,7 +132,8 @@ def read_events(
     asked = {"src": src, "dst": dst, "time": time, "weight": weight}
     wanted = [str(column) for column in asked.values() if column is not None]
     if isinstance(source, str | os.PathLike):
-        opened = open_file(Path(source), format=format, header=header, separator=separator, wanted=wanted)
+        with reading(str(source), "events"):
+            opened = open_file(Path(source), format=format, header=header, separator=separator, wanted=wanted)
     elif format or separator or header is not None:
         raise EventsError("format=, header= and separator= are for files, not for tables")
     else:
@@ -143,7 +144,7 @@ def read_events(
         table = _read_columns(opened, columns, pair_separator)
         rows = _Rows(opened, table, skip=bad_rows == "skip")
         labels = _labels(opened, table, columns, rows)
-        times = parse_times(table["time"].alias(columns["time"]), pattern=time_format, unit=time_unit, timezone=timezone)
+        times = _times(opened, table["time"].alias(columns["time"]), time_format, time_unit, timezone)
         rows.check("time", columns["time"], times.values, "is not a date or a number")
         weights = _weights(table, columns, rows)
         notes += [*rows.notes(), *([times.note] if times.note else [])]
@@ -257,6 +258,17 @@ def _labels(source: Source, table: pl.DataFrame, columns: dict[str, str], rows: 
     return sides[0], sides[1]
 
 
+def _times(source: Source, column: pl.Series, pattern: str | None, unit: TimeUnit | None, timezone: str) -> Times:
+    try:
+        times = parse_times(column, pattern=pattern, unit=unit, timezone=timezone)
+        first, last = times.values.min(), times.values.max()
+        if times.clock == "utc" and isinstance(first, int) and isinstance(last, int):
+            check_plausible(first, last)
+    except EventsError as problem:
+        raise EventsError(f"{source.name}: {problem}") from None
+    return times
+
+
 def _weights(table: pl.DataFrame, columns: dict[str, str], rows: _Rows) -> NDArray[np.float64] | None:
     import polars as pl
 
@@ -311,11 +323,6 @@ def _assemble(
     if (stamps[1:] < stamps[:-1]).any():
         order = np.argsort(stamps, kind="stable")
         stamps, weights = stamps[order], None if weights is None else weights[order]
-    if times.clock == "utc":
-        try:
-            check_plausible(int(stamps[0]), int(stamps[-1]))
-        except EventsError as problem:
-            raise EventsError(f"{name}: {problem}") from None
     from_, to, nodes, kinds = number_nodes(src, dst, stamps, order, separate=bool(kind_names))
     return Events(from_, to, stamps, weights, nodes, times.clock, kinds, kind_names, tuple(notes))
 

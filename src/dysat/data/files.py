@@ -1,4 +1,4 @@
-"""Files and folders of events: recognised by name and content, read by Polars, and searched again for the line of an error.
+"""Files and folders of events: recognised by name and content, read by Polars, searched again to explain an error.
 
 Formats: CSV and its kin with a header or without, columns parted by blanks (KONECT with its `%` lines, SNAP with
 its `#` lines), JSON lines, what a Mongo shell prints, and Parquet as one file or a folder of parts. Text may be
@@ -119,6 +119,8 @@ def _recognise(path: Path, head: str, separator: str | None) -> Format:
         return "csv"
     if all(NUMBER.fullmatch(field) for field in line.split()):
         return "whitespace"
+    if set(line) & set(SEPARATORS) == {"\t"} and any(field != field.strip() for field in line.split("\t")):
+        return "whitespace"  # tabs and blanks together
     if any(mark in line for mark in SEPARATORS):
         return "csv"
     return "whitespace"
@@ -129,14 +131,12 @@ def _sniff_separator(head: str) -> str:
     return max(SEPARATORS, key=line.count)
 
 
-def _open_csv(
-    path: Path, name: str, head: str, separator: str, header: bool | None, wanted: Sequence[str]
-) -> Source:
+def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | None, wanted: Sequence[str]) -> Source:
     import polars as pl
 
     content: Path | io.BytesIO = path
     if re.search(r"\r(?!\n)", head[:-1]):  # line ends of old Macs, alone or mixed with others
-        content = io.BytesIO(re.sub(rb"\r\n?", b"\n", _bytes(path, name)))
+        content, head = io.BytesIO(re.sub(rb"\r\n?", b"\n", _bytes(path, name))), re.sub(r"\r\n?", "\n", head)
     first = next(csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator), [])
     if header is None:
         numbered = bool(wanted) and all(column.isdigit() for column in wanted) and not set(wanted) & set(first)
@@ -235,7 +235,7 @@ def _open_jsonl(path: Path, name: str, head: str) -> Source:
         if isinstance(record, dict):
             columns |= dict.fromkeys(record)
     if not columns:
-        raise EventsError(f"{name}: cannot be read as JSON lines: the first line is no object like {{\"from\": …}}")
+        raise EventsError(f'{name}: cannot be read as JSON lines: the first line is no object like {{"from": …}}')
     frame = pl.scan_ndjson(path, schema=dict.fromkeys(columns, pl.String))
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
@@ -272,14 +272,16 @@ def _open_mongo(path: Path, name: str) -> Source:
         except (ValueError, RecursionError) as problem:
             raise EventsError(f"{name}, line {getattr(problem, 'lineno', line)}: is not JSON") from None
         if not isinstance(record, dict):
-            raise EventsError(f"{name}, line {line}: is no object like {{\"from\": …}}")
+            raise EventsError(f'{name}, line {line}: is no object like {{"from": …}}')
         records.append(record)
         lines.append(line)
         line, at = line + text.count("\n", match.end(), end), end
     columns = tuple(dict.fromkeys(key for record in records for key in record))
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
-        return pl.DataFrame({c: pl.Series([_as_text(record.get(c)) for record in records], dtype=pl.String) for c in wanted})
+        return pl.DataFrame(
+            {c: pl.Series([_as_text(record.get(c)) for record in records], dtype=pl.String) for c in wanted}
+        )
 
     return Source(name, columns, read, lambda row: f"line {lines[row]}", text=True)
 
@@ -362,7 +364,7 @@ def _not_json(path: Path, name: str) -> str | None:
     for number, line in enumerate(_bytes(path, name).split(b"\n"), 1):
         try:
             if line.strip() and not isinstance(json.loads(line), dict):
-                return f"line {number} is no object like {{\"from\": …}}"
+                return f'line {number} is no object like {{"from": …}}'
         except (ValueError, RecursionError):
             return f"line {number} is not JSON"
     return None

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any, Self, overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ CSR = ("rows", "offsets", "neighbours", "weights")
 
 @dataclass(frozen=True)
 class Report:
-    """What became of the events a graph was built from. Self-loops are events of a node with itself, inside the windows."""
+    """What became of the events a graph was built from; self-loops are counted inside the windows."""
 
     events: int
     used: int
@@ -87,6 +87,18 @@ class DynamicGraph:
     @property
     def num_snapshots(self) -> int:
         return len(self.snapshots)
+
+    @property
+    def kind_counts(self) -> dict[str, int]:
+        """How many nodes there are of each kind; empty where kinds are not told apart."""
+        if self.kinds is None:
+            return {}
+        return dict(zip(self.kind_names, np.bincount(self.kinds, minlength=len(self.kind_names)).tolist(), strict=True))
+
+    @cached_property
+    def num_distinct_links(self) -> int:
+        """Pairs of nodes that are linked in any snapshot."""
+        return len(np.unique(np.concatenate([_link_keys(s) for s in self.snapshots])))
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -197,8 +209,7 @@ class DynamicGraph:
         rows = []
         before, known = np.empty(0, dtype=np.int64), 0
         for step, s in enumerate(self.snapshots):
-            u, v, _ = (part.cpu().numpy() for part in s.links())
-            keys = u << 32 | v
+            keys = _link_keys(s)
             new = int(np.isin(keys, before, assume_unique=True, invert=True).sum())
             window = (write_moment(s.start, self.clock), write_moment(s.stop, self.clock))
             counts = (s.num_nodes, s.num_active, s.num_nodes - known, s.num_links, new, s.num_self_loops)
@@ -268,21 +279,24 @@ class DynamicGraph:
         links = [s.num_links for s in self.snapshots]
         span = write_span((last - first) / len(self), self.clock)
         dates = f"{write_moment(first, self.clock)} … {write_moment(last, self.clock)}"
-        extra = [f"{n:,} {name}" for n, name in zip(self._kind_counts(), self.kind_names, strict=True)]
+        extra = [f"{number:,} {kind}" for kind, number in self.kind_counts.items()]
         nodes = f"{self.num_nodes:,} nodes" + (f" ({', '.join(extra)})" if extra else "")
         return (
             f"DynamicGraph: {nodes}, {len(self)} snapshots of about {span}, {dates}\n"
             f"  {sum(links):,} links, {min(links):,} to {max(links):,} per snapshot  {sparkline(links)}"
         )
 
-    def _kind_counts(self) -> list[int]:
-        return [] if self.kinds is None else np.bincount(self.kinds, minlength=len(self.kind_names)).tolist()
-
 
 def sparkline(values: Sequence[float]) -> str:
     """Values as a row of small bars."""
     top = max(values, default=0) or 1
     return "".join("▁▂▃▄▅▆▇█"[min(7, int(8 * value / top))] for value in values)
+
+
+def _link_keys(snapshot: Snapshot) -> NDArray[np.int64]:
+    """Each link as one number, in order."""
+    u, v, _ = snapshot.links()
+    return (u << 32 | v).cpu().numpy()
 
 
 def _check(graph: DynamicGraph) -> None:
@@ -327,7 +341,7 @@ def _unpack(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Dynami
     for name, sizes in lengths.items():
         if sizes.sum() != len(arrays[name]):
             raise GraphError(f"{name} has {len(arrays[name]):,} entries, expected {sizes.sum():,}")
-        parts[name] = torch.from_numpy(arrays[name]).split(sizes.tolist())
+        parts[name] = torch.split(torch.from_numpy(arrays[name]), sizes.tolist())
     snapshots = [
         Snapshot(**{name: parts[name][t] for name in CSR}, num_nodes=known[t], start=edges[t], stop=edges[t + 1])
         for t in range(len(known))
@@ -336,7 +350,7 @@ def _unpack(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Dynami
     if "features" in arrays:
         features = torch.from_numpy(arrays["features"])
         if manifest["features_per_snapshot"]:
-            features = features.split(known)
+            features = torch.split(features, known)
     return DynamicGraph(
         nodes=unpack_labels(arrays),
         snapshots=tuple(snapshots),

@@ -6,7 +6,11 @@ become int64; anything else (`007`, `1e3`, a number beyond 64 bits) keeps its te
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +22,9 @@ if TYPE_CHECKING:
 
 Labels = NDArray[Any]  # [N] int64, or [N] objects that are str
 
-CHUNK = 1 << 18  # endpoints per pass, so that what a pass touches stays in the cache
+Result = TypeVar("Result")
+
+CHUNK = 1 << 16
 MIX = 0x9E3779B97F4A7C15
 
 
@@ -40,38 +46,25 @@ def number_nodes(
     """
     import polars as pl
 
-    num_events = len(src)
-    if separate:
-        (left, size_left), (right, size_right) = _slots([src]), _slots([dst])
-        slots, size = np.concatenate([left, right + np.int32(size_left)]), size_left + size_right
-    else:
-        slots, size = _slots([src, dst])
-
-    place = np.arange(num_events)  # of each row, in order of time
-    if order is not None:
-        place = np.empty_like(order)
-        place[order] = np.arange(num_events)
-    nowhere = 2 * num_events
-    first = np.full(size, nowhere)  # per slot, its first endpoint: 2 · place + column
-    np.minimum.at(first, slots[:num_events], 2 * place)
-    np.minimum.at(first, slots[num_events:], 2 * place + 1)
-    used = np.flatnonzero(first < nowhere)
-    event, column = np.divmod(first[used], 2)
-
+    sides = [src, dst]
+    slots, size = _slots(sides, separate=separate)
+    first = _first_endpoints(slots, size, order)
+    ends = np.sort(first[first < 2 * len(src)])
+    event, column = ends >> 1, ends & 1
     row = event if order is None else order[event]
-    labels = pl.concat([src.gather(row[column == 0]), dst.gather(row[column == 1])])
-    at = np.empty_like(row)
-    at[np.argsort(column, kind="stable")] = np.arange(len(row))
-    labels = _as_integers(labels.gather(at))
+    columns = [np.flatnonzero(column == side) for side in (0, 1)]
+    slot, at = np.empty(len(ends), dtype=np.int32), np.empty(len(ends), dtype=np.int64)
+    for side in (0, 1):
+        slot[columns[side]] = slots[side][row[columns[side]]]
+        at[columns[side]] = np.arange(len(columns[side])) + side * len(columns[0])
+    labels = pl.concat([series.gather(row[here]) for series, here in zip(sides, columns, strict=True)]).gather(at)
+    labels = _as_integers(labels)
 
     kind = column if separate else np.zeros_like(column)
-    ranked = _break_ties(np.argsort(event, kind="stable"), time[event], kind, labels)
+    ranked = _break_ties(time[event], kind, labels)
     rank = np.empty(size, dtype=np.int32)
-    rank[used[ranked]] = np.arange(len(ranked), dtype=np.int32)
-    ids = rank[slots]
-    from_, to = ids[:num_events], ids[num_events:]
-    if order is not None:
-        from_, to = from_[order], to[order]
+    rank[slot[ranked]] = np.arange(len(ranked), dtype=np.int32)
+    from_, to = _in_threads(partial(_look_up, rank), slots if order is None else [s[order] for s in slots])
     return from_, to, _to_labels(labels.gather(ranked)), kind[ranked].astype(np.uint8) if separate else None
 
 
@@ -94,7 +87,7 @@ def unpack_labels(arrays: dict[str, NDArray[Any]]) -> Labels:
         return np.asarray(arrays["labels"])
     text, offsets = arrays["label_text"].tobytes(), arrays["label_offsets"].tolist()
     labels = np.empty(len(offsets) - 1, dtype=object)
-    labels[:] = [text[start:stop].decode("utf-8") for start, stop in zip(offsets, offsets[1:], strict=False)]
+    labels[:] = [text[start:stop].decode("utf-8") for start, stop in pairwise(offsets)]
     return labels
 
 
@@ -114,80 +107,178 @@ def as_labels(values: list[Any]) -> Labels:
     return labels
 
 
-def _slots(columns: list[pl.Series]) -> tuple[NDArray[np.int32], int]:
-    """A slot for every label of the columns, end to end; and how many slots there are."""
+# Columns are handled in chunks, one thread a column: what a chunk needs stays in the cache, and no column of
+# hashes or 64-bit indices is ever held whole. Fresh memory costs more than hashing a text again.
+
+
+def _chunks(length: int) -> Iterator[slice]:
+    return (slice(i, min(i + CHUNK, length)) for i in range(0, length, CHUNK))
+
+
+def _in_threads(work: Callable[..., Result], *columns: Sequence[Any]) -> list[Result]:
+    with ThreadPoolExecutor(len(columns[0])) as pool:
+        return list(pool.map(work, *columns))
+
+
+def _slots(sides: Sequence[pl.Series], *, separate: bool) -> tuple[list[NDArray[np.int32]], int]:
+    """A slot for every label of each column, equal labels the same one; and how many slots there are."""
     import polars as pl
 
-    if columns[0].dtype != pl.String:
-        return assign_slots(np.concatenate([column.to_numpy() for column in columns]).view(np.uint64))
-    hashes = [
-        column.to_frame("text")
-        .lazy()
-        .select(pl.col("text").hash(seed=0).alias("key"), pl.col("text").hash(seed=1).alias("check"))
-        .collect(engine="streaming")
-        for column in columns
-    ]
-    slots, size = assign_slots(np.concatenate([part["key"].to_numpy() for part in hashes]))
-    if not _one_to_one(slots, size, np.concatenate([part["check"].to_numpy() for part in hashes])):
+    if separate:
+        ((left,), size_left), ((right,), size_right) = (_slots([side], separate=False) for side in sides)
+        return [left, right + np.int32(size_left)], size_left + size_right
+    if sides[0].dtype != pl.String:
+        return assign_slots([_IntegerKeys(side) for side in sides])
+    slots, size = assign_slots([_TextKeys(side, seed=0) for side in sides])
+    if not one_to_one(slots, size, [_TextKeys(side, seed=1) for side in sides]):
         # Two labels share a 64-bit hash: once in some 10^7 files of a million labels. Exact, and slow.
-        ranks = pl.concat(columns).rank("dense").to_numpy()
-        return (ranks - 1).astype(np.int32), int(ranks.max())
+        ranks = pl.concat(sides).rank("dense").to_numpy().astype(np.int32) - 1
+        return np.split(ranks, len(sides)), int(ranks.max()) + 1
     return slots, size
 
 
-def assign_slots(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], int]:
-    """A slot for every key, equal keys the same and different keys different ones; and how many slots there are.
+class _IntegerKeys:
+    """A column of whole numbers, as 64-bit keys, chunk by chunk."""
+
+    def __init__(self, column: pl.Series) -> None:
+        self.column = column
+        low, high = column.min(), column.max()
+        self.range = (int(low), int(high)) if low is not None and high is not None else None  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def __getitem__(self, part: slice) -> NDArray[np.uint64]:
+        return self.column.slice(part.start, part.stop - part.start).to_numpy().view(np.uint64)
+
+
+class _TextKeys:
+    """A column of texts, as 64-bit hashes, chunk by chunk."""
+
+    range = None
+
+    def __init__(self, column: pl.Series, seed: int) -> None:
+        self.column, self.seed = column, seed
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def __getitem__(self, part: slice) -> NDArray[np.uint64]:
+        return self.column.slice(part.start, part.stop - part.start).hash(seed=self.seed).to_numpy()
+
+
+Keys = _IntegerKeys | _TextKeys | NDArray[np.uint64]
+
+
+def assign_slots(keys: Sequence[Keys]) -> tuple[list[NDArray[np.int32]], int]:
+    """A slot for every key of the columns, equal keys the same and different keys different ones; and how many.
 
     A hash table filled in rounds: all keys write themselves to their slot, the last one wins, and those
     that find another key there go on to the next, smaller table.
     """
-    if not len(keys):
-        return np.empty(0, dtype=np.int32), 0
-    low, high = keys.view(np.int64).min(), keys.view(np.int64).max()
-    if int(high) - int(low) < max(1 << 16, 2 * len(keys)):  # numbers so dense that they are their own slots
-        return (keys.view(np.int64) - low).astype(np.int32), int(high) - int(low) + 1
-    slots = np.empty(len(keys), dtype=np.int32)
-    rest: NDArray[np.int64] | None = None  # None: all
+    slots = [np.empty(len(column), dtype=np.int32) for column in keys]
+    ranges = [column.range for column in keys if not isinstance(column, np.ndarray) and column.range]
+    if ranges:
+        low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
+        if high - low < max(1 << 16, 2 * sum(map(len, keys))):  # numbers so dense that they are their own slots
+            _in_threads(partial(_subtract, low), keys, slots)
+            return slots, high - low + 1
+    rows: list[NDArray[np.int64] | None] = [None] * len(keys)  # rows still without a slot; None: all
     size, factor = 0, MIX
-    while True:
-        bits = min(23, max(10, len(keys).bit_length() - (rest is None)))
-        multiplier, shift = np.uint64(factor), np.uint64(64 - bits)
+    while left := sum(map(len, keys)):
+        bits = min(22, max(10, left.bit_length()))
         table = np.zeros(1 << bits, dtype=np.uint64)
-        for i in range(0, len(keys), CHUNK):
-            part = keys[i : i + CHUNK]
-            table[(part * multiplier >> shift).view(np.int64)] = part
-        misses = []
-        for i in range(0, len(keys), CHUNK):
-            part = keys[i : i + CHUNK]
-            slot = (part * multiplier >> shift).view(np.int64)
-            here = slice(i, i + CHUNK) if rest is None else rest[i : i + CHUNK]
-            slots[here] = size + slot
-            misses.append(i + np.flatnonzero(table[slot] != part))
-        size += 1 << bits
+        mix = (np.uint64(factor), np.uint64(64 - bits))
+        _in_threads(partial(_write_keys, table, mix), keys)
+        missed = _in_threads(partial(_read_slots, table, mix, size), keys, slots, rows)
+        keys, rows = [key for key, _ in missed], [row for _, row in missed]
+        size, factor = size + (1 << bits), factor * MIX % 2**64 | 1
         if size > np.iinfo(np.int32).max:
             raise GraphError("more distinct nodes than a graph can hold")
-        missed = np.concatenate(misses)
-        if not len(missed):
-            return slots, size
-        keys, rest = keys[missed], missed if rest is None else rest[missed]
-        factor = factor * MIX % 2**64 | 1
+    return slots, size
 
 
-def _one_to_one(slots: NDArray[np.int32], size: int, checks: NDArray[np.uint64]) -> bool:
+def _subtract(low: int, keys: Keys, slots: NDArray[np.int32]) -> None:
+    for part in _chunks(len(slots)):
+        np.subtract(keys[part].view(np.int64), low, out=slots[part], casting="unsafe")
+
+
+def _write_keys(table: NDArray[np.uint64], mix: tuple[np.uint64, np.uint64], keys: Keys) -> None:
+    for part in _chunks(len(keys)):
+        key = keys[part]
+        table[(key * mix[0] >> mix[1]).view(np.int64)] = key
+
+
+def _read_slots(
+    table: NDArray[np.uint64],
+    mix: tuple[np.uint64, np.uint64],
+    offset: int,
+    keys: Keys,
+    slots: NDArray[np.int32],
+    rows: NDArray[np.int64] | None,
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Write to `slots[rows]` the slots of keys that stand in the table; return the other keys and their rows."""
+    missed_keys, missed_rows = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.int64)]
+    for part in _chunks(len(keys)):
+        key = keys[part]
+        slot = (key * mix[0] >> mix[1]).view(np.int64)
+        missed = np.flatnonzero(table[slot] != key)
+        slot += offset
+        slots[part if rows is None else rows[part]] = slot
+        missed_keys.append(key[missed])
+        missed_rows.append(missed + part.start if rows is None else rows[part][missed])
+    return np.concatenate(missed_keys), np.concatenate(missed_rows)
+
+
+def one_to_one(slots: Sequence[NDArray[np.int32]], size: int, checks: Sequence[Keys]) -> bool:
     """Whether all labels of a slot agree in their second hash too."""
     expected = np.zeros(size, dtype=np.uint64)
-    expected[slots] = checks
-    parts = range(0, len(slots), CHUNK)
-    return all(np.array_equal(expected[slots[i : i + CHUNK]], checks[i : i + CHUNK]) for i in parts)
+
+    def write(slot: NDArray[np.int32], check: Keys) -> None:
+        for part in _chunks(len(slot)):
+            expected[slot[part]] = check[part]
+
+    def agree(slot: NDArray[np.int32], check: Keys) -> bool:
+        return all(np.array_equal(expected[slot[part]], check[part]) for part in _chunks(len(slot)))
+
+    _in_threads(write, slots, checks)
+    return all(_in_threads(agree, slots, checks))
 
 
-def _break_ties(
-    order: NDArray[np.int64], moment: NDArray[np.int64], kind: NDArray[np.int64], labels: pl.Series
+def _first_endpoints(
+    slots: Sequence[NDArray[np.int32]], size: int, order: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """Among nodes that first appear at the same moment, order by kind and label."""
+    """For each slot the endpoint that comes first, 2 · place in time + column; beyond all of them if there is none."""
+    num_events = len(slots[0])
+    place = None
+    if order is not None:
+        place = np.empty_like(order)
+        place[order] = np.arange(num_events)
+
+    def first(column: int) -> NDArray[np.int64]:
+        ends = np.full(size, 2 * num_events)
+        for part in _chunks(num_events):
+            at = np.arange(part.start, part.stop) if place is None else place[part]
+            np.minimum.at(ends, slots[column][part], 2 * at + column)
+        return ends
+
+    left, right = _in_threads(first, (0, 1))
+    return np.minimum(left, right, out=left)
+
+
+def _look_up(table: NDArray[np.int32], slots: NDArray[np.int32]) -> NDArray[np.int32]:
+    """`table[slots]`, written over the slots."""
+    for part in _chunks(len(slots)):
+        slots[part] = table[slots[part]]
+    return slots
+
+
+def _break_ties(moment: NDArray[np.int64], kind: NDArray[np.int64], labels: pl.Series) -> NDArray[np.int64]:
+    """The order of nodes that are in order of their moment, where those of the same moment go by kind and label."""
     import polars as pl
 
-    same = moment[order][1:] == moment[order][:-1]
+    order = np.arange(len(moment))
+    same = moment[1:] == moment[:-1]
     tied = np.append(same, False) | np.insert(same, 0, False)
     rows = order[tied]
     if len(rows):

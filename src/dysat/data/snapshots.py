@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -84,7 +85,7 @@ def build_snapshots(
     nodes = np.arange(events.num_nodes)
     if len(src) < len(events) or events.is_part:
         src, dst, nodes = _renumber(src, dst, time, events.num_nodes)
-    known = np.maximum.accumulate([max(_top(src[a:b]), _top(dst[a:b])) for a, b in zip(cuts, cuts[1:], strict=False)])
+    known = np.maximum.accumulate([max(_top(src[a:b]), _top(dst[a:b])) for a, b in pairwise(cuts)])
 
     def snapshot(t: int) -> Snapshot:
         here = slice(int(cuts[t]), int(cuts[t + 1]))
@@ -115,7 +116,9 @@ def _edges(
     stop: Moment | None,
 ) -> list[int]:
     clock = events.clock
-    given = [name for name, value in (("every", every), ("boundaries", boundaries), ("count", count)) if value is not None]
+    given = [
+        name for name, value in (("every", every), ("boundaries", boundaries), ("count", count)) if value is not None
+    ]
     span = int(events.time[-1] - events.time[0])
     if len(given) != 1:
         what = "give one of every=, count= and boundaries=" + f", not {' and '.join(given)}" * bool(given)
@@ -130,9 +133,12 @@ def _edges(
     last = as_moment(stop, clock, "stop") if stop is not None else None
     if first is not None and last is not None and first >= last:
         raise SnapshotsError(f"start={start} is not before stop={stop}")
-    inside = events.time[slice(*np.searchsorted(events.time, [_or(first, events.time[0]), _or(last, events.time[-1] + 1)]))]
+    inside = events.time[
+        slice(*np.searchsorted(events.time, [_or(first, events.time[0]), _or(last, events.time[-1] + 1)]))
+    ]
     if not len(inside):
-        raise SnapshotsError(f"no event lies between start={start} and stop={stop}; {_range_text(events)}")
+        asked = [f"{name}={value}" for name, value in (("start", start), ("stop", stop)) if value is not None]
+        raise SnapshotsError(f"no event is left with {' and '.join(asked)}; {_range_text(events)}")
     end = _or(last, inside[-1] + 1)
     if count is not None:
         return edges_count(count, _or(first, inside[0]), end)

@@ -1,4 +1,7 @@
-"""What events are read from: a `Source` names its columns and reads some of them. Tables in memory are here, files in `files.py`."""
+"""What events are read from: a `Source` names its columns and reads some of them.
+
+Tables in memory are here, files in `files.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from dysat.errors import EventsError
 
 if TYPE_CHECKING:
     import polars as pl
+
 
 @dataclass(frozen=True)
 class Source:
@@ -110,5 +114,3 @@ def _series(name: str, array: np.ndarray[Any, Any]) -> pl.Series:
             array = np.array([None if value is None else str(value) for value in array], dtype=object)
         return pl.Series(name, array.tolist())
     return pl.Series(name, array)
-
-

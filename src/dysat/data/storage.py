@@ -43,7 +43,8 @@ def write_folder(
         files = {key: _write_array(beside / f"{key}.npy", array) for key, array in arrays.items()}
         content = {"format": f"dysat-{name}", "version": version, **manifest, "files": files}
         with open(beside / f"{name}.json", "w", encoding="utf-8") as out:
-            json.dump(content, out, indent=1, ensure_ascii=False)
+            lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()]
+            out.write("{\n" + ",\n".join(lines) + "\n}\n")
             out.flush()
             os.fsync(out.fileno())
         beside.chmod(0o777 & ~_umask())
@@ -107,7 +108,9 @@ def _read_manifest(folder: Path, name: str, version: int, error: type[DysatError
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise error(f"{file}: damaged: version {found!r}")
     if found > version:
-        raise error(f"{folder}: written by a newer dysat (format {found}, this one reads up to {version}); update dysat")
+        raise error(
+            f"{folder}: written by a newer dysat (format {found}, this one reads up to {version}); update dysat"
+        )
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(isinstance(f, dict) and "/" not in key for key, f in files.items()):
         raise error(f"{file}: damaged: no list of files")

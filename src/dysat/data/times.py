@@ -6,7 +6,6 @@ A time that cannot be read comes back as null; who called knows the file and the
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -63,7 +62,8 @@ def parse_times(
     if pattern is not None:
         return Times(_from_pattern(column, pattern, timezone, zone), "utc", f"times read as {pattern!r}")
     sample = column.drop_nulls().head(100).to_list()
-    if unit is not None or (sample and all(NUMBER.fullmatch(text) for text in sample)):
+    numbers = sum(NUMBER.fullmatch(text) is not None for text in sample)
+    if unit is not None or (numbers and 2 * numbers >= len(sample)):
         whole = column.str.strip_chars().cast(pl.Int64, strict=False)
         if whole.null_count() > column.null_count():
             return _from_numbers(column.str.strip_chars().cast(pl.Float64, strict=False), unit)
@@ -86,11 +86,11 @@ def check_plausible(first: int, last: int) -> None:
 
 
 def _plausible(first: float, last: float) -> bool:
-    return PLAUSIBLE[0] <= first and last <= PLAUSIBLE[1]
+    return first >= PLAUSIBLE[0] and last <= PLAUSIBLE[1]
 
 
 def _in_calendar(first: float, last: float) -> bool:
-    return -1969 * YEAR < first and last < 8029 * YEAR
+    return first > -1969 * YEAR and last < 8029 * YEAR
 
 
 def _zone(name: str) -> tzinfo:
@@ -113,58 +113,56 @@ def _from_numbers(column: pl.Series, unit: TimeUnit | None) -> Times:
     """Numbers since 1970 in a stated or recognised unit, or numbers of steps."""
     import polars as pl
 
-    if column.dtype.is_integer():
-        numbers = column.cast(pl.Int64, strict=False)
-    else:
-        numbers = column.cast(pl.Float64, strict=False)
-        numbers = numbers.to_frame().select(pl.when(pl.col(column.name).is_finite()).then(column.name)).to_series()
+    numbers = column.cast(pl.Int64 if column.dtype.is_integer() else pl.Float64, strict=False)
+    if numbers.dtype == pl.Float64:
+        numbers = numbers.to_frame("n").select(pl.when(pl.col("n").is_finite()).then("n")).to_series()
     low, high = numbers.min(), numbers.max()
-    if low is None or high is None:
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
         return Times(column.clear(len(column)).cast(pl.Int64), "step" if unit == "step" else "utc")
-    first, last = float(low), float(high)  # type: ignore[arg-type]
+    what = f"column {column.name!r}: {low} to {high}"
     if unit == "step":
-        if max(abs(first), abs(last)) >= 2**53 or (numbers != numbers.cast(pl.Int64)).any():
-            raise EventsError(f"column {column.name!r}: steps must be whole numbers, not {low} … {high}")
+        if max(abs(low), abs(high)) >= 2**53 or (numbers != numbers.cast(pl.Int64)).any():
+            raise EventsError(f"{what}: steps must be whole numbers")
         return Times(numbers.cast(pl.Int64), "step")
-    fitting = [u for u, f in PER_MICROSECOND.items() if _plausible(first / f, last / f)]
-    if unit is None:
-        if not fitting:
-            return _from_compact_dates(column, numbers)
-        unit = fitting[0]  # type: ignore[assignment]
-        note = f"times read as epoch numbers in {unit}"
-    else:
-        note = None
-        factor = PER_MICROSECOND[unit]
-        if not _in_calendar(first / factor, last / factor) or (fitting and unit not in fitting):
-            ends = [write_moment(int(x / factor), "utc") for x in (first, last)]
-            hint = f"; time_unit={fitting[0]!r} would give " if fitting else ""
-            if fitting:
-                other = PER_MICROSECOND[fitting[0]]
-                hint += " to ".join(write_moment(int(x / other), "utc") for x in (first, last))
-            raise EventsError(
-                f"column {column.name!r}: {low} to {high} read as time_unit={unit!r} is {ends[0]} to {ends[1]}{hint}"
-            )
+    fitting = [u for u, per in PER_MICROSECOND.items() if _plausible(low / per, high / per)]
+    if unit is None and not fitting:
+        return _from_compact_dates(column, what)
+    chosen = str(unit or fitting[0])
+    _check_unit(chosen, fitting, low, high, what)
     if numbers.dtype == pl.Int64:
-        micros = numbers // 1000 if unit == "ns" else numbers * round(1 / PER_MICROSECOND[str(unit)])
+        micros = numbers // 1000 if chosen == "ns" else numbers * round(1 / PER_MICROSECOND[chosen])
     else:
-        micros = (numbers / PER_MICROSECOND[str(unit)]).round().cast(pl.Int64, strict=False)
-    return Times(micros, "utc", note)
+        micros = (numbers / PER_MICROSECOND[chosen]).round().cast(pl.Int64, strict=False)
+    return Times(micros, "utc", None if unit else f"times read as epoch numbers in {chosen}")
 
 
-def _from_compact_dates(column: pl.Series, numbers: pl.Series) -> Times:
+def _check_unit(unit: str, fitting: list[str], low: float, high: float, what: str) -> None:
+    """Refuse a stated unit that gives no sensible dates where another would, or no dates at all."""
+
+    def dates(unit: str) -> str:
+        return " to ".join(write_moment(int(x / PER_MICROSECOND[unit]), "utc") for x in (low, high))
+
+    inside = _in_calendar(low / PER_MICROSECOND[unit], high / PER_MICROSECOND[unit])
+    if not inside or (fitting and unit not in fitting):
+        hint = f"; time_unit={fitting[0]!r} would give {dates(fitting[0])}" if fitting else ""
+        raise EventsError(f"{what} read as time_unit={unit!r} is {dates(unit)}{hint}")
+
+
+def _from_compact_dates(column: pl.Series, what: str) -> Times:
     """Numbers like 20040415 or 20040415145600, which are dates without their dashes."""
     import polars as pl
 
     digits = column.cast(pl.String)
-    length = len(str(digits.drop_nulls()[0]))
-    if length in COMPACT:
-        dates = digits.str.strptime(pl.Datetime("us"), COMPACT[length], strict=False).to_physical()
+    pattern = COMPACT.get(len(digits.drop_nulls()[0]))
+    if pattern:
+        dates = digits.str.strptime(pl.Datetime("us"), pattern, strict=False).to_physical()
         low, high = dates.min(), dates.max()
-        if dates.null_count() == column.null_count() and low is not None and -70 * YEAR < low and high < PLAUSIBLE[1]:  # type: ignore[operator]
-            return Times(dates.cast(pl.Int64), "utc", f"times read as dates in the form {COMPACT[length]!r}")
+        read = dates.null_count() == column.null_count() and isinstance(low, int) and isinstance(high, int)
+        if read and low > -70 * YEAR and high < PLAUSIBLE[1]:  # type: ignore[operator]
+            return Times(dates.cast(pl.Int64), "utc", f"times read as dates in the form {pattern!r}")
     raise EventsError(
-        f"column {column.name!r}: {numbers.min()} to {numbers.max()} is no time since 1970 in s, ms, us or ns that "
-        "falls between 1971 and 2100; state time_unit= ('step' if the column numbers the snapshots already)"
+        f"{what} is no time since 1970 in s, ms, us or ns that falls between 1971 and 2100; "
+        "state time_unit= ('step' if the column numbers the snapshots already)"
     )
 
 
@@ -206,9 +204,7 @@ def _strptime(column: pl.Series, pattern: str, timezone: str) -> pl.Series:
     aware = pattern.endswith("Z") or "%z" in pattern
     dtype = pl.Datetime("us", "UTC") if aware else pl.Datetime("us")
     parse = pl.col("time").str.strptime(dtype, pattern, strict=False, cache=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        parsed = column.to_frame("time").lazy().select(parse).collect(engine="streaming").to_series()
+    parsed = column.to_frame("time").lazy().select(parse).collect(engine="streaming").to_series()
     return _to_utc(parsed, timezone).alias(column.name)
 
 
@@ -223,17 +219,15 @@ def _from_pattern(column: pl.Series, pattern: str, timezone: str, zone: tzinfo) 
     sample = column.drop_nulls().unique(maintain_order=True).head(50)
     expected = _fill_by_python(values.head(len(sample)), sample, by_python, zone)
     try:
-        fast = pattern.replace(".%f", "%.f")  # Polars' %f is a whole number of nanoseconds
-        if _strptime(sample, fast, timezone).equals(expected, check_names=False):
+        fast = pattern.replace(".%f", "%.f")  # Polars' %f alone is a whole number of nanoseconds
+        if "%f" not in fast and _strptime(sample, fast, timezone).equals(expected, check_names=False):
             values = _strptime(column, fast, timezone)
     except pl.exceptions.PolarsError:
         pass
     return _fill_by_python(values, column, by_python, zone)
 
 
-def _fill_by_python(
-    values: pl.Series, column: pl.Series, read: Callable[[str], datetime], zone: tzinfo
-) -> pl.Series:
+def _fill_by_python(values: pl.Series, column: pl.Series, read: Callable[[str], datetime], zone: tzinfo) -> pl.Series:
     """Fill the nulls of `values` that are texts in `column` by a Python function, called once per distinct text."""
     import polars as pl
 

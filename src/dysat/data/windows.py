@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -85,7 +86,7 @@ class Width:
         return self.span or self.months * YEAR / 12
 
     def floor(self, moment: int) -> int:
-        """Where the first window begins: at `moment`, or for calendar widths on the first of its month, quarter or year."""
+        """Where the first window begins: at `moment`; calendar widths on the first of its month, quarter or year."""
         if not self.months:
             return moment
         at = as_datetime(moment)
@@ -162,6 +163,7 @@ def from_datetime(at: datetime) -> int:
 
 
 def as_datetime(moment: int) -> datetime:
+    """The moment as a date in UTC."""
     return EPOCH + timedelta(microseconds=moment)
 
 
@@ -195,7 +197,7 @@ def check_edges(edges: Sequence[int], clock: Clock, name: str = "boundaries") ->
         raise SnapshotsError(f"{name}: at least two are needed to make a window, got {len(edges)}")
     if len(edges) - 1 > MAX_SNAPSHOTS:
         raise SnapshotsError(f"{name} would make {len(edges) - 1:,} snapshots, more than {MAX_SNAPSHOTS:,}")
-    for before, after in zip(edges, edges[1:], strict=False):
+    for before, after in pairwise(edges):
         if after <= before:
             pair = f"{write_moment(after, clock)} follows {write_moment(before, clock)}"
             raise SnapshotsError(f"{name} must increase, but {pair}")

@@ -1,0 +1,68 @@
+"""What tests share: where the paper's files may lie, and a tiny log of events."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dysat
+from dysat.data.datasets import DATASETS
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(params=list(DATASETS))
+def dataset(request: pytest.FixtureRequest) -> tuple[str, dysat.DynamicGraph]:
+    """Each dataset whose file is on this machine."""
+    name = str(request.param)
+    for folder in (SHARED / "data", None):
+        if DATASETS[name].locate(folder):
+            return name, dysat.load_dataset(name, folder)
+    pytest.skip(f"{name}: {DATASETS[name].file} is neither in ../shared/data nor where DYSAT_DATA says")
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    if not (SHARED / "data").is_dir():
+        pytest.skip("no ../shared/data on this machine")
+    return SHARED / "data"
+
+
+@pytest.fixture
+def mails() -> dysat.Events:
+    """Six events among five people over a month; one of them a self-loop."""
+    return dysat.read_events(
+        (
+            ["ann", "bob", "ann", "cy", "cy", "dee"],
+            ["bob", "cy", "bob", "cy", "ann", "eve"],
+            ["2024-01-01", "2024-01-03", "2024-01-08", "2024-01-09", "2024-01-15", "2024-01-31"],
+        )
+    )
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str | bytes], Path]:
+    """Write a file and return its path."""
+
+    def write(name: str, content: str | bytes) -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def global_random_state_is_untouched() -> object:
+    """No test, and so no function it calls, may move NumPy's global random state."""
+    before = np.random.get_state(legacy=False)  # noqa: NPY002
+    yield
+    after = np.random.get_state(legacy=False)  # noqa: NPY002
+    assert np.array_equal(before["state"]["key"], after["state"]["key"])
+
+
+os.environ.setdefault("COLUMNS", "120")

@@ -1,0 +1,372 @@
+"""Damaged files, thousands of them: each is one line of explanation or a valid graph, and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+import signal
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+import zstandard
+
+from dysat import DynamicGraph, DysatError, GraphError, build_snapshots, read_events
+
+LONGEST_MESSAGE = 2_000
+SLOWEST = 20  # seconds for one file of some kilobytes
+NAMED = {"src": "from", "dst": "to", "time": "sent"}
+NUMBERED = {"src": 1, "dst": 2, "time": 3}
+COUNTED = {"src": 1, "dst": 2, "time": 4, "weight": 3}
+
+
+class TookTooLongError(BaseException):
+    """Not an Exception, so that no reader turns it into a message."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A valid file, and the columns one would name to read it."""
+
+    name: str
+    content: bytes
+    columns: dict[str, str | int]
+
+
+def seed_rows(number=24):
+    """Rows (src, dst, day, seconds, weight) over some months."""
+    rng = np.random.default_rng(7)
+    names = ["ann", "bob", "cy d", "dö", "eve", "f,g", "ham"]
+    rows = []
+    for i in range(number):
+        u, v = rng.integers(0, len(names), 2)
+        day = np.datetime64("2020-01-01") + 4 * i
+        seconds = int(day.astype("datetime64[s]").astype(int)) + int(rng.integers(0, 86_400))
+        rows.append((names[u], names[v], str(np.datetime64(seconds, "s")), seconds, float(rng.integers(1, 5))))
+    return rows, names
+
+
+def seeds():
+    """One small valid file of every format."""
+    rows, names = seed_rows()
+    ids = {name: i + 1 for i, name in enumerate(names)}
+
+    def separated(mark, quote='"'):
+        lines = [mark.join(("from", "to", "sent", "count"))]
+        for u, v, at, _, weight in rows:
+            fields = [f"{quote}{x}{quote}" if mark in x or " " in x else x for x in (u, v, at, f"{weight:g}")]
+            lines.append(mark.join(fields))
+        return ("\n".join(lines) + "\n").encode()
+
+    def plain(columns, top=""):
+        lines = [" ".join(str(x) for x in columns(ids[u], ids[v], seconds, f"{w:g}")) for u, v, _, seconds, w in rows]
+        return (top + "\n".join(lines) + "\n").encode()
+
+    records = [{"from": u, "to": v, "sent": at, "count": w} for u, v, at, _, w in rows]
+    mongo = []
+    for i, (u, v, at, _, w) in enumerate(rows):
+        mongo.append(
+            f'{{\n  "_id" : ObjectId("{i:024x}"),\n  "from" : {json.dumps(u)},\n  "to" : {json.dumps(v)},\n'
+            f'  "sent" : ISODate("{at}Z"),\n  "count" : NumberLong({int(w)}),\n  "tags" : [ "a", {{ "b" : 1 }} ]\n}}\n'
+        )
+    named = {**NAMED, "weight": "count"}
+    whole = separated(",").replace(b"\n", b"\r\n")
+    text = [
+        Seed("mail.csv", separated(","), named),
+        Seed("windows.csv", b"\xef\xbb\xbf" + whole, named),
+        Seed("mail.tsv", separated("\t"), named),
+        Seed("half.csv", separated(";"), named),
+        Seed("blanks.txt", plain(lambda u, v, s, w: (u, v, s)), NUMBERED),
+        Seed("headed.txt", plain(lambda u, v, s, w: (u, v, s, w), "from to sent count\n"), named),
+        Seed("out.konect", plain(lambda u, v, s, w: (u, v, w, s), "% bip posweighted\n% 24 7 7\n"), COUNTED),
+        Seed("out.plain", plain(lambda u, v, s, w: (u, v, w, s), "% sym unweighted\n"), COUNTED),
+        Seed("snap.txt", plain(lambda u, v, s, w: (u, v, s), "# Nodes: 7\n# FromNodeId\tToNodeId\n"), NUMBERED),
+        Seed("mail.jsonl", "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records).encode(), named),
+        Seed("mail.json", "".join(mongo).encode(), named),
+    ]
+    return [*text, *parquet_seeds(rows, ids)]
+
+
+def parquet_seeds(rows, ids):
+    named = {**NAMED, "weight": "count"}
+    table = pl.DataFrame(rows, schema=["from", "to", "sent", "seconds", "count"], orient="row")
+    dated = table.with_columns(pl.col("sent").str.to_datetime())
+    numbered = table.with_columns(pl.col("from", "to").replace_strict(ids), sent="seconds").drop("seconds")
+    seeds = []
+    for name, frame, packed in (
+        ("text.parquet", table, "zstd"),
+        ("dated.parquet", dated, "uncompressed"),
+        ("numbers.parquet", numbered, "snappy"),
+    ):
+        out = io.BytesIO()
+        frame.write_parquet(out, compression=packed)
+        seeds.append(Seed(name, out.getvalue(), named))
+    return seeds
+
+
+# --- ways to damage bytes: each takes (content, generator) ---------------------------------------------------------------
+
+BITS = (
+    *(b"\0", b'"', b"'", b'""', b"\n", b"\n\n\n", b"\r", b"\r\n", b"\xef\xbb\xbf", b"\xff\xfe", b"\xff", b"\xc3", b"\xed\xa0\x80"),
+    *(b"nan", b"inf", b"-inf", b"-1", b"-5.5", b"0", b"1e400", b"1e308", b"9" * 25, b"-" + b"9" * 25, b"1e-400", b"0x10"),
+    *(b",", b";", b"\t", b" ", b"|", b",,,,", b"#", b"%", b"{", b"}", b"[", b"]", b"null", b"true", b"\\", b"\\u0000", b"\\ud800"),
+    *("\u2028\u0085\u200b".encode(), b"\x1f", b"\x1c", b"\x0b", b"2020-02-30", b"2020-01-01T25:00:00", b"0000-00-00", b"soon"),
+    *(b"9223372036854775807", b"9223372036854775808", b"1970-01-01", b"9999-12-31T23:59:59", b"0001-01-01", b"12020-01-01"),
+    *(b'ISODate("', b'")', b"ObjectId(", b'{"from":1}', b"[1]", b"3\n", b'"x"\n', b"x" * 10_000, b"7" * 10_000),
+    *(b"[" * 5_000, b'{"a":' * 3_000, b"[" * 400 + b"]" * 400, b'{"a":' * 150 + b"1" + b"}" * 150, b"(" * 2_000),
+)
+
+
+def spot(content, rng):
+    return int(rng.integers(0, len(content) + 1))
+
+
+def flip(content, rng):
+    data = bytearray(content)
+    for _ in range(int(rng.integers(1, 4))):
+        if data:
+            data[int(rng.integers(0, len(data)))] ^= 1 << int(rng.integers(0, 8))
+    return bytes(data)
+
+
+def overwrite(content, rng):
+    at, length = spot(content, rng), int(rng.integers(1, 9))
+    return content[:at] + rng.bytes(length) + content[at + length :]
+
+
+def truncate(content, rng):
+    return content[: spot(content, rng)]
+
+
+def behead(content, rng):
+    return content[spot(content, rng) :]
+
+
+def insert_random(content, rng):
+    at = spot(content, rng)
+    return content[:at] + rng.bytes(int(rng.integers(1, 12))) + content[at:]
+
+
+def insert_bit(content, rng):
+    at = spot(content, rng)
+    return content[:at] + BITS[int(rng.integers(0, len(BITS)))] + content[at:]
+
+
+def swap_chunks(content, rng):
+    a, b, c, d = sorted(spot(content, rng) for _ in range(4))
+    return content[:a] + content[c:d] + content[b:c] + content[a:b] + content[d:]
+
+
+def some_line(content, rng):
+    lines = content.split(b"\n")
+    return lines, int(rng.integers(0, len(lines)))
+
+
+def drop_line(content, rng):
+    lines, i = some_line(content, rng)
+    return b"\n".join(lines[:i] + lines[i + 1 :])
+
+
+def double_line(content, rng):
+    lines, i = some_line(content, rng)
+    return b"\n".join(lines[: i + 1] * (1 + int(rng.integers(0, 2))) + lines[i:])
+
+
+def change_line_ends(content, rng):
+    return content.replace(b"\n", (b"\r", b"\r\n", b"\n\r", b"\n\n", b" ", b"\0")[int(rng.integers(0, 6))])
+
+
+def mark_of(content):
+    return max((b",", b"\t", b";", b" "), key=content.count)
+
+
+def change_field(content, rng):
+    """One field of one line becomes empty or something odd."""
+    lines, i = some_line(content, rng)
+    mark = mark_of(content)
+    fields = lines[i].split(mark)
+    fields[int(rng.integers(0, len(fields)))] = (b"", *BITS)[int(rng.integers(0, len(BITS) + 1))]
+    return b"\n".join([*lines[:i], mark.join(fields), *lines[i + 1 :]])
+
+
+def change_column(content, rng):
+    """A column of all lines, the header or not, is dropped, doubled, emptied or made something odd."""
+    lines, mark = content.split(b"\n"), mark_of(content)
+    column, how, first = int(rng.integers(0, 4)), int(rng.integers(0, 4)), int(rng.integers(0, 2))
+    bit = BITS[int(rng.integers(0, len(BITS)))]
+    for i in range(first, len(lines)):
+        fields = lines[i].split(mark)
+        if column < len(fields) and lines[i]:
+            fields[column : column + 1] = ([], [fields[column]] * 2, [b""], [bit])[how]
+            lines[i] = mark.join(fields)
+    return b"\n".join(lines)
+
+
+def drop_field(content, rng):
+    lines, i = some_line(content, rng)
+    mark = mark_of(content)
+    return b"\n".join([*lines[:i], lines[i].rpartition(mark)[0], *lines[i + 1 :]])
+
+
+BINARY = (flip, overwrite, truncate, behead, insert_random, insert_bit, swap_chunks)
+TEXT = (
+    *(flip, overwrite, truncate, behead, insert_random, insert_bit, insert_bit, swap_chunks),
+    *(drop_line, double_line, change_line_ends, change_field, change_field, change_column, change_column, drop_field),
+)
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": lambda content: content,
+    ".gz": lambda content: gzip.compress(content, 1, mtime=0),
+    ".zst": lambda content: zstandard.compress(content, 1),
+}
+
+
+def damaged(seed, packed, rng):
+    """Damage before packing, after, or both."""
+    content = seed.content
+    ways = BINARY if seed.name.endswith(".parquet") else TEXT
+    if not packed:
+        for _ in range(int(rng.integers(1, 3))):
+            content = ways[int(rng.integers(0, len(ways)))](content, rng)
+        return content
+    inside = int(rng.integers(0, 10)) < 7
+    if inside:
+        content = ways[int(rng.integers(0, len(ways)))](content, rng)
+    content = PACKERS[packed](content)
+    return content if inside else BINARY[int(rng.integers(0, len(BINARY)))](content, rng)
+
+
+# --- what must hold -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def no_longer_than(seconds):
+    def ring(*_):
+        raise TookTooLongError(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def check_message(problem):
+    text = str(problem)
+    assert text.strip(), "an empty message"
+    assert len(text.splitlines()) == 1, f"a message of several lines: {text!r}"
+    assert text.isprintable(), f"control characters in a message: {text!r}"
+    assert len(text) < LONGEST_MESSAGE, f"a message of {len(text)} characters: {text[:200]!r}"
+
+
+def check_valid(graph):
+    assert graph.num_nodes == graph.known[-1] and list(graph.known) == sorted(graph.known)
+    assert all(before < after for before, after in zip(graph.boundaries, graph.boundaries[1:], strict=False))
+    kinds = [0] * graph.num_nodes if graph.kinds is None else graph.kinds.tolist()
+    assert len(set(zip(kinds, graph.nodes.tolist(), strict=True))) == graph.num_nodes
+    for s in graph:
+        if not len(s.neighbours):
+            assert not len(s.rows) and s.offsets.tolist() == [0]
+            continue
+        receivers, neighbours, weights = s.entries()
+        assert (s.rows.diff() > 0).all() and (s.offsets.diff() > 0).all()
+        assert s.offsets[0] == 0 and s.offsets[-1] == len(neighbours) == len(weights)
+        keys = receivers * graph.num_nodes + neighbours
+        assert (keys.diff() > 0).all()
+        assert neighbours.min() >= 0 and max(int(neighbours.max()), int(s.rows.max())) < s.num_nodes
+        assert torch.isfinite(weights).all() and (weights > 0).all()
+        turned = torch.argsort(neighbours * graph.num_nodes + receivers)
+        torch.testing.assert_close(receivers[turned], neighbours, rtol=0, atol=0)
+        torch.testing.assert_close(weights[turned], weights, rtol=0, atol=0)
+
+
+class Failures:
+    """Failures by kind, the shortest example of each."""
+
+    def __init__(self):
+        self.found = {}
+
+    def add(self, problem, label, content):
+        own = [frame for frame in traceback.extract_tb(problem.__traceback__) if "dysat" in frame.filename]
+        where = f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+        kind = (type(problem).__name__, where, str(problem)[:40])
+        number, best = self.found.get(kind, (0, None))
+        if best is None or len(content) < len(best[2]):
+            best = (problem, label, content)
+        self.found[kind] = (number + 1, best)
+
+    def report(self):
+        texts = []
+        for (kind, where, _), (number, (problem, label, content)) in self.found.items():
+            shown = repr(content) if len(content) < 5_000 else repr(content[:5_000]) + "…"
+            texts.append(f"{number} × {kind} at {where}\n  {str(problem)[:600]}\n  {label}\n  {shown}")
+        return "\n".join(texts)
+
+
+def try_file(path, content, columns):
+    """Read and cut one damaged file; whatever is raised here is a failure. Says whether a graph came out."""
+    path.write_bytes(content)
+    try:
+        with no_longer_than(SLOWEST):
+            graph = build_snapshots(read_events(path, **columns), every="10d")
+    except DysatError as problem:
+        check_message(problem)
+        return False
+    check_valid(graph)
+    return True
+
+
+SEEDS = seeds()
+CASES = [(seed, packed) for seed in SEEDS for packed in PACKERS if not (packed and seed.name.endswith(".parquet"))]
+EACH = 150  # damaged files of every seed, plain, gzip and zstd
+
+
+@pytest.fixture(scope="module")
+def counted():
+    counts = {"files": 0, "folders": 0}
+    yield counts
+
+
+@pytest.mark.parametrize(("seed", "packed"), CASES, ids=[seed.name + packed for seed, packed in CASES])
+def test_seeds_are_valid(tmp_path, seed, packed):
+    for columns in ({}, seed.columns):
+        if columns or "from" not in seed.columns.values():
+            assert try_file(tmp_path / (seed.name + packed), PACKERS[packed](seed.content), columns)
+
+
+@pytest.mark.parametrize(("seed", "packed"), CASES, ids=[seed.name + packed for seed, packed in CASES])
+def test_damaged_files_are_explained_or_read(tmp_path, counted, seed, packed):
+    path, failures = tmp_path / (seed.name + packed), Failures()
+    number = 2 * EACH if seed.name.endswith(".parquet") else EACH
+    for i in range(number):
+        start = [len(seed.name), sum(map(ord, seed.name + packed)), i]
+        rng = np.random.default_rng(start)
+        content = damaged(seed, packed, rng)
+        columns = seed.columns if rng.integers(0, 4) else {}
+        counted["files"] += 1
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                try_file(path, content, columns)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as problem:  # a panic of Polars is no Exception
+            failures.add(problem, f"default_rng({start}), {path.name}, columns {columns}", content)
+    if failures.found:
+        pytest.fail(failures.report(), pytrace=False)
+
+
+def test_enough_files_were_damaged(counted):
+    planned = sum(2 * EACH if seed.name.endswith(".parquet") else EACH for seed, _ in CASES)
+    assert planned >= 5_000
+    if counted["files"]:  # run after the tests above, in the same process
+        assert counted["files"] <= planned

@@ -1,0 +1,104 @@
+"""Labels to numbers and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dysat.data import labels as module
+from dysat.data.labels import as_labels, assign_slots, number_nodes, one_to_one, pack_labels, unpack_labels
+from dysat.errors import GraphError
+
+
+def check_slots(columns: list[np.ndarray]) -> None:
+    """Equal keys share a slot and different keys do not."""
+    slots, size = assign_slots(columns)
+    keys, found = np.concatenate(columns), np.concatenate(slots)
+    assert found.min() >= 0 and found.max() < size
+    pairs = np.unique(np.stack([keys.view(np.int64), found.astype(np.int64)]), axis=1).shape[1]
+    assert pairs == len(np.unique(keys)) == len(np.unique(found))
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 1000, 100_000])
+def test_slots_are_one_to_one(distinct: int) -> None:
+    rng = np.random.default_rng(distinct)
+    keys = rng.integers(0, 2**64, distinct, dtype=np.uint64)
+    check_slots([rng.choice(keys, 70_000), rng.choice(keys, 150_000)])
+
+
+def test_slots_of_keys_that_collide_in_the_first_table() -> None:
+    # Multiples of 2^54 share their low bits; sequential keys share their high bits.
+    check_slots([np.arange(1000, dtype=np.uint64) << np.uint64(54), np.arange(200_000, dtype=np.uint64)])
+
+
+def test_a_shared_hash_is_noticed_and_both_labels_survive(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clash(module._TextKeys):
+        """All texts that begin alike have the same first hash."""
+
+        def __getitem__(self, part: slice) -> np.ndarray:
+            whole = super().__getitem__(part)
+            return np.zeros_like(whole) if self.seed == 0 else whole
+
+    monkeypatch.setattr(module, "_TextKeys", Clash)
+    src, dst = pl.Series(["ann", "bob", "ann"]), pl.Series(["bob", "cy", "cy"])
+    from_, to, names, _ = number_nodes(src, dst, np.array([1, 2, 3]))
+    assert names[from_].tolist() == src.to_list() and names[to].tolist() == dst.to_list()
+    assert len(names) == 3
+
+
+def test_one_to_one_sees_a_difference() -> None:
+    slots = [np.array([0, 1, 0], dtype=np.int32)]
+    assert one_to_one(slots, 2, [np.array([7, 8, 7], dtype=np.uint64)])
+    assert not one_to_one(slots, 2, [np.array([7, 8, 9], dtype=np.uint64)])
+
+
+def test_nodes_are_in_order_of_first_appearance_then_label() -> None:
+    src, dst = pl.Series(["zoe", "bob", "ann"]), pl.Series(["cy", "zoe", "bob"])
+    time = np.array([5, 1, 9])
+    order = np.argsort(time)
+    from_, to, names, kinds = number_nodes(src, dst, time[order], order)
+    assert names.tolist() == ["bob", "zoe", "cy", "ann"] and kinds is None
+    assert names[from_].tolist() == ["bob", "zoe", "ann"] and names[to].tolist() == ["zoe", "cy", "bob"]
+
+
+def test_separate_columns_are_separate_nodes() -> None:
+    from_, to, names, kinds = number_nodes(pl.Series([1, 2]), pl.Series([1, 1]), np.array([1, 2]), separate=True)
+    assert kinds is not None
+    assert list(zip(kinds.tolist(), names.tolist(), strict=True)) == [(0, 1), (1, 1), (0, 2)]
+    assert from_.tolist() == [0, 2] and to.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["1", "2", "-3", "0"], [1, 2, -3, 0]),
+        (["007", "7"], ["007", "7"]),
+        (["1", "x"], ["1", "x"]),
+        (["1", "+2"], ["1", "+2"]),
+        (["1", "-0"], ["1", "-0"]),
+        (["1", "9223372036854775808"], ["1", "9223372036854775808"]),
+    ],
+)
+def test_only_canonical_whole_numbers_become_numbers(texts: list[str], expected: list[object]) -> None:
+    src, dst = pl.Series(texts), pl.Series(texts)
+    _, _, names, _ = number_nodes(src, dst, np.arange(len(texts)))
+    assert names.tolist() == expected
+
+
+@pytest.mark.parametrize("values", [["a", "", "é\n\0'\"", "x" * 10_000], [1, -2, 2**62], []])
+def test_packing_is_the_identity(values: list[object]) -> None:
+    labels = as_labels(values)
+    assert unpack_labels(pack_labels(labels)).tolist() == values
+    assert all(array.dtype != object for array in pack_labels(labels).values())
+
+
+def test_mixed_labels_become_texts_unless_that_would_merge_two() -> None:
+    assert as_labels([1, "a"]).tolist() == ["1", "a"]
+    with pytest.raises(GraphError, match="as a number and as text"):
+        as_labels([1, "1"])
+    for odd in (1.5, None, True, ("a", 1)):
+        with pytest.raises(GraphError, match="neither text nor a whole number"):
+            as_labels(["a", odd])
+    with pytest.raises(GraphError, match="not valid Unicode"):
+        pack_labels(as_labels(["\ud800"]))
