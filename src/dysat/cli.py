@@ -293,7 +293,7 @@ def _show(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | None)
         highlight=False,
         soft_wrap=True,
     )
-    table = _table(">step", "window", ">known", ">active", ">new", ">links", ">new links", ">weight", "links")
+    table = _table(">step", "window", ">known", ">active", ">new", ">links", ">new links", ">weight", "")
     most = max(row.links for row in rows) or 1
     for row in rows:
         window = row.start if graph.clock == "step" else f"{row.start[:16]} … {row.stop[:16]}"

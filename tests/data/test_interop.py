@@ -147,7 +147,8 @@ def test_pyg_carries_features(per_snapshot):
     assert back.equals(graph)
     snapshots[2].x.zero_()
     snapshots[2].edge_weight.zero_()
-    torch.testing.assert_close(graph.features[2] if per_snapshot else graph.features, whole)  # they were copies
+    now = graph.features[2] if per_snapshot else graph.features
+    torch.testing.assert_close(now, torch.arange(10.0).reshape(5, 2))  # what was changed is a copy
     assert graph[2].total_weight > 0
 
 
@@ -343,9 +344,12 @@ def test_pyg_symmetric_snapshots_hold_each_link_once():
 
 
 def test_pyg_symmetry_does_not_hang_on_rounding_or_order():
-    tenths = [0.1, 0.2, 0.3]
-    parallel = data_of([(0, 1)] * 3 + [(1, 0)] * 3, torch.tensor(tenths + tenths[::-1], dtype=torch.float64).tolist())
-    assert total(interop.from_pyg([parallel])) == pytest.approx([0.6])
+    weights = torch.tensor([0.1, 0.2, 0.3, 0.3, 0.2, 0.1], dtype=torch.float64)
+    parallel = Data(edge_index=torch.tensor([[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]]), edge_weight=weights)
+    turned = Data(edge_index=parallel.edge_index[:, [2, 0, 1, 3, 5, 4]], edge_weight=weights[[2, 0, 1, 3, 5, 4]])
+    graph = interop.from_pyg([parallel])
+    assert total(graph) == pytest.approx([0.6])
+    assert interop.from_pyg([turned]).equals(graph)
     rounded = torch.tensor([1 / 3, 1 / 3 + 1e-12], dtype=torch.float64)
     nearly = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), edge_weight=rounded)
     assert total(interop.from_pyg([nearly])) == pytest.approx([1 / 3])
@@ -483,6 +487,19 @@ def test_pandas_bare_table():
     assert link_weights(graph) == [{("b", "c"): 2.0, ("c", "d"): 1.0}, {}, {("b", "a"): 1.0}]
 
 
+def test_pandas_steps_without_rows_share_the_time_between():
+    days = pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-08", "2024-01-09"], utc=True)
+    table = pd.DataFrame({"step": [0, 4], "start": days[[0, 2]], "stop": days[[1, 3]], "source": 1, "target": 2})
+    graph = interop.from_pandas(table)
+    assert graph.boundaries == tuple(NEW_YEAR + day * DAY for day in (0, 1, 3, 5, 7, 8))
+    assert [snapshot.num_links for snapshot in graph] == [1, 0, 0, 0, 1]
+
+
+def test_pandas_numbers_and_texts_become_texts():
+    table = pd.DataFrame({"step": [0, 0], "source": ["b", 10], "target": [9, "b"]})
+    assert interop.from_pandas(table).nodes.tolist() == ["9", "10", "b"]
+
+
 def test_pandas_kinds_as_plain_text():
     table = interop.to_pandas(kinds_graph()).astype({"source_kind": "str", "target_kind": "str"})
     graph = interop.from_pandas(table)
@@ -544,6 +561,7 @@ def test_temporal_data_and_pandas_give_events_back(kinds, weights, step):
     data = interop.to_temporal_data(events, dtype=torch.float64)
     assert data.t.tolist() == events.time.tolist()
     assert ("msg" in data) is (weights is not None)
+    assert weights is None or data.msg.shape == (4, 1)
     assert len(data[1:3]) == 2
     assert_same_events(interop.from_temporal_data(data, events.labels, time_unit=unit, kinds=kinds), events)
 

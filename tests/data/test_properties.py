@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import csv
 import io
+import itertools
 import json
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from dysat import DynamicGraph, EventsError, SnapshotsError, build_snapshots, re
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
-PHASES = (Phase.explicit, Phase.generate)
+PHASES = (Phase.explicit, Phase.generate)  # add Phase.shrink to make a failing example small
 TINY = 5e-324
 # Texts that a reader is tempted to take for something else, and some that must stay apart from each other.
 TRICKY = (
@@ -29,6 +30,7 @@ TRICKY = (
     *("nan", "NaN", "null", "None", "NA", "true", "2020-01-01", "inf", "#", "%", "# x", "%x", "é", "e\u0301", "\ufeff"),
     *('"', '""', '"a"', "'", "a,b", "a;b", "a|b", "a\tb", "a\nb", "a\r\nb", "\n", " ", "\u2028", "\x85", "\x0b", "\\"),
     *("a", "a ", " a", "A", "\x1f", "\x1c", "\\n", "\\u0061", "{", "[", "😀", "\U0010ffff", "\u200b"),
+    *("ISODate(x)", "ObjectId(7)"),
 )
 LABELS = st.one_of(
     st.sampled_from(TRICKY),
@@ -41,10 +43,10 @@ WEIGHTS = st.one_of(
     st.floats(min_value=1e-300, max_value=1e9),
     st.integers(1, 5).map(float),
 )
-WIDTHS = ("10d", "1w", "30d", "1mo", "2mo", "1q", "1y", timedelta(hours=100), timedelta(days=40, microseconds=1))
+WIDTHS = ("10d", "30d", "1mo", "2mo", "1q", "1y", timedelta(hours=100), timedelta(days=40, microseconds=1))
 
 
-def profile(examples=200):
+def profile(examples=150):
     return settings(
         max_examples=examples,
         derandomize=True,
@@ -72,7 +74,7 @@ def moments(first_year, months):
 
 
 @st.composite
-def event_rows(draw, labels=None, times=None, weighted=None, most=25):
+def event_rows(draw, labels=None, times=None, weighted=None, most=15):
     """Rows (src, dst, moment, weight or None): few labels and moments, so that links, ties and loops repeat."""
     labels = draw(st.sampled_from([LABELS, NUMBERS])) if labels is None else labels
     names = draw(st.lists(labels, min_size=2, max_size=7, unique=True))
@@ -119,7 +121,7 @@ def build(rows, **how):
         return None
 
 
-# --- the slow reference: what the documentation says, in plain loops ----------------------------------------------------
+# --- the slow reference: what the documentation says, in plain loops ---
 
 
 def slow_rows(rows):
@@ -236,10 +238,10 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("properties")
 
 
-# --- properties ---------------------------------------------------------------------------------------------------------
+# --- properties ---
 
 
-@profile(300)
+@profile(250)
 @given(event_rows(), cuts(), st.sampled_from(["keep", "drop"]))
 def test_graph_equals_the_slow_reference(rows, how, self_loops):
     expected = slow_graph(rows, self_loops, **how)
@@ -346,7 +348,7 @@ SPANS = {
 
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("kind", ["every", "count"])
-@profile(100)
+@profile(50)
 @given(data=st.data())
 def test_windows_partition_time(span, kind, data):
     times, widths = SPANS[span]
@@ -356,9 +358,9 @@ def test_windows_partition_time(span, kind, data):
     assume(graph is not None)
     edges = graph.boundaries
     stamps = [at for *_, at, _ in rows]
-    assert all(before < after for before, after in zip(edges, edges[1:], strict=False))
+    assert all(before < after for before, after in itertools.pairwise(edges))
     assert edges[0] <= min(stamps) < edges[1] and edges[-2] <= max(stamps) < edges[-1]
-    widths = [after - before for before, after in zip(edges, edges[1:], strict=False)]
+    widths = [after - before for before, after in itertools.pairwise(edges)]
     if kind == "count":
         assert max(widths) - min(widths) <= 1
         assert (edges[0], edges[-1]) == (min(stamps), max(stamps) + 1)
@@ -367,7 +369,7 @@ def test_windows_partition_time(span, kind, data):
         (window,) = slow_window(edges, at)
         counts[window] += 1
     assert [s.total_weight for s in graph] == counts
-    assert [(s.start, s.stop) for s in graph] == list(zip(edges, edges[1:], strict=False))
+    assert [(s.start, s.stop) for s in graph] == list(itertools.pairwise(edges))
 
 
 @profile()
@@ -383,7 +385,7 @@ def test_boundaries_partition_time(rows, edges):
         for u, v, at, _ in inside:
             (window,) = slow_window(edges, at)
             active[window] |= {u, v}
-        assert [set(graph.nodes[s.rows].tolist()) for s in graph] == active
+        assert [set(graph.nodes[s.rows.numpy()].tolist()) for s in graph] == active
 
 
 @profile()
@@ -507,15 +509,21 @@ def write_file(file, kind, rows):
 
 
 KINDS = {
-    **{"csv": ".csv", "semicolon": ".csv", "pipe": ".csv", "tsv": ".tsv", "parquet": ".parquet"},
-    **{"json": ".jsonl", "json ascii": ".jsonl", "mongo": ".json"},
+    "csv": ".csv",
+    "semicolon": ".csv",
+    "pipe": ".csv",
+    "tsv": ".tsv",
+    "parquet": ".parquet",
+    "json": ".jsonl",
+    "json ascii": ".jsonl",
+    "mongo": ".json",
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@profile(150)
-@given(rows=event_rows(most=12), data=st.data())
-def test_files_give_the_same_graph_as_arrays(folder, kind, rows, data):
+@profile(50)
+@given(rows=event_rows(most=10))
+def test_files_give_the_same_graph_as_arrays(folder, kind, rows):
     graph = build_snapshots(read(rows), boundaries=["2018-01-01", "2019-08-03", "2021-01-01"], self_loops="keep")
     file = folder / f"events{KINDS[kind]}"
     write_file(file, kind, rows)
@@ -527,15 +535,15 @@ def test_files_give_the_same_graph_as_arrays(folder, kind, rows, data):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("label", ["a\rb", "\r", "a\0", "\0", "a\0b", "a\r"])
-def test_control_characters_in_labels_survive_files(folder, kind, label):
+@pytest.mark.parametrize("label", ["a\rb", "\r", "a\0", "\0", "a\0b", "a\r", "\u2028", "\x85", "ISODate(x)", "007"])
+def test_odd_labels_survive_files(folder, kind, label):
     rows = [(label, "a", micros(2020, 1, 1), None), ("b", "a\nb", micros(2020, 1, 2), None)]
-    file = folder / f"controls{KINDS[kind]}"
+    file = folder / f"odd{KINDS[kind]}"
     write_file(file, kind, rows)
     assert read_events(file).labels.tolist() == [*sorted([label, "a"]), *sorted(["b", "a\nb"])]
 
 
-@profile(400)
+@profile(300)
 @given(st.lists(st.one_of(LABELS, NUMBERS.map(str)), min_size=2, max_size=12, unique=True), st.booleans())
 @example(["007", "7"], False)
 @example(["7", "-7"], False)

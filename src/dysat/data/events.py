@@ -293,7 +293,7 @@ def _kinds(source: Source, kinds: tuple[str, str] | None, notes: list[str]) -> t
     if kinds is None:
         return ()
     if isinstance(kinds, str) or len(kinds) != 2 or len(set(kinds)) != 2 or not all(kinds):
-        raise EventsError(f"kinds={kinds!r} must be two different names, like ('user', 'item')")
+        raise EventsError(f"kinds must be two different names, like ('user', 'item'), not {kinds!r}")
     return tuple(kinds)
 
 

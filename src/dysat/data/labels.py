@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -127,122 +127,104 @@ def _slots(sides: Sequence[pl.Series], *, separate: bool) -> tuple[list[NDArray[
     if separate:
         ((left,), size_left), ((right,), size_right) = (_slots([side], separate=False) for side in sides)
         return [left, right + np.int32(size_left)], size_left + size_right
-    if sides[0].dtype != pl.String:
-        return assign_slots([_IntegerKeys(side) for side in sides])
-    slots, size = assign_slots([_TextKeys(side, seed=0) for side in sides])
-    if not one_to_one(slots, size, [_TextKeys(side, seed=1) for side in sides]):
-        # Two labels share a 64-bit hash: once in some 10^7 files of a million labels. Exact, and slow.
-        ranks = pl.concat(sides).rank("dense").to_numpy().astype(np.int32) - 1
-        return np.split(ranks, len(sides)), int(ranks.max()) + 1
-    return slots, size
+    if sides[0].dtype == pl.String:
+        return assign_slots([TextKeys(side) for side in sides])
+    numbers = [side.to_numpy() for side in sides]
+    low, high = min(int(n.min()) for n in numbers), max(int(n.max()) for n in numbers)
+    if high - low < max(1 << 16, 2 * sum(map(len, numbers))):  # so dense that they are their own slots
+        return [np.subtract(n, low, dtype=np.int32, casting="unsafe") for n in numbers], high - low + 1
+    return assign_slots([IntegerKeys(n) for n in numbers])
 
 
-class _IntegerKeys:
-    """A column of whole numbers, as 64-bit keys, chunk by chunk."""
+class TextKeys:
+    """Texts as keys of 128 bits: two hashes. That two of a billion texts share both has a chance of 10^-21."""
 
     def __init__(self, column: pl.Series) -> None:
         self.column = column
-        low, high = column.min(), column.max()
-        self.range = (int(low), int(high)) if low is not None and high is not None else None  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self.column)
 
-    def __getitem__(self, part: slice) -> NDArray[np.uint64]:
-        return self.column.slice(part.start, part.stop - part.start).to_numpy().view(np.uint64)
+    def __getitem__(self, part: slice) -> NDArray[np.complex128]:
+        texts = self.column.slice(part.start, part.stop - part.start)
+        return _as_keys(texts.hash(seed=0).to_numpy(), texts.hash(seed=1).to_numpy())
 
 
-class _TextKeys:
-    """A column of texts, as 64-bit hashes, chunk by chunk."""
+class IntegerKeys:
+    """Whole numbers as keys of 128 bits."""
 
-    range = None
-
-    def __init__(self, column: pl.Series, seed: int) -> None:
-        self.column, self.seed = column, seed
+    def __init__(self, numbers: NDArray[np.int64]) -> None:
+        self.numbers = numbers
 
     def __len__(self) -> int:
-        return len(self.column)
+        return len(self.numbers)
 
-    def __getitem__(self, part: slice) -> NDArray[np.uint64]:
-        return self.column.slice(part.start, part.stop - part.start).hash(seed=self.seed).to_numpy()
+    def __getitem__(self, part: slice) -> NDArray[np.complex128]:
+        return _as_keys(self.numbers[part].view(np.uint64), 1)  # no key is zero
 
 
-Keys = _IntegerKeys | _TextKeys | NDArray[np.uint64]
+Keys = TextKeys | IntegerKeys | NDArray[np.complex128]
+
+
+def _as_keys(high: NDArray[np.uint64], low: NDArray[np.uint64] | int) -> NDArray[np.complex128]:
+    """Pairs of 64 bits as one number of 128, which NumPy moves as a whole. Nothing is ever computed with it."""
+    pairs = np.empty((len(high), 2), dtype=np.uint64)
+    pairs[:, 0], pairs[:, 1] = high, low
+    return pairs.view(np.complex128)[:, 0]
 
 
 def assign_slots(keys: Sequence[Keys]) -> tuple[list[NDArray[np.int32]], int]:
     """A slot for every key of the columns, equal keys the same and different keys different ones; and how many.
 
-    A hash table filled in rounds: all keys write themselves to their slot, the last one wins, and those
-    that find another key there go on to the next, smaller table.
+    A hash table filled in rounds: a key takes its slot if that is free, and those that find another key
+    there go on to the next, smaller table.
     """
     slots = [np.empty(len(column), dtype=np.int32) for column in keys]
-    ranges = [column.range for column in keys if not isinstance(column, np.ndarray) and column.range]
-    if ranges:
-        low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
-        if high - low < max(1 << 16, 2 * sum(map(len, keys))):  # numbers so dense that they are their own slots
-            _in_threads(partial(_subtract, low), keys, slots)
-            return slots, high - low + 1
     rows: list[NDArray[np.int64] | None] = [None] * len(keys)  # rows still without a slot; None: all
     size, factor = 0, MIX
     while left := sum(map(len, keys)):
         bits = min(22, max(10, left.bit_length()))
-        table = np.zeros(1 << bits, dtype=np.uint64)
-        mix = (np.uint64(factor), np.uint64(64 - bits))
-        _in_threads(partial(_write_keys, table, mix), keys)
-        missed = _in_threads(partial(_read_slots, table, mix, size), keys, slots, rows)
-        keys, rows = [key for key, _ in missed], [row for _, row in missed]
+        table = np.zeros(1 << bits, dtype=np.complex128)
+        homeless: list[list[NDArray[np.complex128]]] = [[] for _ in keys]
+        missed: list[list[NDArray[np.int64]]] = [[] for _ in keys]
+        for column, part, key in _ahead(keys):
+            slot = (key.view(np.uint64)[::2] * np.uint64(factor) >> np.uint64(64 - bits)).view(np.int64)
+            lost = _take_slots(table, slot, key)
+            here = rows[column]
+            slots[column][part if here is None else here[part]] = slot + size
+            homeless[column].append(key[lost])
+            missed[column].append(lost + part.start if here is None else here[part][lost])
+        keys = [np.concatenate(found) if found else np.empty(0, dtype=np.complex128) for found in homeless]
+        rows = [np.concatenate(found) if found else np.empty(0, dtype=np.int64) for found in missed]
         size, factor = size + (1 << bits), factor * MIX % 2**64 | 1
         if size > np.iinfo(np.int32).max:
             raise GraphError("more distinct nodes than a graph can hold")
     return slots, size
 
 
-def _subtract(low: int, keys: Keys, slots: NDArray[np.int32]) -> None:
-    for part in _chunks(len(slots)):
-        np.subtract(keys[part].view(np.int64), low, out=slots[part], casting="unsafe")
+def _ahead(keys: Sequence[Keys]) -> Iterator[tuple[int, slice, NDArray[np.complex128]]]:
+    """All chunks of all columns; the next is made in a thread while this one is used."""
+    parts = [(column, part) for column, of in enumerate(keys) for part in _chunks(len(of))]
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(keys[parts[0][0]].__getitem__, parts[0][1])
+        for (column, part), following in zip_longest(parts, parts[1:]):
+            key = coming.result()
+            if following:
+                coming = pool.submit(keys[following[0]].__getitem__, following[1])
+            yield column, part, key
 
 
-def _write_keys(table: NDArray[np.uint64], mix: tuple[np.uint64, np.uint64], keys: Keys) -> None:
-    for part in _chunks(len(keys)):
-        key = keys[part]
-        table[(key * mix[0] >> mix[1]).view(np.int64)] = key
-
-
-def _read_slots(
-    table: NDArray[np.uint64],
-    mix: tuple[np.uint64, np.uint64],
-    offset: int,
-    keys: Keys,
-    slots: NDArray[np.int32],
-    rows: NDArray[np.int64] | None,
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Write to `slots[rows]` the slots of keys that stand in the table; return the other keys and their rows."""
-    missed_keys, missed_rows = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.int64)]
-    for part in _chunks(len(keys)):
-        key = keys[part]
-        slot = (key * mix[0] >> mix[1]).view(np.int64)
-        missed = np.flatnonzero(table[slot] != key)
-        slot += offset
-        slots[part if rows is None else rows[part]] = slot
-        missed_keys.append(key[missed])
-        missed_rows.append(missed + part.start if rows is None else rows[part][missed])
-    return np.concatenate(missed_keys), np.concatenate(missed_rows)
-
-
-def one_to_one(slots: Sequence[NDArray[np.int32]], size: int, checks: Sequence[Keys]) -> bool:
-    """Whether all labels of a slot agree in their second hash too."""
-    expected = np.zeros(size, dtype=np.uint64)
-
-    def write(slot: NDArray[np.int32], check: Keys) -> None:
-        for part in _chunks(len(slot)):
-            expected[slot[part]] = check[part]
-
-    def agree(slot: NDArray[np.int32], check: Keys) -> bool:
-        return all(np.array_equal(expected[slot[part]], check[part]) for part in _chunks(len(slot)))
-
-    _in_threads(write, slots, checks)
-    return all(_in_threads(agree, slots, checks))
+def _take_slots(
+    table: NDArray[np.complex128], slot: NDArray[np.int64], keys: NDArray[np.complex128]
+) -> NDArray[np.int64]:
+    """Write keys to slots that are free, the last one wins; return which keys do not stand in theirs."""
+    found = table[slot]
+    words = found.view(np.uint64)
+    free = np.flatnonzero((words[::2] | words[1::2]) == 0)
+    table[slot[free]] = keys[free]
+    found[free] = table[slot[free]]
+    words ^= keys.view(np.uint64)
+    return np.flatnonzero(words[::2] | words[1::2])
 
 
 def _first_endpoints(

@@ -1,0 +1,51 @@
+# Everything from a fresh clone: `make demo` and `make test` need Python 3.11+ and git, nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# The bench compares with pandas at this many events.
+EVENTS ?= 10000000
+
+.PHONY: help demo test test-all check bench format clean
+.DEFAULT_GOAL := help
+
+help:            ## Show this list.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+demo: $(VENV)/.user      ## Set up, then show the snapshots of the UCI messages.
+	$(BIN)/dysat info uci
+
+test: $(VENV)/.developer check   ## Set up, then run all checks and tests (minutes).
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: $(VENV)/.developer check   ## The same with the slow tests.
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.developer    ## Lint, format, types, and the direction of imports.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.developer    ## Time reading and building against pandas; writes results/ and docs/performance.md.
+	$(BIN)/python benchmarks/events.py --events $(EVENTS)
+
+format: $(VENV)/.developer   ## Put the code in the house's format.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:           ## Remove what these commands made.
+	rm -rf $(VENV) bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "dysat needs Python 3.11 or newer; say which with: make PYTHON=python3.12 demo" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.user: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.developer: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,209 @@
+"""Read a log and build its snapshots: dysat beside the same job written plainly in pandas, in one run.
+
+    python benchmarks/events.py [--events 10000000]
+
+makes a log of random events (a million nodes, 50 windows of a week, in order of time) as Parquet and as CSV, with
+labels that are texts and labels that are numbers, runs every job in a process of its own, checks that both sides
+find the same links, and writes results/bench_events.json and the table in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+WINDOWS, WEEK = 50, 7 * 86_400
+MARK = "<!-- bench:events -->"
+
+
+def generate(path: Path, events: int, nodes: int, labels: str, seed: int = 0) -> None:
+    """Random pairs, some nodes far busier than others, at sorted random times of whole seconds."""
+    import numpy as np
+    import polars as pl
+
+    rng = np.random.default_rng(seed)
+    name = pl.Series(rng.permutation(nodes))
+    if labels == "text":
+        name = "user" + name.cast(pl.String)
+    src, dst = (name.gather((nodes * rng.random(events) ** 2).astype(np.int64)) for _ in range(2))
+    stamps = np.sort(rng.integers(0, WINDOWS * WEEK, events)) + 1_600_000_000
+    sent = pl.Series(stamps * 1_000_000).cast(pl.Datetime("us"))
+    table = pl.DataFrame({"src": src, "dst": dst, "time": sent})
+    if path.suffix == ".csv":
+        table.write_csv(path, datetime_format="%Y-%m-%dT%H:%M:%S")
+    else:
+        table.write_parquet(path)
+
+
+def job_dysat(path: Path) -> tuple[float, list[int]]:
+    """Ours."""
+    import torch  # noqa: F401
+
+    import dysat
+
+    begin = time.perf_counter()
+    graph = dysat.build_snapshots(dysat.read_events(path, "src", "dst", "time"), every="7d", self_loops="keep")
+    seconds = time.perf_counter() - begin
+    return seconds, [s.num_links for s in graph]
+
+
+def job_pandas(path: Path) -> tuple[float, list[int]]:
+    """The same as anyone would write it in pandas and SciPy: one symmetric CSR matrix per week."""
+    import numpy as np
+    import pandas as pd
+    import pyarrow  # noqa: F401
+    import scipy.sparse as sp
+
+    begin = time.perf_counter()
+    table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, parse_dates=["time"])
+    table["window"] = (table["time"] - table["time"].min()) // pd.Timedelta("7D")
+    codes, labels = pd.factorize(pd.concat([table["src"], table["dst"]]))
+    left, right = codes[: len(table)], codes[len(table) :]
+    table["u"], table["v"] = np.minimum(left, right), np.maximum(left, right)
+    links = table.groupby(["window", "u", "v"]).size().reset_index(name="weight")
+    snapshots = []
+    for _, part in links.groupby("window"):
+        half = sp.coo_array((part["weight"], (part["u"], part["v"])), shape=(len(labels), len(labels)))
+        snapshots.append((half + sp.triu(half, 1).T).tocsr())
+    seconds = time.perf_counter() - begin
+    return seconds, [int((sp.triu(s)).nnz) for s in snapshots]
+
+
+JOBS = {"dysat": job_dysat, "pandas": job_pandas}
+
+
+def run_job(job: str, path: Path) -> dict[str, Any]:
+    """One job in a fresh process: seconds, and the peak memory of that process."""
+    command = [sys.executable, __file__, "--job", job, "--file", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def import_seconds() -> float:
+    """What `import dysat` adds to a program that has imported torch."""
+    code = "import time, torch; t = time.perf_counter(); import dysat; print(time.perf_counter() - t)"
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
+    return statistics.median(float(run.stdout) for run in runs)
+
+
+def machine() -> dict[str, Any]:
+    """Where and with what this was measured."""
+    from importlib.metadata import version
+
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    packages = {name: version(name) for name in ("dysat", "torch", "numpy", "polars", "pandas", "pyarrow", "scipy")}
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory),
+        "python": platform.python_version(),
+        **packages,
+    }
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """All jobs on all files, dysat and pandas in turn."""
+    rows = []
+    for labels in ("text", "number"):
+        for suffix in ("parquet", "csv"):
+            for events in (args.events // 10, args.events):
+                path = args.data / f"{labels}-{events}.{suffix}"
+                if not path.exists():
+                    args.data.mkdir(parents=True, exist_ok=True)
+                    generate(path, events, args.events // 10, labels)
+                runs: dict[str, list[dict[str, Any]]] = {job: [] for job in JOBS}
+                for _ in range(args.repeat):
+                    for job, results in runs.items():
+                        results.append(run_job(job, path))
+                if runs["dysat"][0]["links"] != runs["pandas"][0]["links"]:
+                    raise SystemExit(f"{path}: dysat and pandas find different links")
+                row: dict[str, Any] = {"format": suffix, "labels": labels, "events": events}
+                for job, results in runs.items():
+                    row[job] = statistics.median(r["seconds"] for r in results)
+                    row[f"{job}_all"] = [round(r["seconds"], 3) for r in results]
+                    row[f"{job}_gib"] = max(r["gib"] for r in results)
+                row["ratio"] = statistics.median(
+                    p["seconds"] / d["seconds"] for p, d in zip(runs["pandas"], runs["dysat"], strict=True)
+                )
+                rows.append(row)
+                print(
+                    f"{suffix:8}{labels:8}{events:>12,}  dysat {row['dysat']:6.2f} s  pandas {row['pandas']:6.2f} s  x{row['ratio']:.1f}",
+                    flush=True,
+                )
+    date = datetime.now(UTC).date().isoformat()
+    return {
+        "date": date,
+        "seed": 0,
+        "machine": machine(),
+        "import_seconds": import_seconds(),
+        "repeat": args.repeat,
+        "rows": rows,
+    }
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The table of docs/performance.md."""
+    m = result["machine"]
+    lines = [
+        f"Measured {result['date']} by `make bench` on {m['cores']} cores of {m['cpu']}, {m['memory_gib']} GiB, "
+        f"Python {m['python']}, Polars {m['polars']}, pandas {m['pandas']}, NumPy {m['numpy']}, torch {m['torch']}; "
+        f"seed {result['seed']}, median of {result['repeat']} runs, each in a fresh process, dysat and pandas in turn.",
+        "",
+        "| log | labels | events | dysat | pandas | times faster | peak memory, dysat | pandas |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {r['format']} | {r['labels']} | {r['events']:,} | {r['dysat']:.2f} s | {r['pandas']:.2f} s | {r['ratio']:.1f} | "
+        f"{r['dysat_gib']:.2f} GiB | {r['pandas_gib']:.2f} GiB |"
+        for r in result["rows"]
+    ]
+    lines += ["", "Ten times the events take so many times as long:", ""]
+    for small, large in zip(result["rows"][::2], result["rows"][1::2], strict=True):
+        lines.append(
+            f"- {large['format']}, {large['labels']}: dysat {large['dysat'] / small['dysat']:.1f}, pandas {large['pandas'] / small['pandas']:.1f}"
+        )
+    lines += ["", f"`import dysat` adds {result['import_seconds']:.2f} s to `import torch`."]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--data", type=Path, default=ROOT / "bench-data", help="where the logs are made and kept")
+    parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.job:
+        seconds, links = JOBS[args.job](args.file)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(json.dumps({"seconds": seconds, "links": links, "gib": peak}))
+        return
+    result = measure(args)
+    table = markdown(result)
+    print("\n" + table)
+    (ROOT / "results").mkdir(exist_ok=True)
+    (ROOT / "results" / "bench_events.json").write_text(json.dumps(result, indent=1) + "\n")
+    page = ROOT / "docs" / "performance.md"
+    before, _, rest = page.read_text().partition(MARK)
+    after = rest.partition(MARK)[2]
+    page.write_text(f"{before}{MARK}\n\n{table}\n\n{MARK}{after}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""NetworkX, and networkx-temporal on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dysat.data.graph import DynamicGraph
+from dysat.data.interop.assemble import are_pairs, assemble, frame_of, marks_of
+from dysat.errors import GraphError
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import networkx_temporal as tx
+
+SelfLoops = Literal["keep", "drop"]
+
+
+def to_networkx(graph: DynamicGraph) -> list[nx.Graph]:
+    """One `nx.Graph` per snapshot: all known nodes, with their `kind` if there are kinds; links with a `weight`.
+
+    Nodes are the labels, or pairs (kind, label) where two kinds share a label. Each graph carries `start`, `stop`
+    and `clock`.
+    """
+    import networkx as nx
+
+    nodes: list[Any] = graph.nodes.tolist()
+    kinds = [] if graph.kinds is None else [graph.kind_names[kind] for kind in graph.kinds]
+    if len(set(nodes)) < len(nodes):
+        nodes = list(zip(kinds, nodes, strict=True))
+    result = []
+    for snapshot in graph:
+        part = nx.Graph(**marks_of(graph, snapshot))
+        part.add_nodes_from(nodes[: snapshot.num_nodes])
+        nx.set_node_attributes(part, dict(zip(part, kinds, strict=False)), "kind")
+        links = zip(*(column.tolist() for column in snapshot.links()), strict=True)
+        part.add_weighted_edges_from((nodes[u], nodes[v], weight) for u, v, weight in links)
+        result.append(part)
+    return result
+
+
+def from_networkx(
+    graphs: Sequence[nx.Graph], *, weight: str = "weight", self_loops: SelfLoops = "keep"
+) -> DynamicGraph:
+    """Read one snapshot per graph; directed and parallel edges of a pair add up.
+
+    Kinds are read from nodes (kind, label), or the node attribute `kind` if all have it; windows from the graph
+    attributes `start`, `stop` and `clock` if all meet, else the snapshots are the steps 0, 1, ….
+
+    Parameters:
+        weight: the edge attribute; an edge without it counts 1.
+        self_loops: "drop" leaves them out; their nodes stay.
+    """
+    import networkx as nx
+
+    if self_loops not in ("keep", "drop"):
+        raise GraphError(f"self_loops={self_loops!r} is neither 'keep' nor 'drop'")
+    ids: dict[Any, int] = {}
+    kinds: dict[Any, Any] = {}
+    known, parts = [0], []
+    for step, graph in enumerate(graphs):
+        if not isinstance(graph, nx.Graph):
+            raise GraphError(f"snapshot {step} is a {type(graph).__name__}, not a networkx graph")
+        for node, kind in graph.nodes(data="kind"):
+            ids.setdefault(node, len(ids))
+            if kinds.setdefault(node, kind) != kind:
+                raise GraphError(f"snapshot {step}: node {node!r} is of kind {kind!r}, before of {kinds[node]!r}")
+        known.append(len(ids))
+        rows = [
+            (ids[u], ids[v], w) for u, v, w in graph.edges(data=weight, default=1) if u != v or self_loops == "keep"
+        ]
+        ends = np.array([row[:2] for row in rows], dtype=np.int64).reshape(-1, 2)
+        parts.append((ends[:, 0], ends[:, 1], [row[2] for row in rows]))
+    nodes = list(ids)
+    if None not in kinds.values() and not are_pairs(nodes):
+        nodes = [(kinds[node], node) for node in nodes]
+    return assemble(parts, nodes, frame_of([graph.graph for graph in graphs]), known=known)
+
+
+def to_networkx_temporal(graph: DynamicGraph) -> tx.TemporalGraph:
+    """The snapshots of `to_networkx` as one `TemporalGraph`."""
+    import networkx_temporal as tx
+
+    return tx.from_snapshots(to_networkx(graph))
+
+
+def from_networkx_temporal(
+    graph: tx.TemporalGraph, *, weight: str = "weight", self_loops: SelfLoops = "keep"
+) -> DynamicGraph:
+    """Read the snapshots of a temporal graph that is sliced already, as `from_networkx` does."""
+    import networkx_temporal as tx
+
+    if not tx.is_temporal_graph(graph):
+        raise GraphError(f"a {type(graph).__name__} is not a temporal graph of networkx-temporal")
+    return from_networkx(graph.graphs, weight=weight, self_loops=self_loops)

@@ -1,0 +1,59 @@
+"""SciPy: one sparse matrix per snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dysat.data.graph import DynamicGraph
+from dysat.data.interop.assemble import assemble, given_labels
+from dysat.data.labels import Labels
+from dysat.data.windows import Clock
+from dysat.errors import GraphError
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+
+def to_scipy(graph: DynamicGraph) -> list[sp.csr_array[np.float64]]:
+    """One symmetric matrix [N, N] per snapshot, in node order; a self-loop stands once, on the diagonal."""
+    from scipy.sparse import coo_array
+
+    matrices = []
+    for snapshot in graph:
+        receivers, neighbours, weights = (part.cpu().numpy() for part in snapshot.entries())
+        matrices.append(coo_array((weights, (receivers, neighbours)), shape=(graph.num_nodes,) * 2).tocsr())
+    return matrices
+
+
+def from_scipy(
+    matrices: Sequence[Any],
+    labels: Sequence[Any] | Labels | None = None,
+    *,
+    boundaries: Sequence[int] | None = None,
+    clock: Clock = "step",
+) -> DynamicGraph:
+    """Read one snapshot per square matrix, sparse or dense; later ones may be larger.
+
+    If all are symmetric, an entry is the weight of its link; if any is not, `a[i, j] + a[j, i]` is, in all.
+
+    Parameters:
+        labels: of the rows; their numbers if left out.
+        boundaries, clock: the T + 1 edges of the windows, as of a `DynamicGraph`; the steps 0, 1, … if left out.
+    """
+    from scipy.sparse import coo_array
+
+    parts, size = [], 0
+    for step, matrix in enumerate(matrices):
+        entries = coo_array(matrix)
+        if entries.ndim != 2 or entries.shape[0] != entries.shape[1] or entries.shape[0] < size:
+            raise GraphError(f"matrix {step} has shape {entries.shape}, expected a square of at least {size} rows")
+        if entries.dtype.kind not in "biuf":
+            raise GraphError(f"matrix {step} holds {entries.dtype}, not real numbers")
+        size = entries.shape[0]
+        row, column = entries.coords
+        parts.append((row.astype(np.int64), column.astype(np.int64), entries.data))
+    edges = range(len(parts) + 1) if boundaries is None else boundaries
+    return assemble(parts, given_labels(labels, size), (list(edges), clock, ()), both_ways=True)
