@@ -235,7 +235,10 @@ def dense(s, size):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("properties")
+    """A place for files. Waiting for the disk would take longer than all the rest, so nothing waits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: None)
+        yield tmp_path_factory.mktemp("properties")
 
 
 # --- properties ---

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dysat.data.files import Format, open_file
 from dysat.data.labels import Labels, number_nodes
 from dysat.data.sources import Source, open_table, reading
-from dysat.data.times import Times, TimeUnit, check_plausible, parse_times
+from dysat.data.times import Times, TimeUnit, check_plausible, iso_expression, parse_times
 from dysat.data.windows import Clock, Moment, as_moment, write_moment
 from dysat.errors import EventsError, listed, nearest
 
@@ -141,7 +141,7 @@ def read_events(
     columns, notes = _choose_columns(opened, asked, pair_separator)
     notes += opened.notes
     with reading(opened.name, "events"):
-        table = _read_columns(opened, columns, pair_separator)
+        table = _read_columns(opened, columns, pair_separator, parse_time=time_format is None and time_unit is None)
         rows = _Rows(opened, table, skip=bad_rows == "skip")
         labels = _labels(opened, table, columns, rows)
         times = _times(opened, table["time"].alias(columns["time"]), time_format, time_unit, timezone)
@@ -214,11 +214,19 @@ def _choose_columns(
     return columns, [f"columns recognised: {', '.join(guessed)}"] if guessed else []
 
 
-def _read_columns(source: Source, columns: dict[str, str], pair_separator: str | None) -> pl.DataFrame:
-    """A table whose columns are named by role."""
+def _read_columns(
+    source: Source, columns: dict[str, str], pair_separator: str | None, *, parse_time: bool
+) -> pl.DataFrame:
+    """A table whose columns are named by role; times are parsed on the way if all are in the form of the first."""
     import polars as pl
 
-    read = source.read(list(dict.fromkeys(columns.values())))
+    wanted = list(dict.fromkeys(columns.values()))
+    first = source.first.get(columns["time"]) if parse_time else None
+    parse = iso_expression(columns["time"], first) if first else None
+    if parse is not None:
+        read = source.read([parse if name == columns["time"] else pl.col(name) for name in wanted])
+    if parse is None or read[columns["time"]].null_count():
+        read = source.read(wanted)
     table = pl.DataFrame([read[column].alias(role) for role, column in columns.items()])
     if pair_separator is None:
         return table

@@ -137,7 +137,8 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
     content: Path | io.BytesIO = path
     if re.search(r"\r(?!\n)", head[:-1]):  # line ends of old Macs, alone or mixed with others
         content, head = io.BytesIO(re.sub(rb"\r\n?", b"\n", _bytes(path, name))), re.sub(r"\r\n?", "\n", head)
-    first = next(csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator), [])
+    records = csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator)
+    first = next(records, [])
     if header is None:
         numbered = bool(wanted) and all(column.isdigit() for column in wanted) and not set(wanted) & set(first)
         header = not (numbered or all(NUMBER.fullmatch(field) for field in first))
@@ -156,7 +157,7 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
     if any("\ufffd" in column for column in columns):
         raise EventsError(f"{name}: {_not_utf8(path, name) or 'is not UTF-8 text'}")
 
-    def read(wanted: Sequence[str]) -> pl.DataFrame:
+    def read(wanted: Sequence[str | pl.Expr]) -> pl.DataFrame:
         try:
             return frame.select(wanted).collect(engine="streaming")
         except (pl.exceptions.PolarsError, UnicodeError):
@@ -170,7 +171,8 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
         line = next((reader.line_num for i, _ in enumerate(reader) if i == row + bool(header)), None)
         return f"line {line}" if line else f"row {row + 1}"
 
-    return Source(name, columns, read, locate, text=True)
+    second = next(records, []) if header else first
+    return Source(name, columns, read, locate, text=True, first=dict(zip(columns, second, strict=False)))
 
 
 def _stripped(names: list[str]) -> list[str]:

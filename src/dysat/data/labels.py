@@ -48,14 +48,16 @@ def number_nodes(
 
     sides = [src, dst]
     slots, size = _slots(sides, separate=separate)
-    first = _first_endpoints(slots, size, order)
+    if order is not None:
+        slots = [slot[order] for slot in slots]
+    first = _first_endpoints(slots, size)
     ends = np.sort(first[first < 2 * len(src)])
     event, column = ends >> 1, ends & 1
     row = event if order is None else order[event]
     columns = [np.flatnonzero(column == side) for side in (0, 1)]
     slot, at = np.empty(len(ends), dtype=np.int32), np.empty(len(ends), dtype=np.int64)
     for side in (0, 1):
-        slot[columns[side]] = slots[side][row[columns[side]]]
+        slot[columns[side]] = slots[side][event[columns[side]]]
         at[columns[side]] = np.arange(len(columns[side])) + side * len(columns[0])
     labels = pl.concat([series.gather(row[here]) for series, here in zip(sides, columns, strict=True)]).gather(at)
     labels = _as_integers(labels)
@@ -64,7 +66,7 @@ def number_nodes(
     ranked = _break_ties(time[event], kind, labels)
     rank = np.empty(size, dtype=np.int32)
     rank[slot[ranked]] = np.arange(len(ranked), dtype=np.int32)
-    from_, to = _in_threads(partial(_look_up, rank), slots if order is None else [s[order] for s in slots])
+    from_, to = _in_threads(partial(_look_up, rank), slots)
     return from_, to, _to_labels(labels.gather(ranked)), kind[ranked].astype(np.uint8) if separate else None
 
 
@@ -219,29 +221,29 @@ def _take_slots(
 ) -> NDArray[np.int64]:
     """Write keys to slots that are free, the last one wins; return which keys do not stand in theirs."""
     found = table[slot]
-    words = found.view(np.uint64)
-    free = np.flatnonzero((words[::2] | words[1::2]) == 0)
+    lost = _different(found, keys)
+    free = lost[_different(found[lost], np.zeros(len(lost), dtype=np.complex128), equal=True)]
     table[slot[free]] = keys[free]
-    found[free] = table[slot[free]]
-    words ^= keys.view(np.uint64)
-    return np.flatnonzero(words[::2] | words[1::2])
+    return lost[_different(table[slot[lost]], keys[lost])]
 
 
-def _first_endpoints(
-    slots: Sequence[NDArray[np.int32]], size: int, order: NDArray[np.int64] | None
+def _different(
+    some: NDArray[np.complex128], others: NDArray[np.complex128], *, equal: bool = False
 ) -> NDArray[np.int64]:
-    """For each slot the endpoint that comes first, 2 · place in time + column; beyond all of them if there is none."""
+    """Where two arrays of keys differ (or are `equal`), bit for bit."""
+    words = some.view(np.uint64) ^ others.view(np.uint64)
+    either = words[::2] | words[1::2]
+    return np.flatnonzero(either == 0 if equal else either)
+
+
+def _first_endpoints(slots: Sequence[NDArray[np.int32]], size: int) -> NDArray[np.int64]:
+    """For each slot the endpoint that comes first, 2 · event + column; beyond all of them if there is none."""
     num_events = len(slots[0])
-    place = None
-    if order is not None:
-        place = np.empty_like(order)
-        place[order] = np.arange(num_events)
 
     def first(column: int) -> NDArray[np.int64]:
         ends = np.full(size, 2 * num_events)
-        for part in _chunks(num_events):
-            at = np.arange(part.start, part.stop) if place is None else place[part]
-            np.minimum.at(ends, slots[column][part], 2 * at + column)
+        for part in reversed(list(_chunks(num_events))):  # backwards, so that the first comes last and stays
+            ends[slots[column][part][::-1]] = np.arange(2 * part.stop - 2, 2 * part.start - 1, -2) + column
         return ends
 
     left, right = _in_threads(first, (0, 1))

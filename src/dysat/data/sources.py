@@ -24,11 +24,12 @@ class Source:
 
     name: str
     columns: tuple[str, ...]
-    read: Callable[[Sequence[str]], pl.DataFrame]
+    read: Callable[[Sequence[Any]], pl.DataFrame]  # of names, or of expressions where `first` is given
     locate: Callable[[int], str]  # data row, from 0 → where a person finds it
     text: bool  # read as text, so that a row without any value is a blank line
     roles: dict[str, str] = field(default_factory=dict)  # what the format itself fixes: src, dst, time, weight
     bipartite: bool = False
+    first: dict[str, str] = field(default_factory=dict)  # the first row, where it is known before reading
     notes: tuple[str, ...] = ()
 
 

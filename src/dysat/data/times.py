@@ -196,14 +196,24 @@ def _iso_pattern(text: str) -> str | None:
     return f"%Y-%m-%d{match['sep']}%H:%M{':%S' if match['seconds'] else ''}{fraction}{zone}"
 
 
-def _strptime(column: pl.Series, pattern: str, timezone: str) -> pl.Series:
-    """Parse with one of Polars' patterns, on all cores; null where it does not fit."""
+def iso_expression(column: str, first: str) -> pl.Expr | None:
+    """Parse a column while it is read, by the form its first text has; None if that is no ISO 8601."""
+    pattern = _iso_pattern(first)
+    return None if pattern is None else _strptime_expression(column, pattern)
+
+
+def _strptime_expression(column: str, pattern: str) -> pl.Expr:
     import polars as pl
 
     # A literal Z is no zone to the parser, but UTC to us; %z makes the result UTC by itself.
     aware = pattern.endswith("Z") or "%z" in pattern
     dtype = pl.Datetime("us", "UTC") if aware else pl.Datetime("us")
-    parse = pl.col("time").str.strptime(dtype, pattern, strict=False, cache=False)
+    return pl.col(column).str.strptime(dtype, pattern, strict=False, cache=False)
+
+
+def _strptime(column: pl.Series, pattern: str, timezone: str) -> pl.Series:
+    """Parse with one of Polars' patterns, on all cores; null where it does not fit."""
+    parse = _strptime_expression("time", pattern)
     parsed = column.to_frame("time").lazy().select(parse).collect(engine="streaming").to_series()
     return _to_utc(parsed, timezone).alias(column.name)
 
