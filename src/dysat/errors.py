@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST = 1_000  # characters of a message
+
 
 class DysatError(Exception):
-    """Base of every error dysat raises on purpose."""
+    """Base of every error dysat raises on purpose; its message is one printable line, whatever it quotes."""
+
+    def __init__(self, message: str) -> None:
+        plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message[: 2 * LONGEST])
+        super().__init__(plain if len(plain) <= LONGEST else f"{plain[:LONGEST]}…")
 
 
 class EventsError(DysatError):

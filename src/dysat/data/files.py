@@ -114,7 +114,7 @@ def _recognise(path: Path, head: str, separator: str | None) -> Format:
         return "konect"
     if first == "#":
         return "snap"
-    line = next((line for line in head.splitlines() if line.strip()), "")
+    line = next((line for line in _lines_of(head) if line.strip()), "")
     if Path(stem).suffix == ".csv":
         return "csv"
     if all(NUMBER.fullmatch(field) for field in line.split()):
@@ -126,8 +126,13 @@ def _recognise(path: Path, head: str, separator: str | None) -> Format:
     return "whitespace"
 
 
+def _lines_of(head: str) -> list[str]:
+    """Lines as files end them; `splitlines` would also break at U+2028 and others inside a text."""
+    return re.split(r"\r\n|\n|\r", head)
+
+
 def _sniff_separator(head: str) -> str:
-    line = re.sub(r'"[^"]*"', "", next((line for line in head.splitlines() if line.strip()), ""))
+    line = re.sub(r'"[^"]*"', "", next((line for line in _lines_of(head) if line.strip()), ""))
     return max(SEPARATORS, key=line.count)
 
 
@@ -135,8 +140,9 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
     import polars as pl
 
     content: Path | io.BytesIO = path
-    if re.search(r"\r(?!\n)", head[:-1]):  # line ends of old Macs, alone or mixed with others
-        content, head = io.BytesIO(re.sub(rb"\r\n?", b"\n", _bytes(path, name))), re.sub(r"\r\n?", "\n", head)
+    if re.search(r"\r(?!\n)", re.sub(r'"[^"]*"', "", head[:-1])):  # line ends of old Macs, alone or mixed with others
+        plain = re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", _bytes(path, name))
+        content, head = io.BytesIO(plain), plain[:HEAD].decode("utf-8", "replace")
     records = csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator)
     first = next(records, [])
     if header is None:
@@ -168,7 +174,10 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
 
     def locate(row: int) -> str:
         reader = csv.reader(io.TextIOWrapper(io.BytesIO(_bytes(path, name)), "utf-8", newline=""), delimiter=separator)
-        line = next((reader.line_num for i, _ in enumerate(reader) if i == row + bool(header)), None)
+        try:
+            line = next((reader.line_num for i, _ in enumerate(reader) if i == row + bool(header)), None)
+        except csv.Error:  # a field longer than that reader takes
+            line = None
         return f"line {line}" if line else f"row {row + 1}"
 
     second = next(records, []) if header else first
@@ -183,7 +192,7 @@ def _stripped(names: list[str]) -> list[str]:
 def _open_whitespace(path: Path, name: str, head: str, format: Format, header: bool | None) -> Source:
     import polars as pl
 
-    lines = [line.split() for line in head.splitlines() if line.strip() and line.lstrip()[0] not in "%#"]
+    lines = [line.split() for line in _lines_of(head) if line.strip() and line.lstrip()[0] not in "%#"]
     if not lines:
         raise EventsError(f"{name}: has no events")
     first = lines[0]
@@ -213,7 +222,7 @@ def _open_whitespace(path: Path, name: str, head: str, format: Format, header: b
         if len(columns) > 2:
             roles["time"] = columns[-1]
     if format == "konect":
-        words = head.lstrip()[1:].splitlines()[0].split()
+        words = _lines_of(head.lstrip()[1:])[0].split()
         bipartite = words[:1] == ["bip"]
         kind = words[1] if len(words) > 1 else ""
         if len(columns) == 4 and kind in KONECT_WEIGHTS:
@@ -229,7 +238,7 @@ def _open_jsonl(path: Path, name: str, head: str) -> Source:
     if head.lstrip().startswith("["):
         raise EventsError(f"{name}: is one JSON array; write one object per line")
     columns: dict[str, None] = {}
-    for line in head.splitlines()[: 1000 if len(head) < HEAD else -1] or [head]:
+    for line in _lines_of(head)[: 1000 if len(head) < HEAD else -1] or [head]:
         try:
             record = json.loads(line) if line.strip() else {}
         except (ValueError, RecursionError):
@@ -238,7 +247,10 @@ def _open_jsonl(path: Path, name: str, head: str) -> Source:
             columns |= dict.fromkeys(record)
     if not columns:
         raise EventsError(f'{name}: cannot be read as JSON lines: the first line is no object like {{"from": …}}')
-    frame = pl.scan_ndjson(path, schema=dict.fromkeys(columns, pl.String))
+    with open(path, "rb") as data:
+        marked = data.read(3) == b"\xef\xbb\xbf"
+    content = io.BytesIO(_bytes(path, name)) if marked else path
+    frame = pl.scan_ndjson(content, schema=dict.fromkeys(columns, pl.String))
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
         try:
@@ -265,7 +277,8 @@ def _open_mongo(path: Path, name: str) -> Source:
     if fault:
         raise EventsError(f"{name}: {fault}")
     text = _bytes(path, name).decode("utf-8-sig")
-    text = re.sub(r'\b(?:ObjectId|ISODate|NumberLong|NumberInt)\(\s*"?([^")]*)"?\s*\)', r'"\1"', text)
+    wrapped = r'("(?:\\.|[^"\\])*")|\b(?:ObjectId|ISODate|NumberLong|NumberInt)\(\s*"?([^")]*)"?\s*\)'
+    text = re.sub(wrapped, lambda match: match[1] or f'"{match[2]}"', text)  # not inside other texts
     decoder, records, lines, at, line = json.JSONDecoder(), [], [], 0, 1
     while match := re.compile(r"\s*(?=\S)").match(text, at):
         line += text.count("\n", at, match.end())

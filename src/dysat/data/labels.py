@@ -118,6 +118,9 @@ def _chunks(length: int) -> Iterator[slice]:
 
 
 def _in_threads(work: Callable[..., Result], *columns: Sequence[Any]) -> list[Result]:
+    """One thread a column; small columns are not worth starting one."""
+    if max(map(len, columns[0])) <= CHUNK:
+        return list(map(work, *columns))
     with ThreadPoolExecutor(len(columns[0])) as pool:
         return list(pool.map(work, *columns))
 
@@ -134,7 +137,7 @@ def _slots(sides: Sequence[pl.Series], *, separate: bool) -> tuple[list[NDArray[
     numbers = [side.to_numpy() for side in sides]
     low, high = min(int(n.min()) for n in numbers), max(int(n.max()) for n in numbers)
     if high - low < max(1 << 16, 2 * sum(map(len, numbers))):  # so dense that they are their own slots
-        return [np.subtract(n, low, dtype=np.int32, casting="unsafe") for n in numbers], high - low + 1
+        return [(n - low).astype(np.int32) for n in numbers], high - low + 1
     return assign_slots([IntegerKeys(n) for n in numbers])
 
 
@@ -240,13 +243,13 @@ def _first_endpoints(slots: Sequence[NDArray[np.int32]], size: int) -> NDArray[n
     """For each slot the endpoint that comes first, 2 · event + column; beyond all of them if there is none."""
     num_events = len(slots[0])
 
-    def first(column: int) -> NDArray[np.int64]:
+    def first(slot: NDArray[np.int32], column: int) -> NDArray[np.int64]:
         ends = np.full(size, 2 * num_events)
         for part in reversed(list(_chunks(num_events))):  # backwards, so that the first comes last and stays
-            ends[slots[column][part][::-1]] = np.arange(2 * part.stop - 2, 2 * part.start - 1, -2) + column
+            ends[slot[part][::-1]] = np.arange(2 * part.stop - 2, 2 * part.start - 1, -2) + column
         return ends
 
-    left, right = _in_threads(first, (0, 1))
+    left, right = _in_threads(first, slots, (0, 1))
     return np.minimum(left, right, out=left)
 
 

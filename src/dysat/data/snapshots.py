@@ -84,7 +84,7 @@ def build_snapshots(
         cuts = np.concatenate([[0], np.cumsum(links)])[cuts]
     nodes = np.arange(events.num_nodes)
     if len(src) < len(events) or events.is_part:
-        src, dst, nodes = _renumber(src, dst, time, events.num_nodes)
+        src, dst, nodes = _renumber(events, src, dst, time)
     known = np.maximum.accumulate([max(_top(src[a:b]), _top(dst[a:b])) for a, b in pairwise(cuts)])
 
     def snapshot(t: int) -> Snapshot:
@@ -171,19 +171,23 @@ def _check_covered(events: Events, edges: list[int], cuts: NDArray[np.int64], *,
 
 
 def _renumber(
-    src: NDArray[np.int32], dst: NDArray[np.int32], time: NDArray[np.int64], num_nodes: int
+    events: Events, src: NDArray[np.int32], dst: NDArray[np.int32], time: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """Number the nodes that still have an event by first appearance; and say which they were.
-
-    Nodes that appear at the same moment keep the order they had.
-    """
+    """Number the nodes that still have an event by first appearance, kind and label; and say which they were."""
     nowhere = len(src)
-    first = np.full(num_nodes, nowhere)
+    first = np.full(events.num_nodes, nowhere)
     for side in (src, dst):
         np.minimum.at(first, side, np.arange(nowhere))
     used = np.flatnonzero(first < nowhere)
-    nodes = used[np.lexsort((used, time[first[used]]))]
-    new = np.empty(num_nodes, dtype=np.int32)
+    moment = time[first[used]]
+    order = np.argsort(moment, kind="stable")
+    nodes, moment = used[order], moment[order]
+    same = np.flatnonzero(moment[1:] == moment[:-1])
+    tied = np.union1d(same, same + 1)
+    kinds = np.zeros(events.num_nodes) if events.kinds is None else events.kinds
+    ties = zip(moment[tied].tolist(), kinds[nodes[tied]].tolist(), events.labels[nodes[tied]].tolist(), strict=True)
+    nodes[tied] = nodes[tied][[i for _, i in sorted(zip(ties, range(len(tied)), strict=True))]]
+    new = np.empty(events.num_nodes, dtype=np.int32)
     new[nodes] = np.arange(len(nodes), dtype=np.int32)
     return new[src], new[dst], nodes
 

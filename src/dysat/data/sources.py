@@ -5,6 +5,7 @@ Tables in memory are here, files in `files.py`.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,7 +57,7 @@ def open_table(source: Any) -> Source:
         if len(set(lengths.values())) > 1:
             raise EventsError(f"arrays of different lengths: {lengths}")
         roles = {name: name for name in names}
-        return _table("arrays", names, lambda c: pl.DataFrame([_series(n, np.asarray(arrays[n])) for n in c]), roles)
+        return _table("arrays", names, lambda c: pl.DataFrame([_series(n, _array(arrays[n])) for n in c]), roles)
     raise EventsError(
         f"{type(source).__name__} is no source of events; give a path, a Polars, pandas or Arrow table, "
         "or arrays (src, dst, time)"
@@ -68,7 +69,7 @@ def reading(name: str, what: str) -> Iterator[None]:
     """Turn whatever a reader raises into one line."""
     import polars as pl
 
-    problems = (pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError, RecursionError)
+    problems = (csv.Error, pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError, RecursionError)
     try:
         yield
     except (*problems, pl.exceptions.PanicException) as problem:
@@ -98,6 +99,12 @@ def _from_pandas(column: Any) -> np.ndarray[Any, Any]:
     values = column.to_numpy(dtype=object, copy=True)
     values[column.isna().to_numpy()] = None
     return np.asarray(values)
+
+
+def _array(values: Any) -> np.ndarray[Any, Any]:
+    """Lists that hold text stay objects: NumPy's own text would lose what ends in a NUL."""
+    texts = isinstance(values, list | tuple) and any(isinstance(value, str) for value in values)
+    return np.array(values, dtype=object) if texts else np.asarray(values)
 
 
 def _series(name: str, array: np.ndarray[Any, Any]) -> pl.Series:

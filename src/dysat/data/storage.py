@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 from dysat.errors import DysatError
 
 Array = NDArray[Any]
+# What NumPy may raise on a file that is not what it says.
+DAMAGE = (OSError, ValueError, KeyError, TypeError, SyntaxError, EOFError, MemoryError, OverflowError, TokenError)
 
 
 def write_folder(
@@ -42,6 +45,7 @@ def write_folder(
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         files = {key: _write_array(beside / f"{key}.npy", array) for key, array in arrays.items()}
         content = {"format": f"dysat-{name}", "version": version, **manifest, "files": files}
+        content["checksum"] = _checksum(content)
         with open(beside / f"{name}.json", "w", encoding="utf-8") as out:
             lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()]
             out.write("{\n" + ",\n".join(lines) + "\n}\n")
@@ -63,6 +67,8 @@ def read_folder(
     """Read what `write_folder` wrote. `verify` compares every byte with its checksum; without it only sizes are."""
     folder = Path(path)
     manifest = _read_manifest(folder, name, version, error)
+    if verify and manifest.get("checksum") != _checksum(manifest):
+        raise error(f"{folder / name}.json: damaged: its content does not match its checksum")
     arrays = {}
     for key, facts in manifest["files"].items():
         file = folder / f"{key}.npy"
@@ -75,7 +81,7 @@ def read_folder(
             arrays[key] = np.load(file, mmap_mode="c" if mmap else None, allow_pickle=False)
         except FileNotFoundError:
             raise error(f"{folder}: damaged: {key}.npy is missing") from None
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+        except DAMAGE as problem:
             raise error(f"{file}: damaged: {problem}") from None
     return manifest, arrays
 
@@ -123,6 +129,12 @@ def _write_array(file: Path, array: Array) -> dict[str, Any]:
         out.flush()
         os.fsync(out.fileno())
     return {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    """Of a manifest, but for the checksum itself; the same before it is written and after it is read."""
+    content = {key: value for key, value in manifest.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(file: Path) -> str:

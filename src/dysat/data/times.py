@@ -66,7 +66,8 @@ def parse_times(
     if unit is not None or (numbers and 2 * numbers >= len(sample)):
         whole = column.str.strip_chars().cast(pl.Int64, strict=False)
         if whole.null_count() > column.null_count():
-            return _from_numbers(column.str.strip_chars().cast(pl.Float64, strict=False), unit)
+            fractions = column.str.strip_chars().cast(pl.Float64, strict=False)
+            return _from_numbers(whole if whole.null_count() == fractions.null_count() else fractions, unit)
         return _from_numbers(whole, unit)
     return Times(_from_iso(column, timezone, zone), "utc")
 
