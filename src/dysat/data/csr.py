@@ -45,16 +45,20 @@ class Snapshot:
         num_nodes: int,
         start: int,
         stop: int,
+        self_loops: bool = True,
     ) -> Self:
         """Build from pairs in any order and direction; pairs that repeat add up (each counts 1 without weights)."""
         if num_nodes > MAX_NODES:
             raise GraphError(f"{num_nodes:,} nodes are more than a graph can hold ({MAX_NODES:,})")
+        loops = u == v
+        if not self_loops and loops.any():
+            u, v, weights = u[~loops], v[~loops], None if weights is None else weights[~loops]
+            loops = np.zeros(len(u), dtype=bool)
         keys = np.empty(2 * len(u), dtype=np.int64)  # receiver and neighbour in one number, both directions
         for half, (here, there) in zip(np.split(keys, 2), ((u, v), (v, u)), strict=True):
             np.left_shift(here, 32, out=half, dtype=np.int64)
             half |= there
         both = None if weights is None else np.concatenate([weights, weights])
-        loops = u == v
         if loops.any():  # a self-loop has no second direction
             once = np.concatenate([np.ones(len(u), dtype=bool), ~loops])
             keys, both = keys[once], None if both is None else both[once]

@@ -50,24 +50,50 @@ def number_nodes(
     slots, size = _slots(sides, separate=separate)
     if order is not None:
         slots = [slot[order] for slot in slots]
-    first = _first_endpoints(slots, size)
-    ends = np.sort(first[first < 2 * len(src)])
-    event, column = ends >> 1, ends & 1
+    event, column, slot = appearances(slots, size)
     row = event if order is None else order[event]
-    columns = [np.flatnonzero(column == side) for side in (0, 1)]
-    slot, at = np.empty(len(ends), dtype=np.int32), np.empty(len(ends), dtype=np.int64)
-    for side in (0, 1):
-        slot[columns[side]] = slots[side][event[columns[side]]]
-        at[columns[side]] = np.arange(len(columns[side])) + side * len(columns[0])
-    labels = pl.concat([series.gather(row[here]) for series, here in zip(sides, columns, strict=True)]).gather(at)
+    first = [np.flatnonzero(column == side) for side in (0, 1)]
+    at = np.empty(len(row), dtype=np.int64)
+    at[np.concatenate(first)] = np.arange(len(row))
+    labels = pl.concat([series.gather(row[here]) for series, here in zip(sides, first, strict=True)]).gather(at)
     labels = _as_integers(labels)
 
     kind = column if separate else np.zeros_like(column)
-    ranked = _break_ties(time[event], kind, labels)
-    rank = np.empty(size, dtype=np.int32)
-    rank[slot[ranked]] = np.arange(len(ranked), dtype=np.int32)
-    from_, to = _in_threads(partial(_look_up, rank), slots)
+    ranked = break_ties(time[event], kind, labels.gather)
+    from_, to = number_slots(slots, size, slot[ranked])
     return from_, to, _to_labels(labels.gather(ranked)), kind[ranked].astype(np.uint8) if separate else None
+
+
+def appearances(
+    slots: Sequence[NDArray[np.int32]], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+    """The slots of events that are in order of time: where each appears first (event and column), in that order."""
+    first = _first_endpoints(slots, size)
+    ends = np.sort(first[first < 2 * len(slots[0])])
+    event, column = ends >> 1, ends & 1
+    return event, column, np.where(column == 0, slots[0][event], slots[1][event])
+
+
+def number_slots(slots: Sequence[NDArray[np.int32]], size: int, order: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+    """Write over every slot its place in `order`; −1 over those that have none."""
+    rank = np.full(size, -1, dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return _in_threads(partial(_look_up, rank), slots)
+
+
+def break_ties(
+    moment: NDArray[np.int64], kind: NDArray[np.integer[Any]], labels: Callable[[NDArray[np.int64]], pl.Series]
+) -> NDArray[np.int64]:
+    """The order of nodes that are in order of their moment, where those of the same moment go by kind and label."""
+    import polars as pl
+
+    order = np.arange(len(moment))
+    same = np.flatnonzero(moment[1:] == moment[:-1])
+    tied = np.union1d(same, same + 1)
+    if len(tied):
+        columns = {"row": tied, "moment": moment[tied], "kind": kind[tied], "label": labels(tied)}
+        order[tied] = pl.DataFrame(columns).sort("moment", "kind", "label")["row"].to_numpy()
+    return order
 
 
 def pack_labels(labels: Labels) -> dict[str, NDArray[Any]]:
@@ -258,20 +284,6 @@ def _look_up(table: NDArray[np.int32], slots: NDArray[np.int32]) -> NDArray[np.i
     for part in _chunks(len(slots)):
         slots[part] = table[slots[part]]
     return slots
-
-
-def _break_ties(moment: NDArray[np.int64], kind: NDArray[np.int64], labels: pl.Series) -> NDArray[np.int64]:
-    """The order of nodes that are in order of their moment, where those of the same moment go by kind and label."""
-    import polars as pl
-
-    order = np.arange(len(moment))
-    same = moment[1:] == moment[:-1]
-    tied = np.append(same, False) | np.insert(same, 0, False)
-    rows = order[tied]
-    if len(rows):
-        table = pl.DataFrame({"row": rows, "moment": moment[rows], "kind": kind[rows], "label": labels.gather(rows)})
-        order[tied] = table.sort("moment", "kind", "label")["row"].to_numpy()
-    return order
 
 
 def _as_integers(labels: pl.Series) -> pl.Series:

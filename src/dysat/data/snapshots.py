@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dysat.data.csr import Snapshot
 from dysat.data.events import Events
 from dysat.data.graph import DynamicGraph, Report
+from dysat.data.labels import Labels, appearances, break_ties, number_slots
 from dysat.data.windows import (
     MAX_SNAPSHOTS,
     Clock,
@@ -29,6 +30,9 @@ from dysat.data.windows import (
     write_span,
 )
 from dysat.errors import SnapshotsError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def build_snapshots(
@@ -70,29 +74,23 @@ def build_snapshots(
     first, last = int(cuts[0]), int(cuts[-1])
     _check_covered(events, edges, cuts, chosen=boundaries is not None)
 
-    src, dst, time = events.src[first:last], events.dst[first:last], events.time[first:last]
+    src, dst = events.src[first:last], events.dst[first:last]
     weight = None if events.weight is None else events.weight[first:last]
     cuts -= first
-    loops = src == dst
-    num_loops = int(loops.sum())
-    if num_loops and self_loops == "drop":
-        links = ~loops
-        if not links.any():
-            raise SnapshotsError(f"all {num_loops:,} events are of a node with itself; nothing is left without them")
-        src, dst, time = src[links], dst[links], time[links]
-        weight = None if weight is None else weight[links]
-        cuts = np.concatenate([[0], np.cumsum(links)])[cuts]
+    loops = np.flatnonzero(src == dst)
+    dropped = loops if self_loops == "drop" else loops[:0]
+    if len(dropped) == len(src):
+        raise SnapshotsError(f"all {len(loops):,} events are of a node with itself; nothing is left without them")
     nodes = np.arange(events.num_nodes)
-    if len(src) < len(events) or events.is_part:
-        src, dst, nodes = _renumber(events, src, dst, time)
+    if len(dropped) or len(src) < len(events) or events.is_part:
+        src, dst, nodes = _renumber(events, slice(first, last), dropped)
     known = np.maximum.accumulate([max(_top(src[a:b]), _top(dst[a:b])) for a, b in pairwise(cuts)])
 
     def snapshot(t: int) -> Snapshot:
         here = slice(int(cuts[t]), int(cuts[t + 1]))
         part = None if weight is None else weight[here]
-        return Snapshot.from_links(
-            src[here], dst[here], part, num_nodes=int(known[t]), start=edges[t], stop=edges[t + 1]
-        )
+        window = {"start": edges[t], "stop": edges[t + 1], "num_nodes": int(known[t])}
+        return Snapshot.from_links(src[here], dst[here], part, **window, self_loops=self_loops == "keep")
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # sorting leaves the interpreter free
         snapshots = tuple(pool.map(snapshot, range(len(edges) - 1)))
@@ -102,7 +100,14 @@ def build_snapshots(
         clock=events.clock,
         kinds=None if events.kinds is None else events.kinds[nodes],
         kind_names=events.kind_names,
-        report=Report(len(events), len(src), first, len(events) - last, num_loops, self_loops == "keep"),
+        report=Report(
+            events=len(events),
+            used=len(src) - len(dropped),
+            before=first,
+            after=len(events) - last,
+            self_loops=len(loops),
+            self_loops_kept=self_loops == "keep",
+        ),
         notes=(*events.notes, *_coverage_note(events, edges)),
     )
 
@@ -171,25 +176,27 @@ def _check_covered(events: Events, edges: list[int], cuts: NDArray[np.int64], *,
 
 
 def _renumber(
-    events: Events, src: NDArray[np.int32], dst: NDArray[np.int32], time: NDArray[np.int64]
+    events: Events, here: slice, dropped: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """Number the nodes that still have an event by first appearance, kind and label; and say which they were."""
-    nowhere = len(src)
-    first = np.full(events.num_nodes, nowhere)
-    for side in (src, dst):
-        np.minimum.at(first, side, np.arange(nowhere))
-    used = np.flatnonzero(first < nowhere)
-    moment = time[first[used]]
-    order = np.argsort(moment, kind="stable")
-    nodes, moment = used[order], moment[order]
-    same = np.flatnonzero(moment[1:] == moment[:-1])
-    tied = np.union1d(same, same + 1)
-    kinds = np.zeros(events.num_nodes) if events.kinds is None else events.kinds
-    ties = zip(moment[tied].tolist(), kinds[nodes[tied]].tolist(), events.labels[nodes[tied]].tolist(), strict=True)
-    nodes[tied] = nodes[tied][[i for _, i in sorted(zip(ties, range(len(tied)), strict=True))]]
-    new = np.empty(events.num_nodes, dtype=np.int32)
-    new[nodes] = np.arange(len(nodes), dtype=np.int32)
-    return new[src], new[dst], nodes
+    """Number the nodes of some events by first appearance, kind and label, as if there were no others.
+
+    Returns both ends of those events, −1 where they are dropped, and which nodes of `events` the new ones are.
+    """
+    ends = [events.src[here].copy(), events.dst[here].copy()]
+    for end in ends:
+        end[dropped] = events.num_nodes  # a node of their own
+    event, _, node = appearances(ends, events.num_nodes + 1)
+    event, node = event[node < events.num_nodes], node[node < events.num_nodes]
+    kinds = np.zeros(len(node), dtype=np.uint8) if events.kinds is None else events.kinds[node]
+    nodes = node[break_ties(events.time[here][event], kinds, lambda tied: _series(events.labels[node[tied]]))]
+    src, dst = number_slots(ends, events.num_nodes + 1, nodes)
+    return src, dst, nodes.astype(np.int64)
+
+
+def _series(labels: Labels) -> pl.Series:
+    import polars as pl
+
+    return pl.Series(labels.tolist() if labels.dtype == object else labels)
 
 
 def _top(ids: NDArray[np.int32]) -> int:
