@@ -191,6 +191,22 @@ def test_labels_survive_csv(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (["1,2,2024-01-01", "2,3,2024-01-02"], [1, 2, 3]),
+        (["1,2,2024-01-01", "02,3,2024-01-02"], ["1", "2", "02", "3"]),
+        (["1,2,2024-01-01", "x,3,2024-01-02"], ["1", "2", "3", "x"]),
+        (["1,2,2024-01-01", "0,-3,2024-01-02T10:00"], [1, 2, -3, 0]),
+        (["1,2,2024-01-01", "-0,+3,2024-01-02"], ["1", "2", "+3", "-0"]),
+        (["x,2,2024-01-01", "1,3,2024-01-02"], ["2", "x", "1", "3"]),
+        (["1,2,2024-01-01", "9223372036854775808,3,2024-01-02"], ["1", "2", "3", "9223372036854775808"]),
+    ],
+)
+def test_labels_that_look_like_numbers_at_first(write: Write, rows: list[str], expected: list[object]) -> None:
+    assert dysat.read_events(write("a.csv", "\n".join(["src,dst,time", *rows]))).labels.tolist() == expected
+
+
+@pytest.mark.parametrize(
     ("src", "dst", "expected"),
     [
         ([1, 2], [2, 3], [1, 2, 3]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -14,6 +15,7 @@ from torch import Tensor
 from dysat.errors import GraphError
 
 MAX_NODES = 2**31 - 1  # two ids fit in one 64-bit key
+HIGH = 1 if sys.byteorder == "little" else 0  # which half of a 64-bit number counts more
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,31 +57,31 @@ class Snapshot:
             u, v, weights = u[~loops], v[~loops], None if weights is None else weights[~loops]
             loops = np.zeros(len(u), dtype=bool)
         keys = np.empty(2 * len(u), dtype=np.int64)  # receiver and neighbour in one number, both directions
-        for half, (here, there) in zip(np.split(keys, 2), ((u, v), (v, u)), strict=True):
-            np.left_shift(here, 32, out=half, dtype=np.int64)
-            half |= there
+        for half, (here, there) in zip(np.split(keys.view(np.int32), 2), ((u, v), (v, u)), strict=True):
+            half[HIGH::2], half[1 - HIGH :: 2] = here, there
         both = None if weights is None else np.concatenate([weights, weights])
         if loops.any():  # a self-loop has no second direction
             once = np.concatenate([np.ones(len(u), dtype=bool), ~loops])
             keys, both = keys[once], None if both is None else both[once]
         if both is None:
             keys.sort()
-            first = _starts(keys)
-            sums = np.diff(first, append=len(keys)).astype(np.float64)
+            runs = _runs(keys)
+            sums = np.subtract(runs[1:], runs[:-1], dtype=np.float64)
         else:
             keys, both = _sort_by_key(keys, both)
-            first = _starts(keys)
+            runs = _runs(keys)
             with np.errstate(over="ignore"):
-                sums = np.add.reduceat(both, first) if len(first) else both
+                sums = np.add.reduceat(both, runs[:-1]) if len(keys) else both
             if not np.isfinite(sums).all():
                 raise GraphError("the weights of one link add up to more than a float64 can hold")
-        keys = keys[first] if len(first) < len(keys) else keys
-        receivers = keys >> 32
-        offsets = _starts(receivers)
+        keys = keys[runs[:-1]] if len(runs) <= len(keys) else keys
+        receivers = keys.view(np.int32)[HIGH::2]
+        offsets = _runs(receivers)
+        rows = receivers[offsets[:-1]].astype(np.int64)
         keys &= 0xFFFFFFFF
         return cls(
-            rows=torch.from_numpy(receivers[offsets]),
-            offsets=torch.from_numpy(np.append(offsets, len(keys))),
+            rows=torch.from_numpy(rows),
+            offsets=torch.from_numpy(offsets),
             neighbours=torch.from_numpy(keys),
             weights=torch.from_numpy(sums),
             num_nodes=num_nodes,
@@ -126,11 +128,11 @@ class Snapshot:
         return f"Snapshot({self.num_links:,} links among {self.num_active:,} of {self.num_nodes:,} known nodes)"
 
 
-def _starts(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each run of equal values begins."""
-    change = np.ones(len(ordered), dtype=bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=change[1:])
-    return np.flatnonzero(change)
+def _runs(ordered: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Where each run of equal values begins, and at last where the last one ends."""
+    change = np.ones(len(ordered) + 1, dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=change[1:-1])
+    return np.flatnonzero(change) if len(ordered) else np.zeros(1, dtype=np.int64)
 
 
 def _sort_by_key(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.data.files import Format, open_file
-from dysat.data.labels import Labels, number_nodes
+from dysat.data.labels import Labels, integer_expression, number_nodes
 from dysat.data.sources import Source, open_table, reading
 from dysat.data.times import Times, TimeUnit, check_plausible, iso_expression, parse_times
 from dysat.data.windows import Clock, Moment, as_moment, write_moment
@@ -217,16 +218,27 @@ def _choose_columns(
 def _read_columns(
     source: Source, columns: dict[str, str], pair_separator: str | None, *, parse_time: bool
 ) -> pl.DataFrame:
-    """A table whose columns are named by role; times are parsed on the way if all are in the form of the first."""
+    """A table whose columns are named by role.
+
+    Where the first row looks like times in ISO 8601, or labels that are whole numbers, those are parsed while the
+    file is read; if it turns out that other rows are not like the first, it is read again as text.
+    """
     import polars as pl
 
     wanted = list(dict.fromkeys(columns.values()))
-    first = source.first.get(columns["time"]) if parse_time else None
-    parse = iso_expression(columns["time"], first) if first else None
-    if parse is not None:
-        read = source.read([parse if name == columns["time"] else pl.col(name) for name in wanted])
-    if parse is None or read[columns["time"]].null_count():
-        read = source.read(wanted)
+    parsers = {}
+    if parse_time and (parse := iso_expression(columns["time"], source.first.get(columns["time"], ""))) is not None:
+        parsers[columns["time"]] = parse
+    ends = {columns["src"], columns["dst"]}
+    if all(re.fullmatch(r"[1-9]\d{0,17}", source.first.get(end, "")) for end in ends) and not pair_separator:
+        parsers |= {end: integer_expression(end) for end in ends}
+    read = source.read([parsers.get(name, pl.col(name)) for name in wanted] if parsers else wanted)
+    unlike = {name for name in parsers if read[name].null_count()}
+    if unlike:
+        parsers = {
+            name: parse for name, parse in parsers.items() if name not in unlike | (ends if ends & unlike else set())
+        }
+        read = source.read([parsers.get(name, pl.col(name)) for name in wanted])
     table = pl.DataFrame([read[column].alias(role) for role, column in columns.items()])
     if pair_separator is None:
         return table

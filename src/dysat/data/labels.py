@@ -24,7 +24,7 @@ Labels = NDArray[Any]  # [N] int64, or [N] objects that are str
 
 Result = TypeVar("Result")
 
-CHUNK = 1 << 16
+CHUNK = 1 << 16  # rows whose keys stay in the cache
 MIX = 0x9E3779B97F4A7C15
 
 
@@ -88,12 +88,21 @@ def break_ties(
     import polars as pl
 
     order = np.arange(len(moment))
-    same = np.flatnonzero(moment[1:] == moment[:-1])
-    tied = np.union1d(same, same + 1)
+    same = moment[1:] == moment[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
     if len(tied):
         columns = {"row": tied, "moment": moment[tied], "kind": kind[tied], "label": labels(tied)}
         order[tied] = pl.DataFrame(columns).sort("moment", "kind", "label")["row"].to_numpy()
     return order
+
+
+def integer_expression(column: str) -> pl.Expr:
+    """Texts as whole numbers while they are read; null where a text is not written as a program would write it."""
+    import polars as pl
+
+    text = pl.col(column)
+    odd = (text.str.starts_with("0") & (text != "0")) | text.str.starts_with("+") | text.str.starts_with("-0")
+    return pl.when(~odd).then(text.cast(pl.Int64, strict=False)).alias(column)
 
 
 def pack_labels(labels: Labels) -> dict[str, NDArray[Any]]:
@@ -250,19 +259,16 @@ def _take_slots(
 ) -> NDArray[np.int64]:
     """Write keys to slots that are free, the last one wins; return which keys do not stand in theirs."""
     found = table[slot]
-    lost = _different(found, keys)
-    free = lost[_different(found[lost], np.zeros(len(lost), dtype=np.complex128), equal=True)]
+    lost = np.flatnonzero(_differ(found, keys))
+    free = lost[~_differ(found[lost], np.zeros(len(lost), dtype=np.complex128))]
     table[slot[free]] = keys[free]
-    return lost[_different(table[slot[lost]], keys[lost])]
+    return lost[_differ(table[slot[lost]], keys[lost])]
 
 
-def _different(
-    some: NDArray[np.complex128], others: NDArray[np.complex128], *, equal: bool = False
-) -> NDArray[np.int64]:
-    """Where two arrays of keys differ (or are `equal`), bit for bit."""
-    words = some.view(np.uint64) ^ others.view(np.uint64)
-    either = words[::2] | words[1::2]
-    return np.flatnonzero(either == 0 if equal else either)
+def _differ(some: NDArray[np.complex128], others: NDArray[np.complex128]) -> NDArray[np.bool_]:
+    """Where two arrays of keys differ, bit for bit."""
+    halves = some.view(np.uint64) != others.view(np.uint64)
+    return np.asarray(halves.view(np.uint16) != 0)  # either half
 
 
 def _first_endpoints(slots: Sequence[NDArray[np.int32]], size: int) -> NDArray[np.int64]:
