@@ -279,11 +279,3 @@ def test_to_device_moves_every_tensor(graph: dysat.DynamicGraph) -> None:
     moved = graph.with_features(np.ones((5, 1))).to("meta")
     assert moved.device.type == "meta" and moved[3].weights.is_meta and moved.features.is_meta  # type: ignore[union-attr]
     assert graph.device.type == "cpu"
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cuda_round_trip(graph: dysat.DynamicGraph) -> None:
-    there = graph.to("cuda")
-    assert there[0].rows.is_cuda and there.aggregate().rows.is_cuda
-    assert there.fingerprint == graph.fingerprint and there.summary() == graph.summary()
-    assert there.to("cpu").equals(graph)
