@@ -149,10 +149,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                     p["seconds"] / d["seconds"] for p, d in zip(runs["pandas"], runs["dysat"], strict=True)
                 )
                 rows.append(row)
-                print(
-                    f"{suffix:8}{labels:8}{events:>12,}  dysat {row['dysat']:6.2f} s  pandas {row['pandas']:6.2f} s  x{row['ratio']:.1f}",
-                    flush=True,
-                )
+                seconds = f"dysat {row['dysat']:6.2f} s  pandas {row['pandas']:6.2f} s  x{row['ratio']:.1f}"
+                print(f"{suffix:8}{labels:8}{events:>12,}  {seconds}", flush=True)
     date = datetime.now(UTC).date().isoformat()
     return {
         "date": date,
@@ -176,20 +174,20 @@ def markdown(result: dict[str, Any]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {r['format']} | {r['labels']} | {r['events']:,} | {r['dysat']:.2f} s | {r['pandas']:.2f} s | {r['ratio']:.1f} | "
-        f"{r['dysat_gib']:.2f} GiB | {r['pandas_gib']:.2f} GiB |"
+        f"| {r['format']} | {r['labels']} | {r['events']:,} | {r['dysat']:.2f} s | {r['pandas']:.2f} s | "
+        f"{r['ratio']:.1f} | {r['dysat_gib']:.2f} GiB | {r['pandas_gib']:.2f} GiB |"
         for r in result["rows"]
     ]
     lines += ["", "Ten times the events take so many times as long:", ""]
     for small, large in zip(result["rows"][::2], result["rows"][1::2], strict=True):
-        lines.append(
-            f"- {large['format']}, {large['labels']}: dysat {large['dysat'] / small['dysat']:.1f}, pandas {large['pandas'] / small['pandas']:.1f}"
-        )
+        factors = [f"{job} {large[job] / small[job]:.1f}" for job in JOBS]
+        lines.append(f"- {large['format']}, {large['labels']}: {', '.join(factors)}")
     lines += ["", f"`import dysat` adds {result['import_seconds']:.2f} s to `import torch`."]
     return "\n".join(lines)
 
 
 def main() -> None:
+    """Measure everything; or, inside a process of its own, one job."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--repeat", type=int, default=3)

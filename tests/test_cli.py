@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dysat.options import as_options
 
 import dysat
-from dysat.cli import _as_options, main
+from dysat.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
 CSV = "from,to,sent\nann,bob,2024-01-01\nbob,cy,2024-01-05\nann,cy,2024-01-20\nann,ann,2024-01-21\n"
@@ -168,7 +169,7 @@ def test_help_teaches(run: Run) -> None:
 
 def test_the_library_and_the_command_line_name_options_in_their_own_way() -> None:
     text = "every='1w' and time_unit= are options, start=2024-01-01; sum=3 is none"
-    assert _as_options(text) == "--every 1w and --time-unit are options, --start 2024-01-01; sum=3 is none"
+    assert as_options(text) == "--every 1w and --time-unit are options, --start 2024-01-01; sum=3 is none"
 
 
 def test_a_reader_that_leaves_early_is_no_error(mail: Path) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich import box
@@ -20,19 +19,38 @@ from rich.table import Table
 
 import dysat
 from dysat.data.datasets import DATASETS, data_folder
-from dysat.data.files import Format
 from dysat.data.storage import check_target
-from dysat.data.times import TimeUnit
 from dysat.errors import DysatError, GraphError, nearest
+from dysat.options import (
+    Boundaries,
+    Count,
+    DataDir,
+    Dst,
+    EventsFile,
+    EveryText,
+    FileFormat,
+    Header,
+    Json,
+    Kinds,
+    PairSeparator,
+    SelfLoops,
+    Separator,
+    SkipBadRows,
+    Src,
+    Start,
+    Stop,
+    Time,
+    TimeFormat,
+    Timezone,
+    Unit,
+    Weight,
+    as_options,
+    option,
+)
 
 WIDE = 120  # columns when the output is no terminal
 BAR = 12
 EIGHTHS = " ▏▎▍▌▋▊▉"
-# Arguments of the library that are options here, so that an error can be told in the user's words.
-OPTIONS = (
-    *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
-    *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "data_dir"),
-)
 
 app = typer.Typer(
     help="Learn node embeddings of graphs that change over time, and predict their next links.",
@@ -45,84 +63,12 @@ app = typer.Typer(
 )
 
 
-def _option(help: str, *names: str, panel: str | None = None) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel)
-
-
-def _column(help: str, *names: str) -> Any:
-    return _option(help, *names, panel="Columns")
-
-
-def _window(help: str, *names: str) -> Any:
-    return _option(help, *names, panel="Windows")
-
-
-def _file(help: str, *names: str) -> Any:
-    return _option(help, *names, panel="File")
-
-
-Json = Annotated[bool, _option("Print JSON instead of a table.", "--json")]
-DataDir = Annotated[
-    Path | None,
-    _option("Folder of the datasets that do not come with dysat [dim](default: $DYSAT_DATA, or ~/.cache/dysat)[/dim]."),
-]
-
-# What every command that reads a log of events takes.
-EventsFile = Annotated[
-    Path,
-    typer.Argument(
-        help="Log of interactions: CSV, TSV, blanks, KONECT, SNAP, JSON lines, Parquet (or a folder of parts); "
-        "text also as gzip or zstd.",
-        show_default=False,
-    ),
-]
-Src = Annotated[str | None, _column("Column of the one node; by number from 1 where there is no header.")]
-Dst = Annotated[str | None, _column("Column of the other node.")]
-Time = Annotated[str | None, _column("Column of the time.")]
-Weight = Annotated[str | None, _column("Column of weights to add up [dim](default: every event counts 1)[/dim].")]
-Kinds = Annotated[
-    str | None,
-    _column(
-        "Bipartite data: names of the two sides, like user,item. Equal labels in the two columns are then "
-        "different nodes."
-    ),
-]
-PairSeparator = Annotated[str | None, _column("Both nodes stand in the column --src, parted by this text.")]
-EveryText = Annotated[
-    str | None, _window("Width of a window: 12h, 10d, 1w; by the calendar 1mo, 1q, 1y; or a number of steps.")
-]
-Count = Annotated[int | None, _window("So many windows of equal width.")]
-Boundaries = Annotated[
-    str | None, _window("The edges of the windows, parted by commas: 2024-01-01,2024-02-01,2024-03-01.")
-]
-Start = Annotated[str | None, _window("Leave out events before this date (UTC).")]
-Stop = Annotated[str | None, _window("Leave out events at this date or after.")]
-SelfLoops = Annotated[Literal["keep", "drop"], _window("Events of a node with itself.")]
-TimeFormat = Annotated[
-    str | None, _file("Pattern of the times, as of strptime: '%d.%m.%Y %H:%M'. ISO 8601 needs none.")
-]
-Unit = Annotated[
-    TimeUnit | None,
-    _file(
-        "Unit of times that are numbers since 1970 [dim](default: recognised)[/dim]; step: they number the snapshots."
-    ),
-]
-Timezone = Annotated[str, _file("Zone of times that do not say theirs.")]
-FileFormat = Annotated[Format | None, _file("What the file is [dim](default: recognised)[/dim].")]
-Header = Annotated[
-    bool | None,
-    _file("Whether the first line names the columns [dim](default: recognised)[/dim].", "--header/--no-header"),
-]
-Separator = Annotated[str | None, _file("What parts the columns [dim](default: recognised)[/dim].")]
-SkipBadRows = Annotated[bool, _file("Leave out rows that cannot be read, and say how many.", "--skip-bad-rows")]
-
-
 def main() -> NoReturn:
     """Run the program; an error is one line and exit code 2."""
     try:
         app(standalone_mode=True)
     except DysatError as problem:
-        typer.echo(f"dysat: {_as_options(' '.join(str(problem).split()))}", err=True)
+        typer.echo(f"dysat: {as_options(' '.join(str(problem).split()))}", err=True)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -200,9 +146,9 @@ def snapshots(
     separator: Separator = None,
     skip_bad_rows: SkipBadRows = False,
     out: Annotated[
-        Path | None, _option("Folder to write the graph to [dim](default: only show it)[/dim].", "--out", "-o")
+        Path | None, option("Folder to write the graph to [dim](default: only show it)[/dim].", "--out", "-o")
     ] = None,
-    overwrite: Annotated[bool, _option("Replace a graph folder that exists.", "--overwrite")] = False,
+    overwrite: Annotated[bool, option("Replace a graph folder that exists.", "--overwrite")] = False,
     as_json: Json = False,
 ) -> None:
     """Cut a log of timestamped interactions into snapshots, show them, and write them to a graph folder.
@@ -327,19 +273,9 @@ def _footnotes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:
         if report.self_loops:
             fate = f"kept ({loops:,} links)" if report.self_loops_kept else "dropped"
             yield f"{report.self_loops:,} events of a node with itself: {fate}"
-    yield from map(_as_options, graph.notes)
+    yield from map(as_options, graph.notes)
     if graph.clock == "utc":
         yield "windows are [start, stop) in UTC; new links are those absent from the snapshot before"
-
-
-def _as_options(text: str) -> str:
-    """The library speaks of `every='1w'`, the command line of `--every 1w`."""
-
-    def rewrite(match: re.Match[str]) -> str:
-        value = match["quoted"] or match["bare"] or ""
-        return f"--{match['name'].replace('_', '-')} {value}".rstrip()
-
-    return re.sub(rf"\b(?P<name>{'|'.join(OPTIONS)})=(?:'(?P<quoted>[^']*)'|(?P<bare>[\w:.-]*\w))?", rewrite, text)
 
 
 def _table(*columns: str) -> Table:

@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dysat.data import labels as module
-from dysat.data.labels import IntegerKeys, as_labels, assign_slots, number_nodes, pack_labels, unpack_labels
+from dysat.data import slots as module
+from dysat.data.labels import as_labels, number_nodes, pack_labels, unpack_labels
+from dysat.data.slots import IntegerKeys, assign_slots
 from dysat.errors import GraphError
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dysat
-from dysat.data.graph import Report
+from dysat.data.summary import Report
 
 
 def test_windows_links_and_weights(mails: dysat.Events) -> None:

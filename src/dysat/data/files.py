@@ -8,16 +8,26 @@ compressed by gzip or zstd. Without a header the columns are called 1, 2, 3, …
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dysat.data.sources import Source, reading
+from dysat.data.text import (
+    HEAD,
+    SEPARATORS,
+    lines_of,
+    not_json,
+    not_utf8,
+    ragged,
+    read_bytes,
+    read_head,
+    scan_lines,
+    sniff_separator,
+)
 from dysat.data.times import NUMBER
 from dysat.errors import EventsError
 
@@ -34,9 +44,6 @@ SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-SEPARATORS = ",;\t|"
-HEAD = 1 << 16  # bytes looked at to recognise a file
-NEVER = "\x1f"  # a separator that no line has, to read whole lines
 # KONECT's words for weights that count interactions or add up; ratings and signs do neither.
 KONECT_WEIGHTS = ("positive", "posweighted")
 
@@ -59,7 +66,7 @@ def open_file(
         raise EventsError(f"{name}: no such file")
     if path.is_dir():
         return _open_parquet(path, name)
-    head = _head(path, name)
+    head = read_head(path, name)
     if format is None:
         format = _recognise(path, head, separator)
     if format == "parquet":
@@ -71,29 +78,9 @@ def open_file(
     if format == "mongo":
         return _open_mongo(path, name)
     if format in ("csv", "tsv"):
-        mark = separator or ("\t" if format == "tsv" else _sniff_separator(head))
+        mark = separator or ("\t" if format == "tsv" else sniff_separator(head))
         return _open_csv(path, name, head, mark, header, wanted)
     return _open_whitespace(path, name, head, format, header)
-
-
-def _head(path: Path, name: str) -> str:
-    """The beginning of a file as text, decompressed."""
-    with reading(name, "a file"), open(path, "rb") as data:
-        raw = data.read(HEAD)
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise EventsError(f"{name}: is UTF-16 text; save it as UTF-8")
-    if raw.startswith(b"PAR1"):
-        return "PAR1"
-    if raw.startswith(b"\x1f\x8b"):
-        try:
-            raw = zlib.decompressobj(wbits=31).decompress(raw, HEAD)
-        except zlib.error as problem:
-            raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
-    elif raw.startswith(b"\x28\xb5\x2f\xfd"):
-        with reading(name, "zstd"):
-            lines = _lines(path).select("line").head(1000).collect().to_series().fill_null("")
-            return "\n".join(lines.to_list())
-    return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
 
 
 def _recognise(path: Path, head: str, separator: str | None) -> Format:
@@ -114,7 +101,7 @@ def _recognise(path: Path, head: str, separator: str | None) -> Format:
         return "konect"
     if first == "#":
         return "snap"
-    line = next((line for line in _lines_of(head) if line.strip()), "")
+    line = next((line for line in lines_of(head) if line.strip()), "")
     if Path(stem).suffix == ".csv":
         return "csv"
     if all(NUMBER.fullmatch(field) for field in line.split()):
@@ -126,22 +113,12 @@ def _recognise(path: Path, head: str, separator: str | None) -> Format:
     return "whitespace"
 
 
-def _lines_of(head: str) -> list[str]:
-    """Lines as files end them; `splitlines` would also break at U+2028 and others inside a text."""
-    return re.split(r"\r\n|\n|\r", head)
-
-
-def _sniff_separator(head: str) -> str:
-    line = re.sub(r'"[^"]*"', "", next((line for line in _lines_of(head) if line.strip()), ""))
-    return max(SEPARATORS, key=line.count)
-
-
 def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | None, wanted: Sequence[str]) -> Source:
     import polars as pl
 
     content: Path | io.BytesIO = path
     if re.search(r"\r(?!\n)", re.sub(r'"[^"]*"', "", head[:-1])):  # line ends of old Macs, alone or mixed with others
-        plain = re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", _bytes(path, name))
+        plain = re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", read_bytes(path, name))
         content, head = io.BytesIO(plain), plain[:HEAD].decode("utf-8", "replace")
     records = csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator)
     first = next(records, [])
@@ -161,19 +138,21 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
     with reading(name, "CSV"):
         columns = tuple(frame.collect_schema().names())
     if any("\ufffd" in column for column in columns):
-        raise EventsError(f"{name}: {_not_utf8(path, name) or 'is not UTF-8 text'}")
+        raise EventsError(f"{name}: {not_utf8(path, name) or 'is not UTF-8 text'}")
 
     def read(wanted: Sequence[str | pl.Expr]) -> pl.DataFrame:
         try:
             return frame.select(wanted).collect(engine="streaming")
         except (pl.exceptions.PolarsError, UnicodeError):
-            fault = _not_utf8(path, name) or _ragged(path, name, separator, len(columns))
+            fault = not_utf8(path, name) or ragged(path, name, separator, len(columns))
             if fault:
                 raise EventsError(f"{name}: {fault}") from None
             raise
 
     def locate(row: int) -> str:
-        reader = csv.reader(io.TextIOWrapper(io.BytesIO(_bytes(path, name)), "utf-8", newline=""), delimiter=separator)
+        reader = csv.reader(
+            io.TextIOWrapper(io.BytesIO(read_bytes(path, name)), "utf-8", newline=""), delimiter=separator
+        )
         try:
             line = next((reader.line_num for i, _ in enumerate(reader) if i == row + bool(header)), None)
         except csv.Error:  # a field longer than that reader takes
@@ -192,7 +171,7 @@ def _stripped(names: list[str]) -> list[str]:
 def _open_whitespace(path: Path, name: str, head: str, format: Format, header: bool | None) -> Source:
     import polars as pl
 
-    lines = [line.split() for line in _lines_of(head) if line.strip() and line.lstrip()[0] not in "%#"]
+    lines = [line.split() for line in lines_of(head) if line.strip() and line.lstrip()[0] not in "%#"]
     if not lines:
         raise EventsError(f"{name}: has no events")
     first = lines[0]
@@ -202,7 +181,7 @@ def _open_whitespace(path: Path, name: str, head: str, format: Format, header: b
     if len(set(columns)) < len(columns):
         raise EventsError(f"{name}: two columns have the same name: {' '.join(columns)}")
     line = pl.col("line").str.strip_chars()
-    data = _lines(path).filter((line != "") & ~line.str.contains("^[%#]")).slice(int(header))
+    data = scan_lines(path).filter((line != "") & ~line.str.contains("^[%#]")).slice(int(header))
     fields = line.str.replace_all(r"\s+", "\t").str.split_exact("\t", len(columns)).struct
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
@@ -222,7 +201,7 @@ def _open_whitespace(path: Path, name: str, head: str, format: Format, header: b
         if len(columns) > 2:
             roles["time"] = columns[-1]
     if format == "konect":
-        words = _lines_of(head.lstrip()[1:])[0].split()
+        words = lines_of(head.lstrip()[1:])[0].split()
         bipartite = words[:1] == ["bip"]
         kind = words[1] if len(words) > 1 else ""
         if len(columns) == 4 and kind in KONECT_WEIGHTS:
@@ -238,7 +217,7 @@ def _open_jsonl(path: Path, name: str, head: str) -> Source:
     if head.lstrip().startswith("["):
         raise EventsError(f"{name}: is one JSON array; write one object per line")
     columns: dict[str, None] = {}
-    for line in _lines_of(head)[: 1000 if len(head) < HEAD else -1] or [head]:
+    for line in lines_of(head)[: 1000 if len(head) < HEAD else -1] or [head]:
         try:
             record = json.loads(line) if line.strip() else {}
         except (ValueError, RecursionError):
@@ -249,20 +228,20 @@ def _open_jsonl(path: Path, name: str, head: str) -> Source:
         raise EventsError(f'{name}: cannot be read as JSON lines: the first line is no object like {{"from": …}}')
     with open(path, "rb") as data:
         marked = data.read(3) == b"\xef\xbb\xbf"
-    content = io.BytesIO(_bytes(path, name)) if marked else path
+    content = io.BytesIO(read_bytes(path, name)) if marked else path
     frame = pl.scan_ndjson(content, schema=dict.fromkeys(columns, pl.String))
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
         try:
             return frame.select(wanted).collect(engine="streaming")
         except pl.exceptions.PolarsError:
-            fault = _not_utf8(path, name) or _not_json(path, name)
+            fault = not_utf8(path, name) or not_json(path, name)
             if fault:
                 raise EventsError(f"{name}: {fault}") from None
             raise
 
     def locate(row: int) -> str:
-        numbers = (n for n, line in enumerate(_bytes(path, name).split(b"\n"), 1) if line.strip())
+        numbers = (n for n, line in enumerate(read_bytes(path, name).split(b"\n"), 1) if line.strip())
         line = next((n for i, n in enumerate(numbers) if i == row), None)
         return f"line {line}" if line else f"row {row + 1}"
 
@@ -273,10 +252,10 @@ def _open_mongo(path: Path, name: str) -> Source:
     """Objects over several lines, one after the other, with `ObjectId("…")` and `ISODate("…")` for values."""
     import polars as pl
 
-    fault = _not_utf8(path, name)
+    fault = not_utf8(path, name)
     if fault:
         raise EventsError(f"{name}: {fault}")
-    text = _bytes(path, name).decode("utf-8-sig")
+    text = read_bytes(path, name).decode("utf-8-sig")
     wrapped = r'("(?:\\.|[^"\\])*")|\b(?:ObjectId|ISODate|NumberLong|NumberInt)\(\s*"?([^")]*)"?\s*\)'
     text = re.sub(wrapped, lambda match: match[1] or f'"{match[2]}"', text)  # not inside other texts
     decoder, records, lines, at, line = json.JSONDecoder(), [], [], 0, 1
@@ -325,61 +304,3 @@ def _open_parquet(path: Path, name: str) -> Source:
         return f"row {row + 1}"
 
     return Source(name, columns, lambda wanted: frame.select(wanted).collect(engine="streaming"), locate, text=False)
-
-
-# --- the slow road: only where an error has to be explained, or a file is small ---------------------------------------
-
-
-def _lines(path: Path) -> pl.LazyFrame:
-    """The lines of a text file and their numbers."""
-    import polars as pl
-
-    lines = pl.scan_csv(
-        path, has_header=False, separator=NEVER, quote_char=None, infer_schema=False, glob=False, new_columns=["line"]
-    )
-    return lines.with_row_index("number", 1)
-
-
-def _bytes(path: Path, name: str) -> bytes:
-    """A text file, decompressed and without its byte-order mark."""
-    raw = path.read_bytes()
-    try:
-        if raw.startswith(b"\x1f\x8b"):
-            raw = gzip.decompress(raw)
-        elif raw.startswith(b"\x28\xb5\x2f\xfd"):
-            lines = _lines(path).collect()["line"].fill_null("").to_list()
-            raw = "\n".join(lines).encode()
-    except (EOFError, OSError, zlib.error) as problem:
-        raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
-    return raw.removeprefix(b"\xef\xbb\xbf")
-
-
-def _not_utf8(path: Path, name: str) -> str | None:
-    raw = _bytes(path, name)
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError as problem:
-        line = raw.count(b"\n", 0, problem.start) + 1
-        return f"is not UTF-8 text (line {line} has the byte 0x{raw[problem.start]:02x})"
-    return None
-
-
-def _ragged(path: Path, name: str, separator: str, width: int) -> str | None:
-    reader = csv.reader(io.StringIO(_bytes(path, name).decode("utf-8"), newline=""), delimiter=separator)
-    try:
-        for fields in reader:
-            if len(fields) > width:
-                return f"line {reader.line_num} has {len(fields)} fields, but there are {width} columns"
-    except csv.Error as problem:
-        return f"line {reader.line_num}: {problem}"
-    return None
-
-
-def _not_json(path: Path, name: str) -> str | None:
-    for number, line in enumerate(_bytes(path, name).split(b"\n"), 1):
-        try:
-            if line.strip() and not isinstance(json.loads(line), dict):
-                return f'line {number} is no object like {{"from": …}}'
-        except (ValueError, RecursionError):
-            return f"line {number} is not JSON"
-    return None

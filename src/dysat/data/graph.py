@@ -17,40 +17,13 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.labels import Labels, pack_labels, unpack_labels
 from dysat.data.storage import read_folder, write_folder
+from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, summarize
 from dysat.data.windows import Clock, write_moment, write_span
 from dysat.errors import GraphError, nearest
 
 Features = Tensor | tuple[Tensor, ...]
 FORMAT_VERSION = 1
 CSR = ("rows", "offsets", "neighbours", "weights")
-
-
-@dataclass(frozen=True)
-class Report:
-    """What became of the events a graph was built from; self-loops are counted inside the windows."""
-
-    events: int
-    used: int
-    before: int
-    after: int
-    self_loops: int
-    self_loops_kept: bool
-
-
-@dataclass(frozen=True)
-class SnapshotSummary:
-    """One row of `DynamicGraph.summary()`; `new_links` are those absent from the snapshot before."""
-
-    step: int
-    start: str
-    stop: str
-    known: int
-    active: int
-    new_nodes: int
-    links: int
-    new_links: int
-    self_loops: int
-    weight: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,7 +71,7 @@ class DynamicGraph:
     @cached_property
     def num_distinct_links(self) -> int:
         """Pairs of nodes that are linked in any snapshot."""
-        return len(np.unique(np.concatenate([_link_keys(s) for s in self.snapshots])))
+        return len(np.unique(np.concatenate([link_keys(s) for s in self.snapshots])))
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -206,16 +179,7 @@ class DynamicGraph:
 
     def summary(self) -> list[SnapshotSummary]:
         """One row per snapshot: its window, and how many nodes and links are there and are new."""
-        rows = []
-        before, known = np.empty(0, dtype=np.int64), 0
-        for step, s in enumerate(self.snapshots):
-            keys = _link_keys(s)
-            new = int(np.isin(keys, before, assume_unique=True, invert=True).sum())
-            window = (write_moment(s.start, self.clock), write_moment(s.stop, self.clock))
-            counts = (s.num_nodes, s.num_active, s.num_nodes - known, s.num_links, new, s.num_self_loops)
-            rows.append(SnapshotSummary(step, *window, *counts, s.total_weight))
-            before, known = keys, s.num_nodes
-        return rows
+        return summarize(self.snapshots, self.clock)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -285,18 +249,6 @@ class DynamicGraph:
             f"DynamicGraph: {nodes}, {len(self)} snapshots of about {span}, {dates}\n"
             f"  {sum(links):,} links, {min(links):,} to {max(links):,} per snapshot  {sparkline(links)}"
         )
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Values as a row of small bars."""
-    top = max(values, default=0) or 1
-    return "".join("▁▂▃▄▅▆▇█"[min(7, int(8 * value / top))] for value in values)
-
-
-def _link_keys(snapshot: Snapshot) -> NDArray[np.int64]:
-    """Each link as one number, in order."""
-    u, v, _ = snapshot.links()
-    return (u << 32 | v).cpu().numpy()
 
 
 def _check(graph: DynamicGraph) -> None:

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
 from dysat.data.events import Events
-from dysat.data.graph import DynamicGraph, Report
-from dysat.data.labels import Labels, appearances, break_ties, number_slots
+from dysat.data.graph import DynamicGraph
+from dysat.data.labels import Labels, break_ties
+from dysat.data.slots import appearances, number_slots
+from dysat.data.summary import Report
 from dysat.data.windows import (
     MAX_SNAPSHOTS,
     Clock,

@@ -1,0 +1,101 @@
+"""The options of the commands: their names, what their help says, and the library's arguments told in their words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from dysat.data.files import Format
+from dysat.data.times import TimeUnit
+
+# Arguments of the library that are options here, so that an error can be told in the user's words.
+OPTIONS = (
+    *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
+    *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "data_dir"),
+)
+
+
+def as_options(text: str) -> str:
+    """The library speaks of `every='1w'`, the command line of `--every 1w`."""
+
+    def rewrite(match: re.Match[str]) -> str:
+        value = match["quoted"] or match["bare"] or ""
+        return f"--{match['name'].replace('_', '-')} {value}".rstrip()
+
+    return re.sub(rf"\b(?P<name>{'|'.join(OPTIONS)})=(?:'(?P<quoted>[^']*)'|(?P<bare>[\w:.-]*\w))?", rewrite, text)
+
+
+def option(help: str, *names: str, panel: str | None = None) -> Any:
+    """An option with its help and the panel it is listed in."""
+    return typer.Option(*names, help=help, rich_help_panel=panel)
+
+
+def _column(help: str, *names: str) -> Any:
+    return option(help, *names, panel="Columns")
+
+
+def _window(help: str, *names: str) -> Any:
+    return option(help, *names, panel="Windows")
+
+
+def _file(help: str, *names: str) -> Any:
+    return option(help, *names, panel="File")
+
+
+Json = Annotated[bool, option("Print JSON instead of a table.", "--json")]
+DataDir = Annotated[
+    Path | None,
+    option("Folder of the datasets that do not come with dysat [dim](default: $DYSAT_DATA, or ~/.cache/dysat)[/dim]."),
+]
+
+# What every command that reads a log of events takes.
+EventsFile = Annotated[
+    Path,
+    typer.Argument(
+        help="Log of interactions: CSV, TSV, blanks, KONECT, SNAP, JSON lines, Parquet (or a folder of parts); "
+        "text also as gzip or zstd.",
+        show_default=False,
+    ),
+]
+Src = Annotated[str | None, _column("Column of the one node; by number from 1 where there is no header.")]
+Dst = Annotated[str | None, _column("Column of the other node.")]
+Time = Annotated[str | None, _column("Column of the time.")]
+Weight = Annotated[str | None, _column("Column of weights to add up [dim](default: every event counts 1)[/dim].")]
+Kinds = Annotated[
+    str | None,
+    _column(
+        "Bipartite data: names of the two sides, like user,item. Equal labels in the two columns are then "
+        "different nodes."
+    ),
+]
+PairSeparator = Annotated[str | None, _column("Both nodes stand in the column --src, parted by this text.")]
+EveryText = Annotated[
+    str | None, _window("Width of a window: 12h, 10d, 1w; by the calendar 1mo, 1q, 1y; or a number of steps.")
+]
+Count = Annotated[int | None, _window("So many windows of equal width.")]
+Boundaries = Annotated[
+    str | None, _window("The edges of the windows, parted by commas: 2024-01-01,2024-02-01,2024-03-01.")
+]
+Start = Annotated[str | None, _window("Leave out events before this date (UTC).")]
+Stop = Annotated[str | None, _window("Leave out events at this date or after.")]
+SelfLoops = Annotated[Literal["keep", "drop"], _window("Events of a node with itself.")]
+TimeFormat = Annotated[
+    str | None, _file("Pattern of the times, as of strptime: '%d.%m.%Y %H:%M'. ISO 8601 needs none.")
+]
+Unit = Annotated[
+    TimeUnit | None,
+    _file(
+        "Unit of times that are numbers since 1970 [dim](default: recognised)[/dim]; step: they number the snapshots."
+    ),
+]
+Timezone = Annotated[str, _file("Zone of times that do not say theirs.")]
+FileFormat = Annotated[Format | None, _file("What the file is [dim](default: recognised)[/dim].")]
+Header = Annotated[
+    bool | None,
+    _file("Whether the first line names the columns [dim](default: recognised)[/dim].", "--header/--no-header"),
+]
+Separator = Annotated[str | None, _file("What parts the columns [dim](default: recognised)[/dim].")]
+SkipBadRows = Annotated[bool, _file("Leave out rows that cannot be read, and say how many.", "--skip-bad-rows")]
