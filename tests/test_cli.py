@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dysat.options import as_options
 
 import dysat
 from dysat.cli import main
+from dysat.options import as_options
 
 Run = Callable[..., tuple[int, str, str]]
 CSV = "from,to,sent\nann,bob,2024-01-01\nbob,cy,2024-01-05\nann,cy,2024-01-20\nann,ann,2024-01-21\n"
