@@ -107,7 +107,7 @@ class Snapshot:
     @cached_property
     def total_weight(self) -> float:
         """Sum of the links' weights, each link once."""
-        return float(self.links()[2].sum())
+        return float(self.links()[2].cpu().numpy().sum())  # the same on every device
 
     def entries(self) -> tuple[Tensor, Tensor, Tensor]:
         """Every entry as (receiver, neighbour, weight), both directions.  # each [E']"""
