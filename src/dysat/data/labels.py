@@ -83,7 +83,7 @@ def integer_expression(column: str) -> pl.Expr:
 
 
 def pack_labels(labels: Labels) -> dict[str, NDArray[Any]]:
-    """Labels as arrays that need no pickle: the numbers, or all texts end to end with their offsets."""
+    """Labels as plain arrays: the numbers, or all texts end to end with their offsets."""
     if labels.dtype != object:
         return {"labels": labels}
     try:
