@@ -112,9 +112,39 @@ def test_mistakes_get_one_line(run: Run, mail: Path, args: list[str], message: s
     assert sorted(mail.parent.iterdir()) == before
 
 
-def test_usage_errors_are_exit_code_2_as_well(run: Run) -> None:
-    assert run("snapshots")[0] == 2
-    assert run("snapshots", "x", "--evry", "1w")[0] == 2
+@pytest.mark.parametrize("args", ["snapshots", "snapshots x --evry 1w", "snaphots", "snapshots x --count y"])
+def test_usage_errors_are_one_line_as_well(run: Run, args: str) -> None:
+    code, out, err = run(*args.split())
+    assert code == 2 and out == "" and err.startswith("dysat: ") and err.count("\n") == 1 and "--help" in err
+
+
+def test_names_are_printed_as_they_are(run: Run, mail: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "[bold]a[b].csv"
+    odd.write_text(CSV)
+    code, out, _ = run("snapshots", odd, "--every", "1w", "--kinds", "[/x],b", "-o", tmp_path / "[x]out")
+    assert code == 0 and "[bold]a[b].csv: " in out and "[/x]" in out and "[x]out" in out
+
+
+def test_short_windows_are_told_apart(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text("src,dst,time\na,b,2024-01-01T00:00:00\nb,c,2024-01-01T00:00:25\n")
+    assert "2024-01-01 00:00:10 … 2024-01-01 00:00:20" in run("snapshots", tmp_path / "s.csv", "--every", "10s")[1]
+
+
+def test_what_the_system_refuses_is_one_line(run: Run, mail: Path) -> None:
+    assert run("info", "a" * 300)[0] == 2
+    code, _, err = run("datasets", "--data-dir", "a" * 300)
+    assert code in (0, 2) and err.count("\n") <= 1
+
+
+def test_output_that_cannot_be_written(mail: Path) -> None:
+    def shell(command: str) -> subprocess.CompletedProcess[str]:
+        program = f"{sys.executable} -c 'from dysat.cli import main; main()' info uci"
+        return subprocess.run(["bash", "-c", command.format(program)], capture_output=True, text=True, check=False)
+
+    full = shell("{} > /dev/full")
+    assert full.returncode != 0 and "Traceback" not in full.stderr
+    plain = shell("PYTHONIOENCODING=ascii {}")
+    assert plain.returncode == 0 and "1,809 nodes" in plain.stdout
 
 
 def test_the_output_folder_is_checked_before_the_work(run: Run, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import dysat
@@ -50,6 +52,8 @@ from dysat.options import (
 
 WIDE = 120  # columns when the output is no terminal
 BAR = 12
+MINUTES = len("2024-01-01 00:00")
+USAGE_ERROR: Any = typer.BadParameter.__base__  # of Click, or of the Click that Typer brings along
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 app = typer.Typer(
@@ -64,16 +68,30 @@ app = typer.Typer(
 
 
 def main() -> NoReturn:
-    """Run the program; an error is one line and exit code 2."""
+    """Run the program; a mistake gets one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show … shows ?
     try:
-        app(standalone_mode=True)
+        code = app(standalone_mode=False)
     except DysatError as problem:
-        typer.echo(f"dysat: {as_options(' '.join(str(problem).split()))}", err=True)
-        sys.exit(2)
+        _fail(as_options(str(problem)))
+    except USAGE_ERROR as problem:
+        _fail(f"{problem.format_message()} (see {problem.ctx.command_path if problem.ctx else 'dysat'} --help)")
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("dysat: stopped", err=True)
+        sys.exit(130)
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    sys.exit(0)
+    except OSError as problem:
+        _fail(str(problem))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"dysat: {' '.join(message.split())}", err=True)
+    sys.exit(2)
 
 
 @app.callback(invoke_without_command=True)
@@ -118,7 +136,7 @@ def datasets(data_dir: DataDir = None, as_json: Json = False) -> None:
             file = DATASETS[str(row["name"])].file
             console.print(f"[bold]{row['name']}[/bold]: get {file} from {row['get']},", highlight=False, soft_wrap=True)
             console.print(
-                f"  and put it in {data_folder(data_dir) / str(row['name'])}", highlight=False, soft_wrap=True
+                escape(f"  and put it in {data_folder(data_dir) / str(row['name'])}"), highlight=False, soft_wrap=True
             )
     return None
 
@@ -171,7 +189,7 @@ def snapshots(
             time_format=time_format,
             time_unit=time_unit,
             timezone=timezone,
-            kinds=tuple(kinds.split(",")) if kinds else None,  # type: ignore[arg-type]
+            kinds=tuple(kind.strip() for kind in kinds.split(",")) if kinds else None,  # type: ignore[arg-type]
             pair_separator=pair_separator,
             bad_rows="skip" if skip_bad_rows else "raise",
         )
@@ -206,9 +224,9 @@ def info(
 
 def _load(name: str, data_dir: Path | None) -> dysat.DynamicGraph:
     """A graph folder, or a dataset by name."""
-    if not Path(name).exists():
-        if name in DATASETS:
-            return dysat.load_dataset(name, data_dir)
+    if name in DATASETS and not os.path.exists(os.path.join(name, "graph.json")):
+        return dysat.load_dataset(name, data_dir)
+    if not os.path.exists(name):
         known = f"no such folder, and no dataset of that name (there are {', '.join(DATASETS)})"
         raise GraphError(f"{name}: {known}{nearest(name, DATASETS)}")
     return dysat.DynamicGraph.load(name)
@@ -234,15 +252,18 @@ def _show(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | None)
     console = _console()
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in graph.kind_counts.items())
     console.print(
-        f"[bold]{name}[/bold]: {graph.num_nodes:,} nodes{f' ({kinds})' * bool(kinds)}, {len(graph)} snapshots, "
+        f"[bold]{escape(name)}[/bold]: {graph.num_nodes:,} nodes{f' ({escape(kinds)})' * bool(kinds)}, "
+        f"{len(graph)} snapshots, "
         f"{sum(row.links for row in rows):,} links ({graph.num_distinct_links:,} distinct)",
         highlight=False,
         soft_wrap=True,
     )
     table = _table(">step", "window", ">known", ">active", ">new", ">links", ">new links", ">weight", "")
     most = max(row.links for row in rows) or 1
+    minutes = sum(len(row.start) <= MINUTES for row in rows)  # a window cut to the microsecond needs no more
+    digits = MINUTES if 2 * minutes >= len(rows) or max(len(row.start) for row in rows) <= MINUTES else None
     for row in rows:
-        window = row.start if graph.clock == "step" else f"{row.start[:16]} … {row.stop[:16]}"
+        window = f"{row.start[:digits]} … {row.stop[:digits]}"
         counts = (row.known, row.active, row.new_nodes, row.links, row.new_links)
         table.add_row(
             str(row.step),
@@ -253,9 +274,9 @@ def _show(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | None)
         )
     console.print(table)
     for line in _footnotes(graph, sum(row.self_loops for row in rows)):
-        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
     if out is not None:
-        console.print(f"written to [bold]{out}[/bold]", highlight=False, soft_wrap=True)
+        console.print(f"written to [bold]{escape(str(out))}[/bold]", highlight=False, soft_wrap=True)
     return None
 
 
@@ -304,7 +325,7 @@ def _doing() -> Iterator[Callable[[str], None]]:
         yield lambda what: None
         return
     with console.status("") as status:
-        yield lambda what: status.update(f"{what} …")
+        yield lambda what: status.update(escape(f"{what} …"))
 
 
 def _print_json(value: Any) -> None:

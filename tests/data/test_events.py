@@ -130,6 +130,22 @@ def test_files_without_a_header_have_numbered_columns(write: Write) -> None:
     )
 
 
+def test_a_date_in_the_first_line_is_no_header(write: Write) -> None:
+    assert dysat.read_events(write("n.csv", "1,2,2024-01-01\n2,3,2024-02-01\n"), 1, 2, 3).labels.tolist() == [1, 2, 3]
+    assert dysat.read_events(write("w.txt", "ann bob 2024-01-01\nbob cy 2024-02-01\n")).num_nodes == 3
+    commented = write("c.csv", "#src,dst,time\na,b,2024-01-01\nb,c,2024-02-01\n")
+    assert dysat.read_events(commented, "#src", "dst", "time").num_nodes == 3
+
+
+def test_parquet_parts_may_differ_in_what_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    day = {"time": ["2024-01-01", "2024-02-01"]}
+    pl.DataFrame({"src": [1, 2], "dst": [2, 3], **day}).write_parquet(tmp_path / "parts" / "0.parquet")
+    narrow = {"src": pl.Series([1, 2], dtype=pl.Int32), "dst": [2, 4], **day, "more": [0, 0]}
+    pl.DataFrame(narrow).write_parquet(tmp_path / "parts" / "1.parquet")
+    assert sorted(dysat.read_events(tmp_path / "parts").labels.tolist()) == [1, 2, 3, 4]
+
+
 def test_usual_names_are_found_and_said(write: Write) -> None:
     events = dysat.read_events(write("a.csv", "Weight,Source,Target,Timestamp\n9,a,b,2024-01-01\n9,b,c,2024-01-02\n"))
     assert events.notes == ("columns recognised: src='Source', dst='Target', time='Timestamp'",)
@@ -335,6 +351,17 @@ def test_bad_rows_can_be_skipped_and_are_counted(write: Write) -> None:
     [
         (lambda: dysat.read_events("nowhere.csv"), "nowhere.csv: no such file"),
         (lambda: dysat.read_events(17), "int is no source of events"),
+        (lambda: dysat.read_events(pd.Series([1, 2])), "Series is no source of events"),
+        (lambda: dysat.read_events((list("ab"), ["b", 2.5], ["2024-01-01"] * 2)), "holds 2.5 beside texts"),
+        (
+            lambda: dysat.read_events((list("ab"), list("bc"), [1, 2]), time_unit="sec"),
+            "time_unit='sec' is not one of s, ms",
+        ),
+        (lambda: dysat.read_events((list("ab"), list("bc"), [1, 2]), bad_rows="drop"), "neither 'raise' nor 'skip'"),
+        (
+            lambda: dysat.read_events((list("ab"), list("bc"), ["x", "y"]), time_format="%Y"),
+            "does not match time_format='%Y'",
+        ),
         (lambda: dysat.read_events((["a"], ["b"], [1, 2])), "different lengths"),
         (lambda: dysat.read_events(([[1]], [[1]], [[1]])), "expected one dimension"),
         (lambda: dysat.read_events(pl.DataFrame({"a": [1]})), r"which column is src\? Say src=; there are a"),

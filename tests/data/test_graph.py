@@ -74,7 +74,8 @@ def test_slices_are_the_past(graph: dysat.DynamicGraph) -> None:
     assert past.boundaries == graph.boundaries[:3] and past.report is None and past.notes == ()
     assert past[0].neighbours.data_ptr() == graph[0].neighbours.data_ptr()  # a view
     assert graph[1:3].known == graph.known[1:3] and graph[1:3].boundaries == graph.boundaries[1:4]
-    assert graph[-1].num_nodes == 5 and graph[:] is graph
+    assert graph[-1].num_nodes == 5 and graph[:].equals(graph)
+    assert graph[: len(graph)].report is None  # it speaks of events after the last snapshot
 
 
 @pytest.mark.parametrize("steps", [slice(0, 0), slice(9, None), slice(None, None, 2), slice(None, None, -1)])
@@ -136,6 +137,7 @@ def test_features_follow_the_known_nodes(graph: dysat.DynamicGraph) -> None:
         (lambda g: [np.ones((3, 2))], "for 1 snapshots, but the graph has 5"),
         (lambda g: [np.ones((n, 2 + (n == 5))) for n in g.known], "different width"),
         (lambda g: [np.ones((5, 2)) for _ in g], "features of snapshot 0"),
+        (lambda g: [["a", "b"]] * 5, "must be numbers"),
     ],
 )
 def test_features_that_do_not_fit(graph: dysat.DynamicGraph, make: object, message: str) -> None:
@@ -198,9 +200,50 @@ def test_an_existing_folder_is_not_overwritten_by_accident(graph: dysat.DynamicG
     assert dysat.DynamicGraph.load(tmp_path / "g").equals(graph[:2])
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("dear")
-    with pytest.raises(dysat.GraphError, match="not a graph folder, so it is not overwritten"):
-        graph.save(tmp_path / "mine", overwrite=True)
+    for content in (None, '{"mine": 1}', "[]", "not JSON"):
+        if content:
+            (tmp_path / "mine" / "graph.json").write_text(content)
+        with pytest.raises(dysat.GraphError, match="not a graph folder, so it is not overwritten"):
+            graph.save(tmp_path / "mine", overwrite=True)
+    (tmp_path / "g" / "notes.txt").write_text("mine")
+    with pytest.raises(dysat.GraphError, match=r"also holds 'notes.txt', so it is not overwritten"):
+        graph.save(tmp_path / "g", overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "mine"]  # nothing half-written beside
+
+
+def test_overwriting_from_inside_the_folder(
+    graph: dysat.DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.save(tmp_path / "g")
+    monkeypatch.chdir(tmp_path / "g")
+    graph[:2].save("../g", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+    assert dysat.DynamicGraph.load(tmp_path / "g").equals(graph[:2])
+
+
+def test_a_folder_that_appears_while_writing_is_kept(
+    graph: dysat.DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = np.save
+
+    def slow(*args: object, **options: object) -> None:
+        (tmp_path / "g").mkdir(exist_ok=True)
+        (tmp_path / "g" / "thesis.txt").write_text("dear")
+        save(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(np, "save", slow)
+    with pytest.raises(dysat.GraphError, match="exists already"):
+        graph.save(tmp_path / "g")
+    assert [path.name for path in tmp_path.rglob("*")] == ["g", "thesis.txt"]
+
+
+def test_what_a_user_hands_in_is_copied(graph: dysat.DynamicGraph) -> None:
+    features, kinds = np.zeros((5, 2), dtype=np.float32), np.zeros(5, dtype=np.uint8)
+    other = graph.with_features(features).with_kinds(kinds, ["a", "b"])
+    features[:], kinds[:] = 7, 1
+    assert (
+        isinstance(other.features, torch.Tensor) and other.features.sum() == 0 and other.kind_counts == {"a": 5, "b": 0}
+    )
 
 
 def test_a_failed_write_leaves_nothing(

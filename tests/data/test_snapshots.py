@@ -87,6 +87,8 @@ def test_steps() -> None:
         ({"every": "1s"}, r"every='1s' would make about 2,592,000 snapshots, more than 10,000; .* try every='1d'"),
         ({"count": 10_001}, "not between 1 and 10,000"),
         ({"count": 1}, "one window"),
+        ({"count": 2.5}, "not between 1 and 10,000"),
+        ({"boundaries": 5}, "no list of dates"),
         (
             {"every": "1w", "start": "2025-01-01"},
             "no event is left with start=2025-01-01; the events run from 2024-01-01 to",
@@ -103,6 +105,11 @@ def test_steps() -> None:
 def test_bad_windows(mails: dysat.Events, options: dict[str, object], message: str) -> None:
     with pytest.raises(dysat.SnapshotsError, match=message):
         dysat.build_snapshots(mails, **options)  # type: ignore[arg-type]
+
+
+def test_boundaries_of_a_graph_can_be_given_back(mails: dysat.Events) -> None:
+    graph = dysat.build_snapshots(mails, every="1w")
+    assert dysat.build_snapshots(mails, boundaries=graph.boundaries).equals(graph)
 
 
 def test_nothing_but_self_loops() -> None:

@@ -136,6 +136,18 @@ def test_a_time_zone_applies_to_times_that_have_none() -> None:
         parsed(["2004-07-01"], timezone="Mars/Base")
 
 
+def test_two_digit_years_are_pythons_however_many_there_are() -> None:
+    texts = [f"01/{i % 28 + 1:02d}/{70 + i // 28:02d}" for i in range(60)] + ["01/01/69", "01/01/68"]
+    assert parsed(texts, pattern="%m/%d/%y") == [from_datetime(datetime.strptime(text, "%m/%d/%y")) for text in texts]
+
+
+def test_local_times_that_a_clock_change_skips_are_unreadable_in_every_form() -> None:
+    texts = ["2024-03-31T01:30", "2024-03-31T02:30", "2024-04-30T02:30"]
+    for extra, pattern in (([], None), (["2024-04-30"], None), ([], "%Y-%m-%dT%H:%M")):
+        values = parsed([*texts, *extra], timezone="Europe/Berlin", pattern=pattern)
+        assert [value is None for value in values[:3]] == [False, True, False]
+
+
 def test_pattern_and_unit_exclude_each_other() -> None:
     with pytest.raises(EventsError, match="not both"):
         parsed(["1"], pattern="%Y", unit="s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dysat.data.windows import DAY, Width, as_datetime, as_moment, edges_count, edges_every, suggest_width, write_moment
@@ -92,8 +93,9 @@ def test_moments_of_any_type_are_utc(value: str) -> None:
 def test_unreadable_moments_name_the_argument() -> None:
     with pytest.raises(SnapshotsError, match=r"start='soon' is not a date"):
         as_moment("soon", "utc", "start")
-    with pytest.raises(SnapshotsError, match=r"stop=17 is not a date"):
-        as_moment(17, "utc", "stop")
+    for missing in (np.datetime64("NaT"), pd.NaT, 1.5, True):
+        with pytest.raises(SnapshotsError, match=r"stop=.* is not a date"):
+            as_moment(missing, "utc", "stop")
     with pytest.raises(SnapshotsError, match="whole number"):
         as_moment("2024-01-01", "step", "stop")
 

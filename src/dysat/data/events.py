@@ -130,6 +130,8 @@ def read_events(
         >>> events
         Events: 2 among 3 nodes, 2024-01-01 … 2024-01-09
     """
+    if bad_rows not in ("raise", "skip"):
+        raise EventsError(f"bad_rows={bad_rows!r} is neither 'raise' nor 'skip'")
     asked = {"src": src, "dst": dst, "time": time, "weight": weight}
     wanted = [str(column) for column in asked.values() if column is not None]
     if isinstance(source, str | os.PathLike):
@@ -146,10 +148,15 @@ def read_events(
         rows = Rows(opened, table, skip=bad_rows == "skip")
         labels = label_columns(opened, table, columns, rows)
         times = times_of(opened, table["time"].alias(columns["time"]), time_format, time_unit, timezone)
-        rows.check("time", columns["time"], times.values, "is not a date or a number")
+        rows.check("time", columns["time"], times.values, _time_complaint(time_format, timezone))
         weights = weights_of(table, columns, rows)
         notes += [*rows.notes(), *([times.note] if times.note else [])]
         return _assemble(opened.name, labels, times, weights, rows.good, _kinds(opened, kinds, notes), notes)
+
+
+def _time_complaint(pattern: str | None, timezone: str) -> str:
+    what = f"does not match time_format={pattern!r}" if pattern else "is not a date or a number"
+    return what if timezone == "UTC" else f"{what}, or does not exist in {timezone}"
 
 
 def _kinds(source: Source, kinds: tuple[str, str] | None, notes: list[str]) -> tuple[str, ...]:
@@ -158,7 +165,8 @@ def _kinds(source: Source, kinds: tuple[str, str] | None, notes: list[str]) -> t
         return ("left", "right")
     if kinds is None:
         return ()
-    if isinstance(kinds, str) or len(kinds) != 2 or len(set(kinds)) != 2 or not all(kinds):
+    named = not isinstance(kinds, str) and len(kinds) == 2 and all(isinstance(kind, str) and kind for kind in kinds)
+    if not named or kinds[0] == kinds[1]:
         raise EventsError(f"kinds must be two different names, like ('user', 'item'), not {kinds!r}")
     return tuple(kinds)
 

@@ -28,7 +28,7 @@ from dysat.data.text import (
     scan_lines,
     sniff_separator,
 )
-from dysat.data.times import NUMBER
+from dysat.data.times import ISO, NUMBER
 from dysat.errors import EventsError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def open_file(
     if format in ("csv", "tsv"):
         mark = separator or ("\t" if format == "tsv" else sniff_separator(head))
         return _open_csv(path, name, head, mark, header, wanted)
-    return _open_whitespace(path, name, head, format, header)
+    return _open_whitespace(path, name, head, format, header, wanted)
 
 
 def _recognise(path: Path, head: str, separator: str | None) -> Format:
@@ -99,7 +99,7 @@ def _recognise(path: Path, head: str, separator: str | None) -> Format:
         return "mongo" if re.match(r"\s*\{\s*\n", head) else "jsonl"
     if first == "%":
         return "konect"
-    if first == "#":
+    if first == "#" and Path(stem).suffix != ".csv":
         return "snap"
     line = next((line for line in lines_of(head) if line.strip()), "")
     if Path(stem).suffix == ".csv":
@@ -123,8 +123,7 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
     records = csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator)
     first = next(records, [])
     if header is None:
-        numbered = bool(wanted) and all(column.isdigit() for column in wanted) and not set(wanted) & set(first)
-        header = not (numbered or all(NUMBER.fullmatch(field) for field in first))
+        header = _names_columns(first, wanted) and not all(map(NUMBER.fullmatch, first))
     names = [str(i + 1) for i in range(len(first))]
     frame = pl.scan_csv(
         content,
@@ -163,12 +162,20 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
     return Source(name, columns, read, locate, text=True, first=dict(zip(columns, second, strict=False)))
 
 
+def _names_columns(first: list[str], wanted: Sequence[str]) -> bool:
+    """Whether a first line may be a header: no date stands in it, and not all columns are asked for by number."""
+    numbered = bool(wanted) and all(column.isdigit() for column in wanted) and not set(wanted) <= set(first)
+    return not numbered and not any(ISO.fullmatch(field.strip()) for field in first)
+
+
 def _stripped(names: list[str]) -> list[str]:
     bare = [name.strip() for name in names]
     return bare if len(set(bare)) == len(bare) else names
 
 
-def _open_whitespace(path: Path, name: str, head: str, format: Format, header: bool | None) -> Source:
+def _open_whitespace(
+    path: Path, name: str, head: str, format: Format, header: bool | None, wanted: Sequence[str]
+) -> Source:
     import polars as pl
 
     lines = [line.split() for line in lines_of(head) if line.strip() and line.lstrip()[0] not in "%#"]
@@ -176,7 +183,7 @@ def _open_whitespace(path: Path, name: str, head: str, format: Format, header: b
         raise EventsError(f"{name}: has no events")
     first = lines[0]
     if header is None:
-        header = format == "whitespace" and not any(NUMBER.fullmatch(field) for field in first)
+        header = format == "whitespace" and _names_columns(first, wanted) and not any(map(NUMBER.fullmatch, first))
     columns = tuple(first) if header else tuple(str(i + 1) for i in range(len(first)))
     if len(set(columns)) < len(columns):
         raise EventsError(f"{name}: two columns have the same name: {' '.join(columns)}")
@@ -291,7 +298,8 @@ def _open_parquet(path: Path, name: str) -> Source:
     if not files:
         hint = "; it is a graph folder, which is loaded, not read" if (path / "graph.json").exists() else ""
         raise EventsError(f"{name}: is a folder without .parquet files{hint}")
-    frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
+    casts = pl.ScanCastOptions(integer_cast="upcast", float_cast="upcast")
+    frame = pl.scan_parquet(files, glob=False, hive_partitioning=False, extra_columns="ignore", cast_options=casts)
     with reading(name, "Parquet"):
         columns = tuple(frame.collect_schema().names())
 

@@ -107,8 +107,6 @@ class DynamicGraph:
         snapshots = self.snapshots[steps]
         if not snapshots:
             raise GraphError(f"no snapshots in [{steps.start}:{steps.stop}] of a graph with {len(self)}")
-        if len(snapshots) == len(self):
-            return self
         known = snapshots[-1].num_nodes
         features = self.features
         if features is not None:
@@ -157,7 +155,12 @@ class DynamicGraph:
         """The same graph with node features: one [N, F] array in node order, or a list with one per snapshot."""
         many = isinstance(features, list | tuple) and len(features) > 0 and np.ndim(features[0]) == 2
         parts = list(features) if many else [features]  # type: ignore[arg-type]
-        tensors = tuple(torch.as_tensor(part, dtype=torch.get_default_dtype(), device=self.device) for part in parts)
+        try:
+            arrays = [part if isinstance(part, Tensor) else np.array(part, dtype=np.float64) for part in parts]
+        except (TypeError, ValueError):
+            raise GraphError("features must be numbers, in rows of equal length") from None
+        dtype = torch.get_default_dtype()
+        tensors = tuple(torch.as_tensor(array).to(self.device, dtype, copy=True) for array in arrays)
         for step, tensor in enumerate(tensors):
             where = f" of snapshot {step}" * many
             if not torch.isfinite(tensor).all():
@@ -168,7 +171,10 @@ class DynamicGraph:
 
     def with_kinds(self, kinds: ArrayLike, names: Sequence[str]) -> DynamicGraph:
         """The same graph with a kind for every node, as indices into `names`."""
-        return replace(self, kinds=np.asarray(kinds, dtype=np.uint8), kind_names=tuple(names))
+        codes = np.array(kinds)
+        if codes.dtype.kind not in "iu" or codes.min(initial=0) < 0 or codes.max(initial=0) > 255:
+            raise GraphError("kinds must be whole numbers: indices into their names")
+        return replace(self, kinds=codes.astype(np.uint8), kind_names=tuple(names))
 
     def to(self, device: str | torch.device) -> DynamicGraph:
         """The same graph with its tensors on another device."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -133,6 +133,8 @@ def _edges(
     if boundaries is not None:
         if start is not None or stop is not None:
             raise SnapshotsError("boundaries= say where windows start and stop; leave start= and stop= out")
+        if isinstance(boundaries, str) or not isinstance(boundaries, Iterable):
+            raise SnapshotsError(f"boundaries={boundaries!r} is no list of dates")
         edges = [as_moment(edge, clock, f"boundaries[{i}]") for i, edge in enumerate(boundaries)]
         check_edges(edges, clock)
         return edges

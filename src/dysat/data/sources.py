@@ -41,13 +41,14 @@ def open_table(source: Any) -> Source:
     if isinstance(source, pl.DataFrame | pl.LazyFrame):
         lazy = source.lazy()
         return _table("table", lazy.collect_schema().names(), lambda c: lazy.select(c).collect())
-    if type(source).__module__.partition(".")[0] == "pandas":
+    from_pandas = type(source).__module__.partition(".")[0] == "pandas"
+    if from_pandas and hasattr(source, "columns"):
         return _table(
             "table",
             [str(name) for name in source.columns],
             lambda columns: pl.DataFrame([_series(c, _from_pandas(source[_pandas_name(source, c)])) for c in columns]),
         )
-    if hasattr(source, "__arrow_c_stream__"):
+    if hasattr(source, "__arrow_c_stream__") and not from_pandas:
         table = pl.DataFrame(source)
         return _table("table", table.columns, lambda c: table.select(c))
     if isinstance(source, tuple | list) and len(source) in (3, 4):
@@ -73,7 +74,7 @@ def reading(name: str, what: str) -> Iterator[None]:
     try:
         yield
     except (*problems, pl.exceptions.PanicException) as problem:
-        text = str(problem).strip().partition("\n")[0] or type(problem).__name__
+        text = str(problem).strip().partition("\n")[0].partition("hint:")[0].strip() or type(problem).__name__
         raise EventsError(f"{name}: cannot be read as {what}: {text}") from None
 
 
@@ -119,6 +120,9 @@ def _series(name: str, array: np.ndarray[Any, Any]) -> pl.Series:
     if array.dtype == object:
         present = [value for value in array if value is not None]
         if any(isinstance(value, str) for value in present) and not all(isinstance(value, str) for value in present):
+            odd = next((value for value in present if not isinstance(value, str | int)), None)
+            if odd is not None:
+                raise EventsError(f"{name} holds {odd!r} beside texts; labels are texts or whole numbers")
             array = np.array([None if value is None else str(value) for value in array], dtype=object)
         return pl.Series(name, array.tolist())
     return pl.Series(name, array)

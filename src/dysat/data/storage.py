@@ -37,7 +37,7 @@ def write_folder(
     error: type[DysatError],
 ) -> Path:
     """Write `path/<name>.json` and one `.npy` per array; the folder appears whole or not at all."""
-    folder = Path(path)
+    folder = Path(os.path.abspath(path))  # renaming may move the current folder itself
     check_target(folder, name, overwrite=overwrite, error=error)
     beside: Path | None = None
     try:
@@ -52,6 +52,7 @@ def write_folder(
             out.flush()
             os.fsync(out.fileno())
         beside.chmod(0o777 & ~_umask())
+        check_target(folder, name, overwrite=overwrite, error=error)  # it may have appeared meanwhile
         _swap_in(beside, folder)
     except OSError as problem:
         raise error(f"{folder}: cannot be written: {problem.strerror or problem}") from problem
@@ -94,15 +95,22 @@ def check_target(folder: Path, name: str, *, overwrite: bool, error: type[DysatE
         return
     if not overwrite:
         raise error(f"{folder}: exists already; choose another folder or ask to overwrite it")
-    if not (folder / f"{name}.json").is_file():
+    try:
+        ours = json.loads((folder / f"{name}.json").read_text(encoding="utf-8")).get("format") == f"dysat-{name}"
+        others = [p.name for p in folder.iterdir() if p.suffix != ".npy" and p.name != f"{name}.json"]
+    except (OSError, ValueError, AttributeError, RecursionError):
+        ours, others = False, []
+    if not ours:
         raise error(f"{folder}: exists and is not a {name} folder, so it is not overwritten")
+    if others:
+        raise error(f"{folder}: is a {name} folder, but also holds {others[0]!r}, so it is not overwritten")
 
 
 def _read_manifest(folder: Path, name: str, version: int, error: type[DysatError]) -> dict[str, Any]:
     file = folder / f"{name}.json"
-    if not folder.exists():
+    if not os.path.exists(folder):
         raise error(f"{folder}: no such folder")
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise error(f"{folder}: not a {name} folder (it has no {name}.json)")
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
@@ -143,7 +151,7 @@ def _sha256(file: Path) -> str:
 
 
 def _swap_in(beside: Path, folder: Path) -> None:
-    if not folder.exists():
+    if not os.path.lexists(folder):
         beside.rename(folder)
         return
     old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
@@ -151,10 +159,10 @@ def _swap_in(beside: Path, folder: Path) -> None:
     try:
         beside.rename(folder)
     except OSError:
-        (old / folder.name).rename(folder)
+        (old / folder.name).rename(folder)  # should this fail too, the old one stays where it is
+        old.rmdir()
         raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _umask() -> int:

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from dysat.data.windows import YEAR, Clock, from_datetime, write_moment
+from dysat.data.windows import DAY, YEAR, Clock, from_datetime, write_moment
 from dysat.errors import EventsError
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def parse_times(
     import polars as pl
 
     zone = _zone(timezone)
+    if unit is not None and unit not in get_args(TimeUnit):
+        raise EventsError(f"time_unit={unit!r} is not one of {', '.join(get_args(TimeUnit))}")
     if pattern is not None and unit is not None:
         raise EventsError("give time_format= or time_unit=, not both")
     if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
@@ -232,7 +234,9 @@ def _from_pattern(column: pl.Series, pattern: str, timezone: str, zone: tzinfo) 
     try:
         fast = pattern.replace(".%f", "%.f")  # Polars' %f alone is a whole number of nanoseconds
         if "%f" not in fast and _strptime(sample, fast, timezone).equals(expected, check_names=False):
-            values = _strptime(column, fast, timezone)
+            parsed = _strptime(column, fast, timezone)
+            # A %y of 69 is 2069 to Polars, 1969 to Python.
+            values = values if "%y" in fast and (parsed >= 99 * YEAR - DAY).any() else parsed
     except pl.exceptions.PolarsError:
         pass
     return _fill_by_python(values, column, by_python, zone)
@@ -249,7 +253,9 @@ def _fill_by_python(values: pl.Series, column: pl.Series, read: Callable[[str], 
     for text in column.filter(left).unique().to_list():
         try:
             at = read(text.strip())
-            found[text] = from_datetime(at if at.tzinfo else at.replace(tzinfo=zone))
+            aware = at if at.tzinfo else at.replace(tzinfo=zone)
+            skipped = aware.astimezone(UTC).astimezone(aware.tzinfo).replace(tzinfo=None) != at.replace(tzinfo=None)
+            found[text] = None if skipped else from_datetime(aware)
         except (ValueError, OverflowError):
             found[text] = None
     slow = column.replace_strict(list(found), list(found.values()), default=None, return_dtype=pl.Int64)

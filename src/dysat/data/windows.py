@@ -121,7 +121,7 @@ def edges_every(width: Width, start: int, stop: int, cut: bool) -> list[int]:
 
 def edges_count(count: int, start: int, stop: int) -> list[int]:
     """`count` windows of equal width (to the microsecond) over `[start, stop)`."""
-    if not 1 <= count <= MAX_SNAPSHOTS:
+    if not isinstance(count, int) or not 1 <= count <= MAX_SNAPSHOTS:
         raise SnapshotsError(f"count={count} is not between 1 and {MAX_SNAPSHOTS:,}")
     if stop - start < count:
         raise SnapshotsError(f"count={count}: the events do not last long enough for so many windows")
@@ -143,15 +143,17 @@ def as_moment(value: Moment, clock: Clock, name: str) -> int:
             raise SnapshotsError(f"{name}={value!r}: these events are numbered by step, so give a whole number")
         return int(str(value))
     try:
-        if isinstance(value, np.datetime64):
+        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            return int(value)  # microseconds, as a graph's boundaries are
+        if isinstance(value, np.datetime64) and not np.isnat(value):
             return int(value.astype("datetime64[us]").astype(np.int64))
         if isinstance(value, str):
             return from_datetime(datetime.fromisoformat(value.strip()))
-        if isinstance(value, datetime):
+        if isinstance(value, datetime) and value == value:  # NaT is not
             return from_datetime(value)
         if isinstance(value, date):
             return from_datetime(datetime(value.year, value.month, value.day))
-    except (ValueError, OverflowError):
+    except (ValueError, TypeError, OverflowError):
         pass
     raise SnapshotsError(f"{name}={value!r} is not a date like '2004-04-20' or '2004-04-20T15:30Z'")
 
