@@ -157,7 +157,7 @@ def _edges(
     if number > MAX_SNAPSHOTS:
         raise SnapshotsError(
             f"every={every!r} would make about {number:,.0f} snapshots, more than {MAX_SNAPSHOTS:,}; "
-            f"{_span_text(span, clock)}, try every={suggest_width(span, clock)!r}"
+            f"{_span_text(span, clock)}, try every={suggest_width(end - begin, clock)!r}"
         )
     edges = edges_every(width, begin, end, cut=last is not None)
     check_edges(edges, clock, f"every={every!r}")
