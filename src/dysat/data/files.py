@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from dysat.data.plain import Parse, UnusualError, read_plain
 from dysat.data.sources import Source, reading
 from dysat.data.text import (
     HEAD,
@@ -158,8 +159,18 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
             line = None
         return f"line {line}" if line else f"row {row + 1}"
 
+    def read_fields(parsers: dict[str, Parse]) -> pl.DataFrame | None:
+        wanted = {columns.index(column): parse for column, parse in parsers.items()}
+        try:
+            found = read_plain(path, separator, len(columns), header, wanted)
+        except UnusualError:
+            return None
+        return pl.DataFrame([pl.Series(column, values) for column, values in zip(parsers, found, strict=True)])
+
     second = next(records, []) if header else first
-    return Source(name, columns, read, locate, text=True, first=dict(zip(columns, second, strict=False)))
+    read_fast = read_fields if content is path and separator in SEPARATORS else None
+    first_row = dict(zip(columns, second, strict=False))
+    return Source(name, columns, read, locate, text=True, first=first_row, read_plain=read_fast)
 
 
 def _names_columns(first: list[str], wanted: Sequence[str]) -> bool:

@@ -49,7 +49,7 @@ def number_nodes(
     first = [np.flatnonzero(column == side) for side in (0, 1)]
     at = np.empty(len(row), dtype=np.int64)
     at[np.concatenate(first)] = np.arange(len(row))
-    labels = pl.concat([series.gather(row[here]) for series, here in zip(sides, first, strict=True)]).gather(at)
+    labels = pl.concat([_gather(side, row[here]) for side, here in zip(sides, first, strict=True)]).gather(at)
     labels = _as_integers(labels)
 
     kind = column if separate else np.zeros_like(column)
@@ -80,6 +80,23 @@ def integer_expression(column: str) -> pl.Expr:
     text = pl.col(column)
     odd = (text.str.starts_with("0") & (text != "0")) | text.str.starts_with("+") | text.str.starts_with("-0")
     return pl.when(~odd).then(text.cast(pl.Int64, strict=False)).alias(column)
+
+
+def is_packed(column: pl.Series) -> bool:
+    """Whether these are texts of at most 16 bytes, as they are, in two words each."""
+    import polars as pl
+
+    return column.dtype == pl.Array(pl.UInt64, 2)
+
+
+def _gather(column: pl.Series, rows: NDArray[np.int64]) -> pl.Series:
+    """Some labels of a column; packed texts as texts again."""
+    import polars as pl
+
+    if not is_packed(column):
+        return column.gather(rows)
+    texts = column.to_numpy().view("S16")[rows, 0]
+    return pl.Series(texts.tolist(), dtype=pl.Binary).cast(pl.String)
 
 
 def pack_labels(labels: Labels) -> dict[str, NDArray[Any]]:

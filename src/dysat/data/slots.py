@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-CHUNK = 1 << 16  # rows whose keys stay in the cache  # rows whose keys stay in the cache
+CHUNK = 1 << 16  # rows whose keys stay in the cache
 MIX = 0x9E3779B97F4A7C15
 
 
@@ -36,9 +36,11 @@ def slots_of(sides: Sequence[pl.Series], *, separate: bool) -> tuple[list[NDArra
     if sides[0].dtype == pl.String:
         return assign_slots([TextKeys(side) for side in sides])
     numbers = [side.to_numpy() for side in sides]
+    if numbers[0].ndim == 2:
+        return assign_slots([PackedKeys(n) for n in numbers])
     low, high = min(int(n.min()) for n in numbers), max(int(n.max()) for n in numbers)
     if high - low < max(1 << 16, 2 * sum(map(len, numbers))):  # so dense that they are their own slots
-        return [(n - low).astype(np.int32) for n in numbers], high - low + 1
+        return _in_threads(partial(_subtract, low), numbers), high - low + 1
     return assign_slots([IntegerKeys(n) for n in numbers])
 
 
@@ -47,7 +49,7 @@ def appearances(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     """The slots of events that are in order of time: where each appears first (event and column), in that order."""
     first = _first_endpoints(slots, size)
-    ends = np.sort(first[first < 2 * len(slots[0])])
+    ends = np.sort(first[first < 2 * len(slots[0])]).astype(np.int64)
     event, column = ends >> 1, ends & 1
     return event, column, np.where(column == 0, slots[0][event], slots[1][event])
 
@@ -86,7 +88,22 @@ class IntegerKeys:
         return _as_keys(self.numbers[part].view(np.uint64), 1)  # no key is zero
 
 
-Keys = TextKeys | IntegerKeys | NDArray[np.complex128]
+class PackedKeys:
+    """Short texts, each in two words, as keys of 128 bits from which the words could be computed again."""
+
+    def __init__(self, words: NDArray[np.uint64]) -> None:
+        self.words = words
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, part: slice) -> NDArray[np.complex128]:
+        first, second = self.words[part, 0], self.words[part, 1]
+        mixed = (first ^ second * np.uint64(MIX)) * np.uint64(MIX)
+        return _as_keys(mixed ^ mixed >> np.uint64(32), second)
+
+
+Keys = TextKeys | IntegerKeys | PackedKeys | NDArray[np.complex128]
 
 
 def _as_keys(high: NDArray[np.uint64], low: NDArray[np.uint64] | int) -> NDArray[np.complex128]:
@@ -154,18 +171,28 @@ def _differ(some: NDArray[np.complex128], others: NDArray[np.complex128]) -> NDA
     return np.asarray(halves.view(np.uint16) != 0)  # either half
 
 
-def _first_endpoints(slots: Sequence[NDArray[np.int32]], size: int) -> NDArray[np.int64]:
+def _first_endpoints(slots: Sequence[NDArray[np.int32]], size: int) -> NDArray[np.integer[Any]]:
     """For each slot the endpoint that comes first, 2 · event + column; beyond all of them if there is none."""
     num_events = len(slots[0])
+    dtype = np.int32 if 2 * num_events < 2**31 else np.int64  # the smaller, the more of it the cache holds
 
-    def first(slot: NDArray[np.int32], column: int) -> NDArray[np.int64]:
-        ends = np.full(size, 2 * num_events)
+    def first(slot: NDArray[np.int32], column: int) -> NDArray[np.integer[Any]]:
+        ends = np.full(size, 2 * num_events, dtype=dtype)
         for part in reversed(list(_chunks(num_events))):  # backwards, so that the first comes last and stays
-            ends[slot[part][::-1]] = np.arange(2 * part.stop - 2, 2 * part.start - 1, -2) + column
-        return ends
+            places = np.arange(2 * part.stop - 2 + column, 2 * part.start - 1 + column, -2, dtype=dtype)
+            ends[slot[part][::-1]] = places
+        return np.asarray(ends)
 
     left, right = _in_threads(first, slots, (0, 1))
-    return np.minimum(left, right, out=left)
+    return np.asarray(np.minimum(left, right, out=left))
+
+
+def _subtract(low: int, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
+    """`numbers - low`, which fits into 32 bits."""
+    slots = np.empty(len(numbers), dtype=np.int32)
+    for part in _chunks(len(numbers)):
+        slots[part] = numbers[part] - low
+    return slots
 
 
 def _look_up(table: NDArray[np.int32], slots: NDArray[np.int32]) -> NDArray[np.int32]:

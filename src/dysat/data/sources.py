@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dysat.data.plain import Parse
 from dysat.errors import EventsError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Source:
     bipartite: bool = False
     first: dict[str, str] = field(default_factory=dict)  # the first row, where it is known before reading
     notes: tuple[str, ...] = ()
+    read_plain: Callable[[dict[str, Parse]], pl.DataFrame | None] | None = None  # faster, where nothing is unusual
 
 
 def open_table(source: Any) -> Source:
