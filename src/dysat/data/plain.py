@@ -61,8 +61,8 @@ def read_plain(path: Path, separator: str, width: int, header: bool, wanted: dic
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         parts = list(pool.map(read, pairwise(_cuts(path, start))))
-    _check(bool(parts))
-    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+        _check(bool(parts))
+        return list(pool.map(np.concatenate, zip(*parts, strict=True)))
 
 
 def parser_of_integers(first: str) -> Parse | None:

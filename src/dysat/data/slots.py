@@ -98,9 +98,11 @@ class PackedKeys:
         return len(self.words)
 
     def __getitem__(self, part: slice) -> NDArray[np.complex128]:
-        first, second = self.words[part, 0], self.words[part, 1]
-        mixed = (first ^ second * np.uint64(MIX)) * np.uint64(MIX)
-        return _as_keys(mixed ^ mixed >> np.uint64(32), second)
+        pairs = self.words[part].copy()
+        first, second = pairs[:, 0], pairs[:, 1]
+        first ^= second * np.uint64(MIX)
+        first ^= first >> np.uint64(32)
+        return pairs.view(np.complex128)[:, 0]
 
 
 Keys = TextKeys | IntegerKeys | PackedKeys | NDArray[np.complex128]
@@ -198,7 +200,7 @@ def _subtract(low: int, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
 def _look_up(table: NDArray[np.int32], slots: NDArray[np.int32]) -> NDArray[np.int32]:
     """`table[slots]`, written over the slots."""
     for part in _chunks(len(slots)):
-        slots[part] = table[slots[part]]
+        slots[part] = table.take(slots[part])
     return slots
 
 
