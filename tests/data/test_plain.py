@@ -199,6 +199,13 @@ def test_the_calendar_is_checked() -> None:
             parse(fields_of([f"2024-01-31T{odd}"]))
 
 
+def test_parts_of_any_length_are_put_end_to_end() -> None:
+    parts = [[np.arange(2 * n).reshape(n, 2), np.full(n, n)] for n in (2, 50, 1, 0, 300)]
+    pairs, singles = plain._end_to_end(iter(parts), len(parts))
+    assert pairs.tolist() == np.concatenate([part[0] for part in parts]).tolist()
+    assert singles.tolist() == np.concatenate([part[1] for part in parts]).tolist()
+
+
 def test_integers() -> None:
     rng = np.random.default_rng(3)
     numbers = [int(rng.integers(0, 10**n)) for n in range(1, 17) for _ in range(50)] + [0, 9, 10, 10**15, 10**16 - 1]
