@@ -1,0 +1,289 @@
+"""All snapshots as one graph: every (node, step) with links is a row, every link an entry between two rows.
+
+What a node is in a step without links does not depend on the step, so one row stands for all of them: a node
+costs as much as it has links, not as many snapshots as there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dysat.data.graph import DynamicGraph
+from dysat.errors import GraphError
+
+LinkWeights = Literal["raw", "normalized"]
+Unknown = Literal["masked", "zero"]
+PIECE = 64
+LARGEST = 1e30  # what is computed from weights must stay within a float32
+
+
+class Pieces(NamedTuple):
+    """Receiver and first entry of every piece, whether its receiver has others, and which receivers have several."""
+
+    receivers: Tensor
+    firsts: Tensor
+    shared: Tensor
+    long: Tensor
+    at_once: int  # entries that most receivers have: 1, 2, 4 or 8
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Who receives from whom: the entries of a sparse matrix, in order of receiver.
+
+    Shapes: receivers, senders [E]; offsets [R + 1]: the entries of receiver i are offsets[i] … offsets[i + 1].
+    """
+
+    receivers: Tensor
+    senders: Tensor
+    offsets: Tensor
+    num_senders: int
+
+    @classmethod
+    def from_counts(cls, counts: Tensor, senders: Tensor, num_senders: int) -> Pattern:
+        """`counts[i]` entries for receiver i, one after the other."""
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        receivers = torch.arange(len(counts), device=counts.device)
+        receivers = torch.repeat_interleave(receivers, counts, output_size=len(senders))
+        return cls(receivers, senders, offsets, num_senders)
+
+    @property
+    def num_receivers(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def num_entries(self) -> int:
+        return len(self.senders)
+
+    @cached_property
+    def by_sender(self) -> Tensor:
+        """The entries in order of sender, and of receiver for the same sender.  # [E]"""
+        return torch.sort(self.senders, stable=True).indices
+
+    @cached_property
+    def transposed(self) -> Pattern:
+        """The same entries with the two roles exchanged; its entry i is entry `by_sender[i]` here."""
+        counts = torch.zeros(self.num_senders, dtype=torch.int64, device=self.senders.device)
+        counts.index_add_(0, self.senders, torch.ones_like(self.senders))
+        return Pattern(
+            self.senders[self.by_sender],
+            self.receivers[self.by_sender],
+            torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+            self.num_receivers,
+        )
+
+    @classmethod
+    def lookup(cls, rows: Tensor, num_senders: int) -> Pattern:
+        """Every receiver has one entry: the row it looks up."""
+        offsets = torch.arange(len(rows) + 1, device=rows.device)
+        return cls(offsets[:-1], rows, offsets, num_senders)
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The entries in pieces of at most `PIECE`, so that no worker is busy with one long receiver alone."""
+        counts = self.offsets.diff()
+        number = (-(-counts // PIECE)).clamp(min=1)  # a receiver without entries has an empty piece
+        receivers = torch.repeat_interleave(torch.arange(self.num_receivers, device=counts.device), number)
+        nth = torch.arange(len(receivers), device=counts.device) - (number.cumsum(0) - number)[receivers]
+        mean = max(1, self.num_entries // max(1, self.num_receivers))
+        return Pieces(
+            receivers,
+            self.offsets[receivers] + nth * PIECE,
+            (number > 1)[receivers],
+            (number > 1).nonzero()[:, 0],
+            min(8, 1 << (mean.bit_length() - 1)),
+        )
+
+    def part(self, receivers: Tensor) -> Part:
+        """Some receivers with all their entries, and no other senders than theirs."""
+        counts = self.offsets.diff()[receivers]
+        total = int(counts.sum()) if len(counts) else 0
+        first = self.offsets[receivers] - (counts.cumsum(0) - counts)
+        entries = torch.repeat_interleave(first, counts, output_size=total)
+        entries = entries + torch.arange(total, device=receivers.device)
+        mark = torch.zeros(self.num_senders, dtype=torch.bool, device=receivers.device)
+        mark[self.senders[entries]] = True
+        senders = mark.nonzero()[:, 0]
+        pattern = Pattern.from_counts(counts, (mark.cumsum(0) - 1)[self.senders[entries]], len(senders))
+        return Part(receivers, senders, entries, pattern)
+
+    def expanded(self, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Every head of every receiver as a receiver of its own.
+
+        Returns the place of each of its entries in a matrix [E, H], their senders (sender · H + head) and where
+        each receiver's begin.  # [E · H], [E · H], [R · H]
+        """
+        found = self._expanded.get(num_heads)
+        if found is None:
+            found = self._expanded[num_heads] = self._expand(num_heads)
+        return found
+
+    def is_short_lived(self, num_heads: int) -> bool:
+        """Whether expanding would not pay: for one head there is no need, and a batch's own pattern is used twice."""
+        self._uses[num_heads] = self._uses.get(num_heads, 0) + 1
+        return num_heads == 1 or self._uses[num_heads] <= 2
+
+    @cached_property
+    def _uses(self) -> dict[int, int]:
+        return {}
+
+    @cached_property
+    def _expanded(self) -> dict[int, tuple[Tensor, Tensor, Tensor]]:
+        return {}
+
+    def _expand(self, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+        head = torch.arange(num_heads, device=self.senders.device)
+        counts = self.offsets.diff()
+        starts = self.offsets[:-1, None] * num_heads + head * counts[:, None]  # [R, H]
+        entry = torch.arange(self.num_entries, device=self.senders.device)
+        at = starts[self.receivers] + (entry - self.offsets[self.receivers])[:, None]  # [E, H]
+        place = torch.empty(at.numel(), dtype=torch.int64, device=at.device)
+        place[at.flatten()] = torch.arange(at.numel(), device=at.device)
+        senders = (self.senders[:, None] * num_heads + head).flatten()[place]
+        return place, senders, starts.flatten()
+
+
+class Part(NamedTuple):
+    """Some receivers of a pattern [R'], the senders they need [S'], their entries [E'], and these as a pattern."""
+
+    receivers: Tensor
+    senders: Tensor
+    entries: Tensor
+    pattern: Pattern
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The whole graph as rows and entries.
+
+    Rows 0 … A − 1 are the nodes with links, step by step (`steps`: the A rows' offsets by step); row A + n is node n
+    in any step without links; row A + N is nothing: all zero.
+
+    Shapes: node, step [A]; links: a Pattern of A rows, weights [E]; row_of [N, T], −1 for a step that is masked;
+    known [T] on the host.
+    """
+
+    node: Tensor
+    step: Tensor
+    steps: Tensor
+    links: Pattern
+    weights: Tensor
+    row_of: Tensor
+    known: tuple[int, ...]
+
+    @property
+    def num_active(self) -> int:
+        return len(self.node)
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.row_of)
+
+    @property
+    def num_steps(self) -> int:
+        return self.row_of.shape[1]
+
+    @cached_property
+    def nodes(self) -> Pattern:
+        """Which node's input each row looks up."""
+        return Pattern.lookup(self.node, self.num_nodes)
+
+    @cached_property
+    def degrees(self) -> Tensor:
+        """How many neighbours each row has, itself not counted.  # [A]"""
+        others = (self.links.receivers != self.links.senders).to(torch.int64)
+        return torch.zeros_like(self.node).index_add_(0, self.links.receivers, others)
+
+    def histories(self, nodes: Tensor, steps: Tensor) -> tuple[Pattern, Tensor]:
+        """For each (node, step) asked for: the rows of that node up to and including that step, and their steps.
+
+        The senders of the pattern are rows of the block.  # each of nodes, steps [Q]; the pattern has P entries
+        """
+        counts = steps + 1
+        total = int(counts.sum()) if len(counts) else 0
+        asked = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), counts, output_size=total)
+        first = counts.cumsum(0) - counts
+        at = torch.arange(total, device=nodes.device) - first[asked]  # [P] steps
+        rows = self.row_of[nodes[asked], at]
+        # Whoever asks sees at least itself: nothing, if it is not known yet.
+        rows = torch.where((rows < 0) & (at == steps[asked]), self.num_active + self.num_nodes, rows)
+        if bool((rows < 0).any()):
+            seen = rows >= 0
+            counts = torch.zeros_like(counts).index_add_(0, asked[seen], torch.ones_like(asked[seen]))
+            rows, at = rows[seen], at[seen]
+        return Pattern.from_counts(counts, rows, self.num_active + self.num_nodes + 1), at
+
+
+def whole_block(
+    graph: DynamicGraph,
+    *,
+    link_weights: LinkWeights = "raw",
+    self_loops: bool = False,
+    lonely: bool = True,
+    unknown: Unknown = "masked",
+    every_step: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Block:
+    """The graph as a block. `self_loops` links every node with itself (weight 1, added to what is there).
+
+    `lonely`: a known node without links has a row; otherwise it is zero. `unknown`: what a node is before it is known.
+    `every_step`: a known node has a row of its own in every step, links or not, for input that changes with time.
+    """
+    known, device = graph.known, graph.device
+    rows = [torch.arange(s.num_nodes, device=device) if every_step else s.rows for s in graph]
+    counts = torch.tensor([len(r) for r in rows], device=device)
+    steps = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    node = torch.cat(rows)
+    step = torch.repeat_interleave(torch.arange(len(graph), device=device), counts)
+    row_of = _rows(graph, node, step, lonely=lonely, unknown=unknown)
+
+    receivers, senders, weights = (torch.cat(parts) for parts in zip(*_entries(graph, row_of), strict=True))
+    if self_loops:
+        receivers, senders, weights = _with_loops(receivers, senders, weights, len(node))
+    if link_weights == "normalized":  # D^-½ A D^-½
+        total = torch.zeros(len(node), dtype=weights.dtype, device=device).index_add_(0, receivers, weights)
+        root = torch.where(total > 0, total.rsqrt(), 0)
+        weights = weights * root[receivers] * root[senders]
+    if len(weights) and float(weights.max()) > LARGEST:
+        raise GraphError(f"a link of weight {float(weights.max()):.3g}: models take weights up to {LARGEST:.0e}")
+    entries = torch.bincount(receivers, minlength=len(node))
+    links = Pattern.from_counts(entries, senders, len(node))
+    return Block(node, step, steps, links, weights.to(dtype), row_of, known)
+
+
+def _rows(graph: DynamicGraph, node: Tensor, step: Tensor, *, lonely: bool, unknown: Unknown) -> Tensor:
+    """The row of every node at every step."""
+    active, nodes = len(node), graph.num_nodes
+    zero = active + nodes
+    ids = torch.arange(nodes, device=node.device)
+    known = ids[:, None] < torch.tensor(graph.known, device=node.device)  # [N, T]
+    row_of = torch.where(known, (active + ids)[:, None] if lonely else zero, -1 if unknown == "masked" else zero)
+    row_of[node, step] = torch.arange(active, device=node.device)
+    return row_of
+
+
+def _entries(graph: DynamicGraph, row_of: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Per snapshot: receiving row, sending row, weight."""
+    found = []
+    for t, snapshot in enumerate(graph):
+        receivers, neighbours, weights = snapshot.entries()
+        found.append((row_of[receivers, t], row_of[neighbours, t], weights))
+    return found
+
+
+def _with_loops(receivers: Tensor, senders: Tensor, weights: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Every row linked with itself by 1 more than it was; entries stay in order of receiver."""
+    loops = receivers == senders
+    own = torch.ones(num_rows, dtype=weights.dtype, device=weights.device)
+    own.index_add_(0, receivers[loops], weights[loops])
+    rows = torch.arange(num_rows, device=receivers.device)
+    receivers = torch.cat([receivers[~loops], rows])
+    senders = torch.cat([senders[~loops], rows])
+    weights = torch.cat([weights[~loops], own])
+    order = torch.sort(receivers * num_rows + senders).indices
+    return receivers[order], senders[order], weights[order]

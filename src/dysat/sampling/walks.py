@@ -1,0 +1,163 @@
+"""Random walks on compressed sparse rows, and the contexts of a node in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+CPU_CHUNK = 65_536  # walks at a time: few enough for the cache, enough to keep every core busy
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WeightedRows:
+    """Rows of values with weights, from which a value is drawn with a probability proportional to its weight.
+
+    Row r owns the integers [r · 2^bits, (r + 1) · 2^bits), cut in proportion to its weights; `ends` says where the
+    share of each value ends. So one binary search for a random integer of the row draws from it. Integers, because
+    `r + u` in float64 loses bits of u as r grows, and can round into the next row.
+
+    Shapes:
+        ends [E'], values [E'] (int64), with E' = E + rows without weight, whose one value is `otherwise`.
+    """
+
+    ends: Tensor
+    values: Tensor
+    bits: int
+
+    @classmethod
+    def from_csr(cls, offsets: Tensor, values: Tensor, weights: Tensor, otherwise: Tensor) -> Self:
+        """Row r holds `values[offsets[r]:offsets[r + 1]]`, or `otherwise[r]` where no weight is above 0."""
+        bits = min(52, 62 - len(otherwise).bit_length())
+        rows = torch.repeat_interleave(offsets.diff(), output_size=len(values))  # [E]
+        shares, empty = _cumulative_shares(offsets, rows, weights)  # [E], [rows without weight]
+        ends = (rows << bits) + (shares * 2.0**bits).round().long()
+        if len(empty):
+            # They come first, so that they also do after a stable sort beside the next row's zeros.
+            ends, order = torch.cat([(empty + 1) << bits, ends]).sort(stable=True)
+            values = torch.cat([otherwise[empty], values])[order]
+        return cls(ends, values, bits)
+
+    def draw(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
+        """A value of each row, independently.  # [...] → [...]"""
+        keys = torch.randint(1 << self.bits, rows.shape, generator=generator, device=rows.device)
+        keys.add_(rows, alpha=1 << self.bits)
+        # right=True: a share of no width ends where the one before it ends, and is never the first beyond a key.
+        return self.values[torch.searchsorted(self.ends, keys, right=True)]
+
+
+def _cumulative_shares(offsets: Tensor, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Share of its row up to and with each entry, 1 at the row's last weight above 0; and the rows without any.
+
+    Weights count relative to the largest of their row and are added as integers: the sums are exact, so a row
+    depends on no other row, and the last sum over the total is 1.
+    """
+    num_rows, device = len(offsets) - 1, weights.device
+    largest = torch.zeros(num_rows, dtype=torch.float64, device=device)
+    largest.scatter_reduce_(0, rows, weights.double(), "amax")
+    relative = weights.double() / largest.masked_fill(largest == 0, 1.0)[rows]  # [E]
+    longest = int(offsets.diff().max()) if num_rows else 0
+    units = (relative * 2.0 ** (62 - longest.bit_length())).round().long()
+    # The sum over all rows may pass 2^63 and wrap around; differences within a row stay right.
+    sums = torch.nn.functional.pad(units.cumsum(0), (1, 0))  # [E + 1]
+    before = sums[offsets[:-1]]  # [R]
+    totals = sums[offsets[1:]] - before
+    shares = (sums[1:] - before[rows]).double() / totals.clamp(min=1)[rows].double()
+    return shares, (totals == 0).nonzero().flatten()
+
+
+def random_walks(
+    offsets: Tensor, neighbours: Tensor, weights: Tensor, starts: Tensor, length: int, *, generator: torch.Generator
+) -> Tensor:
+    """First-order walks: a step goes to a neighbour with a probability proportional to the link's weight.
+
+    A row without neighbours, or with zero weights only, keeps the walk where it is.
+
+    Shapes:
+        offsets [R + 1], neighbours [E], weights [E] (at least 0), starts [S] → walks [S, length] (int32).
+    """
+    stay = torch.arange(len(offsets) - 1, device=offsets.device)
+    steps = WeightedRows.from_csr(offsets, neighbours, weights, otherwise=stay)
+    walks = torch.empty(len(starts), length, dtype=torch.int32, device=starts.device)
+    chunk = CPU_CHUNK if starts.device.type == "cpu" else max(len(starts), 1)
+    for here, walk in zip(torch.split(starts, chunk), torch.split(walks, chunk), strict=True):
+        walk[:, 0] = here
+        for i in range(1, length):
+            here = steps.draw(here, generator=generator)
+            walk[:, i] = here
+    return walks
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Contexts:
+    """The pairs (node, context) of stored walks, without a list of them.
+
+    Position i of walk w pairs w[i] with every w[j] ≠ w[i] at most `window` positions away. Pairs are numbered by
+    node, then by occurrence of the node, then by j; a number leads back to its pair.
+
+    Shapes:
+        walks [S, L], order [S · L]: occurrences sorted by row, as positions in the flattened walks;
+        first_of_occurrence [S · L + 1], first_of_row [R + 1]: the number of the first pair of each.
+    """
+
+    walks: Tensor
+    order: Tensor
+    first_of_occurrence: Tensor
+    first_of_row: Tensor
+    window: int
+
+    @classmethod
+    def from_walks(cls, walks: Tensor, num_rows: int, window: int) -> Self:
+        walks = walks.int().contiguous()
+        window = max(0, min(window, walks.shape[1] - 1))
+        counts = _count_contexts(walks, window).flatten()  # [S · L]
+        rows, order = walks.flatten().sort(stable=True)
+        firsts = torch.zeros(len(order) + 1, dtype=torch.int64, device=walks.device)
+        torch.cumsum(counts[order], 0, dtype=torch.int64, out=firsts[1:])
+        borders = torch.arange(num_rows + 1, dtype=torch.int32, device=walks.device)
+        narrow = torch.int32 if len(order) < 2**31 else torch.int64
+        return cls(walks, order.to(narrow), firsts, firsts[torch.searchsorted(rows, borders)], window)
+
+    @property
+    def num_pairs(self) -> Tensor:
+        """Pairs of each row.  # [R]"""
+        return self.first_of_row.diff()
+
+    def draw(self, rows: Tensor, count: int, *, generator: torch.Generator) -> Tensor:
+        """Contexts of each row, uniformly from its pairs with replacement; −1 for a row without.  # [B] → [B, count]"""
+        if self.walks.numel() == 0:  # nothing to point at
+            return rows.new_full((len(rows), count), -1, dtype=torch.int64)
+        first = self.first_of_row[rows].unsqueeze(1)  # [B, 1]
+        pairs = self.first_of_row[rows + 1].unsqueeze(1) - first
+        uniform = torch.rand(len(rows), count, dtype=torch.float64, generator=generator, device=rows.device)
+        pair = first + (uniform * pairs).long().minimum(pairs - 1)  # [B, count]
+        # Of occurrences that begin with the same number all but the last have no pair, hence right=True.
+        occurrence = torch.searchsorted(self.first_of_occurrence, pair, right=True) - 1
+        occurrence = occurrence.clamp(0, len(self.order) - 1)  # rows without pairs may point outside
+        rank = pair - self.first_of_occurrence[occurrence]
+        return self._context(rows, self.order[occurrence].long(), rank).masked_fill(pairs == 0, -1)
+
+    def _context(self, rows: Tensor, position: Tensor, rank: Tensor) -> Tensor:
+        """The rank-th node within the window of a position that is another than the row itself.  # [B, count]"""
+        shifts = torch.arange(-self.window, self.window + 1, device=rows.device)  # [2w + 1]; 0 meets the row itself
+        inside = (position % self.walks.shape[1]).unsqueeze(2) >= -shifts  # [B, count, 2w + 1]; no rank is past the end
+        near = (position.unsqueeze(2) + shifts).clamp(0, self.walks.numel() - 1)
+        nodes = self.walks.flatten()[near]
+        valid = inside & (nodes != rows[:, None, None])
+        # How many are valid up to each shift, as a product: a scan over so short an axis is slow on CUDA.
+        upto = torch.ones(len(shifts), len(shifts), device=rows.device).triu()
+        before = valid.to(upto.dtype) @ upto <= rank.unsqueeze(2)
+        chosen = before.sum(2, keepdim=True).clamp(max=2 * self.window)
+        return nodes.gather(2, chosen).squeeze(2).long()
+
+
+def _count_contexts(walks: Tensor, window: int) -> Tensor:
+    """How many pairs begin at each position.  # [S, L]"""
+    counts = torch.zeros(walks.shape, dtype=torch.int16 if window < 2**14 else torch.int32, device=walks.device)
+    for shift in range(1, window + 1):
+        differ = walks[:, shift:] != walks[:, :-shift]
+        counts[:, shift:] += differ
+        counts[:, :-shift] += differ
+    return counts
