@@ -1,0 +1,259 @@
+"""Softmax, weighted sums and dot products over the entries of a sparse pattern, all heads at once.
+
+Each has a plain version, which runs anywhere; one for the CPU that never holds an array of E · d numbers, which costs
+more there than the arithmetic; and a kernel for CUDA (`kernels`). The plain version is the test of the others.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dysat.sampling.blocks import Pattern
+
+CHUNK = 2048  # entries whose vectors stay in the cache
+
+
+def segment_softmax(logits: Tensor, pattern: Pattern) -> Tensor:
+    """Softmax over the entries of each receiver.  # [E, H] → [E, H]"""
+    return _Softmax.apply(logits, pattern, None)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def sender_softmax(logits: Tensor, pattern: Pattern) -> Tensor:
+    """Softmax over the entries of each sender.  # [E, H] → [E, H]"""
+    return _Softmax.apply(logits, pattern.transposed, pattern.by_sender)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
+    """Σ over the entries (v ← u) of each receiver v: α_vu x_u.  # alpha [E, H], x [S, H, F] → [R, H, F]"""
+    return _WeightedSum.apply(alpha, x, pattern)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+    """x_v · y_u for every entry (v ← u).  # x [R, H, F], y [S, H, F] → [E, H]"""
+    return _PairDot.apply(x, y, pattern)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def look_up(x: Tensor, pattern: Pattern, scale: Tensor | None = None) -> Tensor:
+    """Rows of x, one for every receiver of a `Pattern.lookup`, each times its scale.  # [S, d], [R, 1] → [R, d]"""
+    return _LookUp.apply(x, pattern, scale)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def entry_sum(sender: Tensor, receiver: Tensor, pattern: Pattern) -> Tensor:
+    """A number of the sender and one of the receiver, added for every entry and head.  # [S, H], [R, H] → [E, H]"""
+    return _EntrySum.apply(sender, receiver, pattern)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def plain_weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
+    """`weighted_sum` without gradient, as it is written."""
+    messages = alpha[..., None] * x.index_select(0, pattern.senders)  # [E, H, F]
+    return x.new_zeros(pattern.num_receivers, *x.shape[1:]).index_add_(0, pattern.receivers, messages)
+
+
+def plain_pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+    """`pair_dot` without gradient, as it is written."""
+    return (x.index_select(0, pattern.receivers) * y.index_select(0, pattern.senders)).sum(-1)
+
+
+def plain_softmax(logits: Tensor, pattern: Pattern) -> Tensor:
+    """`segment_softmax` without gradient, as it is written."""
+    index = pattern.receivers[:, None].expand_as(logits)
+    top = logits.new_zeros(pattern.num_receivers, logits.shape[1])
+    top = top.scatter_reduce_(0, index, logits, "amax", include_self=False)
+    weights = (logits - top.index_select(0, pattern.receivers)).exp_()
+    total = torch.zeros_like(top).index_add_(0, pattern.receivers, weights)
+    return weights.div_(total.index_select(0, pattern.receivers))
+
+
+def bag_weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
+    """`weighted_sum` for the CPU: an embedding bag per receiver and head adds rows as it reads them."""
+    num_heads, width = x.shape[1:]
+    if not pattern.num_receivers:
+        return x.new_zeros(0, num_heads, width)
+    if pattern.is_short_lived(num_heads):
+        return _bags_by_head(alpha, x, pattern)
+    place, senders, starts = pattern.expanded(num_heads)
+    weights = alpha.reshape(-1).index_select(0, place)
+    table = x.reshape(len(x) * num_heads, width)
+    sums = functional.embedding_bag(senders, table, starts, mode="sum", per_sample_weights=weights)
+    return sums.view(pattern.num_receivers, num_heads, width)
+
+
+def _bags_by_head(alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
+    """The same head by head, which needs nothing prepared."""
+    out = x.new_empty(pattern.num_receivers, *x.shape[1:])
+    starts = pattern.offsets[:-1]
+    for head, (weights, table) in enumerate(zip(alpha.t().contiguous(), x.transpose(0, 1).contiguous(), strict=True)):
+        out[:, head] = functional.embedding_bag(pattern.senders, table, starts, mode="sum", per_sample_weights=weights)
+    return out
+
+
+def chunked_pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+    """`pair_dot` for the CPU: vectors are gathered a chunk at a time; a product with 0s and 1s adds up each head."""
+    num_heads, width = x.shape[1:]
+    heads = torch.eye(num_heads, dtype=x.dtype).repeat_interleave(width, 0)  # [H · F, H]
+    left, right = x.reshape(len(x), num_heads * width), y.reshape(len(y), num_heads * width)
+    out = x.new_empty(pattern.num_entries, num_heads)
+    some, others = (x.new_empty(min(CHUNK, pattern.num_entries), num_heads * width) for _ in range(2))
+    for start in range(0, pattern.num_entries, CHUNK):
+        part = slice(start, min(start + CHUNK, pattern.num_entries))
+        size = part.stop - start
+        torch.index_select(left, 0, pattern.receivers[part], out=some[:size])
+        torch.index_select(right, 0, pattern.senders[part], out=others[:size])
+        torch.mm(some[:size].mul_(others[:size]), heads, out=out[part])
+    return out
+
+
+def segment_sum(values: Tensor, pattern: Pattern) -> Tensor:
+    """Sum over the entries of each receiver, on the CPU.  # [E, H] → [R, H]"""
+    if not pattern.num_receivers:
+        return values.new_zeros(0, values.shape[1])
+    return functional.embedding_bag(torch.arange(pattern.num_entries), values, pattern.offsets[:-1], mode="sum")
+
+
+def segment_softmax_cpu(logits: Tensor, pattern: Pattern) -> Tensor:
+    """`segment_softmax` without gradient, for the CPU."""
+    top = torch.segment_reduce(logits, "max", offsets=pattern.offsets, axis=0)
+    weights = (logits - top.index_select(0, pattern.receivers)).exp_()
+    return weights.div_(segment_sum(weights, pattern).index_select(0, pattern.receivers))
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The Triton kernels, where Triton is."""
+    if find_spec("triton") is None:
+        return None
+    from dysat.nn import kernels
+
+    return kernels
+
+
+def _chosen(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
+    kernels = _kernels() if x.is_cuda else None
+    return kernels if kernels is not None and kernels.fits(num_heads, width) else None
+
+
+def _sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | None = None) -> Tensor:
+    """The weighted sum; entry i of the pattern has its weights in row `order[i]` of alpha."""
+    if kernels := _chosen(x, *x.shape[1:]):
+        return kernels.weighted_sum(alpha, x, pattern, order)  # type: ignore[no-any-return]
+    alpha = alpha if order is None else alpha.index_select(0, order)
+    return (plain_weighted_sum if x.is_cuda else bag_weighted_sum)(alpha, x, pattern)
+
+
+def _dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+    if kernels := _chosen(x, *x.shape[1:]):
+        return kernels.pair_dot(x, y, pattern)  # type: ignore[no-any-return]
+    return (plain_pair_dot if x.is_cuda else chunked_pair_dot)(x, y, pattern)
+
+
+class _Softmax(torch.autograd.Function):
+    """Over the receivers of a pattern whose entry i stands in row `order[i]` (None: i) of the logits."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, pattern: Pattern, order: Tensor | None) -> Tensor:
+        if kernels := _chosen(logits, logits.shape[1], 1):
+            alpha: Tensor = kernels.softmax(logits, pattern, order)
+        else:
+            softmax = plain_softmax if logits.is_cuda else segment_softmax_cpu
+            alpha = _back(softmax(_ordered(logits, order), pattern), order)
+        ctx.pattern, ctx.order = pattern, order
+        ctx.save_for_backward(alpha)
+        return alpha
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (alpha,) = ctx.saved_tensors
+        pattern, order = ctx.pattern, ctx.order
+        if kernels := _chosen(alpha, alpha.shape[1], 1):
+            return kernels.softmax_backward(alpha, grad, pattern, order), None, None
+        weighted = alpha * grad
+        ordered = _ordered(weighted, order)
+        if alpha.is_cuda:
+            mean = alpha.new_zeros(pattern.num_receivers, alpha.shape[1]).index_add_(0, pattern.receivers, ordered)
+        else:
+            mean = segment_sum(ordered, pattern)
+        mean = _back(mean.index_select(0, pattern.receivers), order)
+        return weighted.sub_(mean.mul_(alpha)), None, None
+
+
+class _WeightedSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
+        ctx.pattern = pattern
+        ctx.save_for_backward(alpha, x)
+        return _sum(alpha, x, pattern)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        alpha, x = ctx.saved_tensors
+        pattern, grad = ctx.pattern, grad.contiguous()
+        d_alpha = _dot(grad, x, pattern) if ctx.needs_input_grad[0] else None
+        d_x = _sum(alpha, grad, pattern.transposed, pattern.by_sender) if ctx.needs_input_grad[1] else None
+        return d_alpha, d_x, None
+
+
+class _PairDot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+        ctx.pattern = pattern
+        ctx.save_for_backward(x, y)
+        return _dot(x, y, pattern)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, y = ctx.saved_tensors
+        pattern, grad = ctx.pattern, grad.contiguous()
+        d_x = _sum(grad, y, pattern) if ctx.needs_input_grad[0] else None
+        d_y = _sum(grad, x, pattern.transposed, pattern.by_sender) if ctx.needs_input_grad[1] else None
+        return d_x, d_y, None
+
+
+class _EntrySum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, sender: Tensor, receiver: Tensor, pattern: Pattern) -> Tensor:
+        ctx.pattern = pattern
+        return sender.index_select(0, pattern.senders).add_(receiver.index_select(0, pattern.receivers))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        pattern, grad = ctx.pattern, grad.contiguous()
+        if not grad.is_cuda:
+            ordered = grad.index_select(0, pattern.by_sender)
+            return segment_sum(ordered, pattern.transposed), segment_sum(grad, pattern), None
+        to_sender = grad.new_zeros(pattern.num_senders, grad.shape[1]).index_add_(0, pattern.senders, grad)
+        to_receiver = grad.new_zeros(pattern.num_receivers, grad.shape[1]).index_add_(0, pattern.receivers, grad)
+        return to_sender, to_receiver, None
+
+
+class _LookUp(torch.autograd.Function):
+    """The gradient adds up rows in order of x, where that of `index_select` writes them all over it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pattern: Pattern, scale: Tensor | None) -> Tensor:
+        ctx.pattern, ctx.scale = pattern, scale
+        if scale is not None and _chosen(x, 1, x.shape[1]):
+            return _sum(scale, x[:, None, :], pattern)[:, 0]
+        rows = x.index_select(0, pattern.senders)
+        return rows if scale is None else rows.mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        pattern = ctx.pattern
+        scale = grad.new_ones(len(grad), 1) if ctx.scale is None else ctx.scale
+        return _sum(scale, grad.contiguous()[:, None, :], pattern.transposed, pattern.by_sender)[:, 0], None, None
+
+
+def _ordered(values: Tensor, order: Tensor | None) -> Tensor:
+    return values if order is None else values.index_select(0, order)
+
+
+def _back(values: Tensor, order: Tensor | None) -> Tensor:
+    """Undo `_ordered`."""
+    return values if order is None else torch.empty_like(values).index_copy_(0, order, values)

@@ -1,0 +1,145 @@
+"""Self-attention over a node's own history."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from dysat.nn.dropout import dropout
+from dysat.nn.segment import look_up, pair_dot, segment_softmax, weighted_sum
+from dysat.sampling.blocks import Pattern
+
+Scale = Literal["features", "steps"]
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Who looks back at what: Q queries, each a row at a step, and the rows of the same node up to that step.
+
+    Shapes: rows: a Pattern.lookup of the queries' own rows, steps [Q]; past: a Pattern of Q receivers and S senders
+        with P entries; past_steps [P].
+    """
+
+    rows: Pattern
+    steps: Tensor
+    past: Pattern
+    past_steps: Tensor
+    num_steps: int
+
+
+class TemporalAttention(nn.Module):
+    """One layer of temporal attention, for all nodes and heads at once: Eq. (2).
+
+    A node's rows x_1 … x_T (with the position p_t added) attend to each other, never to a later step:
+
+        e_ij = (x_i W_q) · (x_j W_k) / √F'    for j ≤ i
+        β_ij = softmax of e_ij over j
+        z_i = Σ_j β_ij (x_j W_v),    heads concatenated.
+
+    A row may stand for many steps; so positions are projected apart from rows, and added where the two meet.
+
+    Args:
+        scale: divide by √F' (the paper), or by √T (the authors' program).
+        residual: add x_i to z_i.
+
+    Shapes: x [S, in_features], positions [T, in_features]; result [Q, out_features].
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        num_heads: int,
+        *,
+        scale: Scale = "features",
+        residual: bool = False,
+        rate: float = 0.0,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.scale, self.residual, self.rate = num_heads, scale, residual, rate
+        for name in ("query", "key", "value"):
+            weight = nn.Parameter(torch.empty(in_features, out_features))
+            nn.init.xavier_uniform_(weight, generator=generator)
+            setattr(self, name, weight)
+
+    query: nn.Parameter
+    key: nn.Parameter
+    value: nn.Parameter
+
+    def forward(
+        self, x: Tensor, positions: Tensor | None, history: History, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        asking = look_up(x, history.rows)  # [Q, d]
+        if positions is None:
+            k, v = (x @ torch.cat([self.key, self.value], 1)).tensor_split(2, 1)  # [S, d] each
+            beta = self._attention(asking, k, None, history)  # [P, H]
+            beta = dropout(beta, self.rate, generator)
+            z = weighted_sum(beta, self._heads(v), history.past).flatten(1)  # [Q, d]
+        else:
+            asking = asking + positions.index_select(0, history.steps)
+            both = torch.cat([x, positions]) @ torch.cat([self.key, self.value], 1)  # [S + T, 2d]
+            rows, steps = both.tensor_split((len(x),))
+            (k, v), (k_step, v_step) = rows.tensor_split(2, 1), steps.tensor_split(2, 1)
+            beta = self._attention(asking, k, k_step, history)
+            beta = dropout(beta, self.rate, generator)
+            z = weighted_sum(beta, self._heads(v), history.past).flatten(1)
+            by_step = beta.new_zeros(len(z) * history.num_steps, self.num_heads)
+            by_step = by_step.index_copy(0, _cell(history), beta).view(len(z), history.num_steps, self.num_heads)
+            of_steps = torch.bmm(by_step.permute(2, 0, 1), self._heads(v_step).transpose(0, 1))  # [H, Q, F]
+            z = z + of_steps.transpose(0, 1).flatten(1)
+        return z + asking if self.residual else z
+
+    def attention(self, x: Tensor, positions: Tensor | None, history: History) -> Tensor:
+        """β for every query, step of its past, and head.  # [P, H]"""
+        asking = look_up(x, history.rows)
+        if positions is None:
+            return self._attention(asking, x @ self.key, None, history)
+        asking = asking + positions.index_select(0, history.steps)
+        return self._attention(asking, x @ self.key, positions @ self.key, history)
+
+    def _attention(self, asking: Tensor, k: Tensor, k_step: Tensor | None, history: History) -> Tensor:
+        # Paper: 1/√F'. Authors' program: 1/√T. scale= chooses.
+        width = self.query.shape[1] // self.num_heads
+        root = math.sqrt(width if self.scale == "features" else history.num_steps)
+        q = asking @ (self.query / root)  # [Q, d]
+        logits = pair_dot(self._heads(q), self._heads(k), history.past)
+        if k_step is not None:
+            to_steps = torch.bmm(self._heads(q).transpose(0, 1), self._heads(k_step).permute(1, 2, 0))  # [H, Q, T]
+            to_steps = to_steps.permute(1, 2, 0).flatten(0, 1)  # [Q · T, H]
+            logits = logits + to_steps.index_select(0, _cell(history))
+        return segment_softmax(logits, history.past)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), self.num_heads, x.shape[1] // self.num_heads)
+
+
+def _cell(history: History) -> Tensor:
+    """Where (query, step) stands in a table [Q · T].  # [P]"""
+    return history.past.receivers * history.num_steps + history.past_steps
+
+
+class FeedForward(nn.Module):
+    """Position-wise feed-forward after the last temporal layer.
+
+    Paper: not spelled out; `transformer` is relu(x W₁ + b₁) W₂ + b₂. Authors' program: `skip`, x + relu(x W + b).
+    """
+
+    def __init__(self, features: int, kind: Literal["transformer", "skip"], *, generator: torch.Generator) -> None:
+        super().__init__()
+        self.inner = nn.Parameter(nn.init.xavier_uniform_(torch.empty(features, features), generator=generator))
+        self.inner_bias = nn.Parameter(torch.zeros(features))
+        self.outer = self.outer_bias = None
+        if kind == "transformer":
+            self.outer = nn.Parameter(nn.init.xavier_uniform_(torch.empty(features, features), generator=generator))
+            self.outer_bias = nn.Parameter(torch.zeros(features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = torch.relu(x @ self.inner + self.inner_bias)
+        if self.outer is None or self.outer_bias is None:
+            return x + inner
+        return inner @ self.outer + self.outer_bias

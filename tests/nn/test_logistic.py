@@ -1,0 +1,165 @@
+"""Logistic regression: its minimum is scikit-learn's, and nothing in the data makes it fail."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from dysat.nn.logistic import fit_logistic
+
+
+def examples(rows: int, columns: int, seed: int = 0, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Products of two normals, as pair features are, with labels that mostly follow a hidden direction."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(2, rows, columns, generator=generator, dtype=torch.float64).prod(0)
+    hidden = torch.randn(columns, generator=generator, dtype=torch.float64)
+    noise = columns**0.5 * torch.randn(rows, generator=generator, dtype=torch.float64)
+    return scale * x, x @ hidden + noise > 0.3
+
+
+def sklearn_fit(x: Tensor, y: Tensor, l2: float = 1.0, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    model = LogisticRegression(C=1 / l2, tol=1e-10, max_iter=100_000)
+    model.fit(x.numpy(), y.numpy(), None if weight is None else weight.numpy())
+    return torch.from_numpy(model.coef_[0]), torch.tensor(model.intercept_[0])
+
+
+def gradient(x: Tensor, y: Tensor, w: Tensor, b: Tensor, l2: float = 1.0) -> Tensor:
+    """Of the objective with bias last, each entry as a part of the terms it is made of."""
+    x = torch.cat([x.double(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
+    theta = torch.cat([w, b.unsqueeze(0)])
+    penalty = torch.full_like(theta, l2)
+    penalty[-1] = 0
+    terms = x * (torch.sigmoid(x @ theta) - y.double()).unsqueeze(1)
+    return (terms.sum(0) + penalty * theta).abs() / (x.abs().sum(0) + penalty)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(300, 5), (60, 128), (600, 128)])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 5.0])
+@pytest.mark.parametrize("l2", [0.1, 1.0, 10.0])
+def test_equals_scikit_learn(rows: int, columns: int, scale: float, l2: float) -> None:
+    x, y = examples(rows, columns, scale=scale)
+    torch.testing.assert_close(fit_logistic(x, y, l2=l2), sklearn_fit(x, y, l2), rtol=1e-4, atol=1e-4)
+
+
+def test_the_bias_is_not_penalised() -> None:
+    x, y = examples(400, 3)
+    x, y = torch.cat([x, x]), torch.cat([y, torch.ones_like(y)])  # three in four are positive
+    w, b = fit_logistic(x, y, l2=1e9)
+    assert w.abs().max() < 1e-6
+    assert b.item() == pytest.approx(math.log(y.sum() / (~y).sum()), rel=1e-6)
+
+
+def test_far_from_zero_is_no_harder() -> None:
+    x, y = examples(200, 4)
+    w, b = fit_logistic(x, y)
+    shifted, moved = fit_logistic(x + 1e6, y)
+    torch.testing.assert_close(shifted, w, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(moved, b - 1e6 * w.sum(), rtol=1e-6, atol=1e-2)
+
+
+def test_integers_and_float32_are_taken_as_they_are() -> None:
+    x, y = examples(50, 3)
+    x = (3 * x).round()
+    expected = fit_logistic(x, y)
+    for features, labels in ((x.long(), y.long()), (x.float(), y.float())):
+        torch.testing.assert_close(fit_logistic(features, labels), expected, rtol=0, atol=0)
+
+
+def test_a_sample_weight_counts_examples() -> None:
+    x, y = examples(120, 6)
+    times = torch.arange(120) % 3
+    repeated = x.repeat_interleave(times, 0), y.repeat_interleave(times)
+    expected = fit_logistic(*repeated)
+    torch.testing.assert_close(fit_logistic(x, y, sample_weight=times), expected, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(expected, sklearn_fit(x, y, weight=times), rtol=1e-4, atol=1e-5)
+
+
+def test_many_problems_at_once_equal_each_alone() -> None:
+    x, y = examples(90, 8)
+    masks = torch.rand(5, 90, generator=torch.Generator().manual_seed(1)) < 0.4
+    masks[3] = False  # no examples
+    masks[4] &= y  # one class
+    w, b = fit_logistic(x, y, sample_weight=masks)
+    assert w.shape == (5, 8) and b.shape == (5,)
+    rows = x.expand(5, 90, 8), y.expand(5, 90)
+    torch.testing.assert_close(fit_logistic(*rows, sample_weight=masks), (w, b), rtol=1e-6, atol=1e-9)
+    for mask, some_w, some_b in zip(masks, w, b, strict=True):
+        torch.testing.assert_close(fit_logistic(x[mask], y[mask]), (some_w, some_b), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e3, 1e6])
+def test_separable_data_has_a_finite_minimum(scale: float) -> None:
+    x, _ = examples(100, 10, scale=scale)
+    y = x[:, 0] > 0
+    w, b = fit_logistic(x, y)
+    assert gradient(x, y, w, b).max() < 1e-6
+    if scale >= 1e3:  # the penalty hardly counts
+        assert ((x @ w + b > 0) == y).all()
+
+
+def test_a_step_that_is_too_long_is_cut() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(100):  # full steps diverge in several of these
+        x = 10 * torch.randn(12, 5, generator=generator, dtype=torch.float64) ** 5
+        y = torch.rand(12, generator=generator) < 0.4
+        if y.any():
+            assert gradient(x, y, *fit_logistic(x, y, l2=1e-3), l2=1e-3).max() < 1e-4
+
+
+def test_columns_of_every_scale() -> None:
+    x, y = examples(300, 6)
+    x = x * torch.tensor([1e6, 1e-6, 1.0, 1e3, 0.0, 1.0])
+    x[:, 5] = 1e6  # constant
+    w, b = fit_logistic(x, y)
+    assert gradient(x, y, w, b).max() < 1e-6
+    assert w[4] == 0 and w[5].abs() < 1e-12  # the bias does what a constant could
+
+
+def test_repeated_columns_share_their_weight() -> None:
+    x, y = examples(80, 2)
+    for scale, exact in ((1.0, 1e-9), (1e6, 1e-3)):  # at 1e6 the penalty, which alone says so, is 1e-14 of the rest
+        w, _ = fit_logistic(scale * torch.cat([x, x], 1), y)
+        torch.testing.assert_close(w[:2], w[2:], rtol=exact, atol=0)
+
+
+@pytest.mark.parametrize(("positive", "negative"), [(7, 0), (0, 7), (0, 0)])
+def test_one_class_has_no_weights_and_a_finite_bias(positive: int, negative: int) -> None:
+    x, _ = examples(positive + negative, 3)
+    w, b = fit_logistic(x, torch.arange(positive + negative) < positive)
+    assert w.tolist() == [0, 0, 0]
+    assert b.item() == pytest.approx(math.log((positive + 0.5) / (negative + 0.5)))
+
+
+def test_without_features_the_bias_is_the_log_odds() -> None:
+    w, b = fit_logistic(torch.empty(5, 0), torch.tensor([1, 1, 1, 0, 0]))
+    assert w.shape == (0,) and b.item() == pytest.approx(math.log(3 / 2))
+
+
+def test_nan_stays_in_its_own_problem() -> None:
+    x, y = examples(60, 4)
+    both = torch.stack([x, x])
+    both[0, 3, 2] = torch.nan
+    w, b = fit_logistic(both, y.expand(2, -1))
+    assert w[0].isnan().all() and b[0].isnan()
+    torch.testing.assert_close((w[1], b[1]), fit_logistic(x, y), rtol=1e-6, atol=1e-9)
+
+
+def test_random_state_and_input_are_untouched() -> None:
+    x, y = examples(30, 3)
+    before, state = x.clone(), torch.get_rng_state()
+    w, _ = fit_logistic(x.requires_grad_(), y)
+    assert not w.requires_grad
+    torch.testing.assert_close(x.detach(), before, rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_same_on_a_gpu() -> None:
+    x, y = examples(200, 32)
+    there = fit_logistic(x.cuda(), y.cuda())
+    assert there[0].is_cuda
+    torch.testing.assert_close([part.cpu() for part in there], list(fit_logistic(x, y)), rtol=1e-6, atol=1e-8)
