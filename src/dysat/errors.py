@@ -32,6 +32,10 @@ class DatasetError(DysatError):
     """A dataset is unknown, absent or not the file it should be."""
 
 
+class ModelError(DysatError):
+    """A model's options do not fit each other or the graph, or its files are missing, damaged or not its own."""
+
+
 def nearest(wanted: object, known: Iterable[object]) -> str:
     """A hint to close an error message with, or nothing: `"; did you mean 'sent'?"`."""
     names = {str(name).lower(): str(name) for name in known}

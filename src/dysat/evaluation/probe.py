@@ -1,0 +1,179 @@
+"""A logistic probe on pairs of embeddings, and the area under its curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dysat.evaluation.protocols import LinkSplit
+from dysat.nn.logistic import fit_logistic
+
+CACHED = 2**20  # numbers of all problems solved together on a CPU; past its cache a loop is faster
+STORED = 2**26  # the same elsewhere
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeResult:
+    """How well the links after one step are told from other pairs, in K repeats.
+
+    `auc` and `average_precision` are means over the repeats, on their test examples; `aucs` and
+    `average_precisions` have each, and the standard deviations (of a sample; NaN for one repeat) end in `_sd`.
+
+    Shapes:
+        scores [K, B] of all examples in float64 (a probe's are log-odds), labels [B], test [K, B]
+    """
+
+    step: int
+    aucs: tuple[float, ...]
+    average_precisions: tuple[float, ...]
+    validation_auc: float  # of the first repeat
+    scores: Tensor
+    labels: Tensor
+    test: Tensor
+
+    @property
+    def auc(self) -> float:
+        return fmean(self.aucs)
+
+    @property
+    def auc_sd(self) -> float:
+        return _deviation(self.aucs)
+
+    @property
+    def average_precision(self) -> float:
+        return fmean(self.average_precisions)
+
+    @property
+    def average_precision_sd(self) -> float:
+        return _deviation(self.average_precisions)
+
+
+@torch.no_grad()
+def validation_auc(embeddings: Tensor, split: LinkSplit) -> float:
+    """AUC on the validation examples of the first repeat's probe: what chooses the best epoch."""
+    split = split.to(embeddings.device)
+    train, validation = split.train[0], split.validation
+    weights, bias = fit_logistic(pair_features(embeddings, split.pairs[train]), split.labels[train])
+    scores = pair_features(embeddings, split.pairs[validation]) @ weights + bias
+    return auc(scores, split.labels[validation])
+
+
+@torch.no_grad()
+def evaluate_probe(embeddings: Tensor, split: LinkSplit) -> ProbeResult:
+    """Train and test a probe on the embeddings in every repeat.  # [N, d]"""
+    split = split.to(embeddings.device)
+    x = pair_features(embeddings, split.pairs)  # [B, d]
+    weights, bias = _fit_repeats(x, split)
+    return _result(weights @ x.mT + bias.unsqueeze(-1), split)
+
+
+@torch.no_grad()
+def evaluate_scores(scores: Tensor, split: LinkSplit) -> ProbeResult:
+    """Test scores of the split's pairs that need no probe, on the same examples.  # [B]"""
+    return _result(scores.double().expand(split.num_repeats, -1), split.to(scores.device))
+
+
+def pair_features(embeddings: Tensor, pairs: Tensor) -> Tensor:
+    """e_u ⊙ e_v in float64.  # [N, d], [B, 2] → [B, d]"""
+    u, v = pairs.unbind(-1)
+    return embeddings[u].double() * embeddings[v].double()
+
+
+def macro_auc(results: Sequence[ProbeResult]) -> float:
+    """Mean of the steps' AUC; NaN if a step has none."""
+    return fmean(result.auc for result in results)
+
+
+def micro_auc(results: Sequence[ProbeResult]) -> float:
+    """AUC of all steps' test predictions pooled, a repeat at a time, then the mean of the repeats."""
+    scores = torch.cat([result.scores for result in results], -1)  # [K, ΣB]
+    labels = torch.cat([result.labels for result in results])  # [ΣB]
+    test = torch.cat([result.test for result in results], -1)
+    return fmean(masked_auc(scores, labels, test).tolist())
+
+
+def auc(scores: Tensor, labels: Tensor) -> float:
+    """The chance that a positive scores above a negative, ties one half; NaN without both.  # [B], [B]"""
+    return float(masked_auc(scores, labels, torch.ones_like(labels, dtype=torch.bool)))
+
+
+def average_precision(scores: Tensor, labels: Tensor) -> float:
+    """Mean over the positives of the precision among all that score as high; NaN without both.  # [B], [B]"""
+    return float(masked_average_precision(scores, labels, torch.ones_like(labels, dtype=torch.bool)))
+
+
+def masked_auc(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """`auc` of the examples in each mask, leading axes at once.  # [..., B], [..., B], [..., B] → [...]"""
+    scores, positive, negative = _classes(scores, labels, mask)
+    below, upto = _count(scores, negative)
+    wins = (positive * (below + upto)).sum(-1).double() / 2  # [...]
+    area = wins / (positive.sum(-1) * negative.sum(-1))
+    return _where_defined(area, scores, positive, negative)
+
+
+def masked_average_precision(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """`average_precision` of the examples in each mask, leading axes at once.  # three [..., B] → [...]"""
+    scores, positive, negative = _classes(scores, labels, mask)
+    as_high = positive.sum(-1, keepdim=True) - _count(scores, positive)[0]  # [..., B]
+    as_high_negative = negative.sum(-1, keepdim=True) - _count(scores, negative)[0]
+    precision = as_high.double() / (as_high + as_high_negative).clamp(min=1)
+    area = (positive * precision).sum(-1) / positive.sum(-1)
+    return _where_defined(area, scores, positive, negative)
+
+
+def _fit_repeats(x: Tensor, split: LinkSplit) -> tuple[Tensor, Tensor]:
+    """The probes of all repeats, on their own rows only.  # [B, d] → [K, d], [K]"""
+    most = int(split.train.sum(-1).max())
+    rows = split.train.int().argsort(dim=-1, descending=True, stable=True)[:, :most]  # [K, B']
+    used = split.train.gather(-1, rows)  # a shorter repeat is filled up with rows that do not count
+    limit = CACHED if x.device.type == "cpu" else STORED
+    at_once = max(1, limit // max(1, most * x.shape[-1]))
+    parts = [
+        fit_logistic(x[some], split.labels[some], sample_weight=counted)
+        for some, counted in zip(torch.split(rows, at_once), torch.split(used, at_once), strict=True)
+    ]
+    weights, biases = zip(*parts, strict=True)
+    return torch.cat(weights), torch.cat(biases)
+
+
+def _result(scores: Tensor, split: LinkSplit) -> ProbeResult:
+    return ProbeResult(
+        step=split.step,
+        aucs=tuple(masked_auc(scores, split.labels, split.test).tolist()),
+        average_precisions=tuple(masked_average_precision(scores, split.labels, split.test).tolist()),
+        validation_auc=float(masked_auc(scores[0], split.labels, split.validation)),
+        scores=scores,
+        labels=split.labels,
+        test=split.test,
+    )
+
+
+def _classes(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, and which of them are positives and negatives that count; all of one shape.  # each [..., B]"""
+    scores = torch.where(mask, scores.double(), 0.0)  # NaN that does not count would upset the order of the rest
+    labels = labels.bool()
+    return scores, (labels & mask).long().expand_as(scores), (~labels & mask).long().expand_as(scores)
+
+
+def _count(scores: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """For each score, how many of `counted` score less, and how many no more.  # each [..., B]"""
+    ordered, order = scores.sort(-1)
+    sums = functional.pad(counted.gather(-1, order).cumsum(-1), (1, 0))  # [..., B + 1]
+    less, no_more = (torch.searchsorted(ordered, scores.contiguous(), right=right) for right in (False, True))
+    return sums.gather(-1, less), sums.gather(-1, no_more)
+
+
+def _where_defined(area: Tensor, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    """NaN where a class is missing or a score that counts is NaN."""
+    unknown = (scores.isnan() & (positive + negative > 0)).any(-1)
+    missing = (positive.sum(-1) == 0) | (negative.sum(-1) == 0)
+    return area.masked_fill(unknown | missing, torch.nan)
+
+
+def _deviation(values: tuple[float, ...]) -> float:
+    return stdev(values) if len(values) > 1 else float("nan")

@@ -1,0 +1,251 @@
+"""The probe and its measures: scikit-learn's numbers, and answers known beforehand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score, roc_auc_score
+from torch import Tensor
+
+import dysat
+from dysat.evaluation import probe
+from dysat.evaluation.probe import (
+    auc,
+    average_precision,
+    evaluate_probe,
+    evaluate_scores,
+    macro_auc,
+    masked_auc,
+    masked_average_precision,
+    micro_auc,
+    pair_features,
+    validation_auc,
+)
+from dysat.evaluation.protocols import LinkSplit, single_step
+from dysat.nn.logistic import fit_logistic
+
+
+@pytest.fixture(scope="module")
+def split() -> LinkSplit:
+    return single_step(dysat.load_dataset("uci"), 6)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def brute_auc(scores: list[float], labels: list[bool]) -> float:
+    pairs = [
+        (p, n) for p, a in zip(scores, labels, strict=True) if a for n, b in zip(scores, labels, strict=True) if not b
+    ]
+    wins = sum(1.0 if p > n else 0.5 if p == n else 0.0 for p, n in pairs)
+    return wins / len(pairs) if pairs else math.nan
+
+
+def brute_average_precision(scores: list[float], labels: list[bool]) -> float:
+    precisions = []
+    for score, label in zip(scores, labels, strict=True):
+        if label:
+            as_high = [b for s, b in zip(scores, labels, strict=True) if s >= score]
+            precisions.append(sum(as_high) / len(as_high))
+    return sum(precisions) / len(precisions) if precisions and not all(labels) else math.nan
+
+
+# Few values, so that ties are common; both infinities.
+VALUES = st.one_of(st.integers(-3, 3).map(float), st.sampled_from([math.inf, -math.inf]), st.floats(allow_nan=False))
+
+
+@given(st.lists(st.tuples(VALUES, st.booleans(), st.booleans()), max_size=30))
+@settings(max_examples=300, deadline=None)
+def test_measures_equal_a_loop(rows: list[tuple[float, bool, bool]]) -> None:
+    scores = torch.tensor([row[0] for row in rows], dtype=torch.float64)
+    labels, mask = (torch.tensor([row[i] for row in rows], dtype=torch.bool) for i in (1, 2))
+    chosen = scores[mask].tolist(), labels[mask].tolist()
+    for fast, alone, brute in (
+        (masked_auc, auc, brute_auc),
+        (masked_average_precision, average_precision, brute_average_precision),
+    ):
+        expected = pytest.approx(brute(*chosen), abs=1e-12, nan_ok=True)
+        assert float(fast(scores, labels, mask)) == expected
+        assert alone(scores[mask], labels[mask]) == expected
+        hidden = torch.where(mask, scores, torch.nan)  # what does not count is not looked at
+        assert float(fast(hidden, labels, mask)) == expected
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_measures_equal_scikit_learn(ties: bool) -> None:
+    scores, labels = normal(3000), normal(3000, seed=1) > 0.5
+    scores = (2 * (scores + labels)).round() if ties else scores + labels
+    assert auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    assert average_precision(scores, labels) == pytest.approx(average_precision_score(labels, scores), abs=1e-12)
+    assert auc(scores, labels.float()) == auc(scores, labels.long()) == auc(scores, labels)
+
+
+def test_many_masks_at_once_equal_each_alone() -> None:
+    scores, labels, masks = normal(4, 50).round(), normal(50, seed=1) > 0, normal(4, 50, seed=2) > 0
+    for many, one in ((masked_auc, auc), (masked_average_precision, average_precision)):
+        expected = [one(s[m], labels[m]) for s, m in zip(scores, masks, strict=True)]
+        assert many(scores, labels, masks).tolist() == pytest.approx(expected, abs=1e-12)
+        expected = [one(scores[0][m], labels[m]) for m in masks]
+        assert many(scores[0], labels, masks).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("measure", [auc, average_precision])
+def test_without_an_answer_there_is_nan(measure: object) -> None:
+    assert callable(measure)
+    for labels in ([], [True, True], [False]):
+        assert math.isnan(measure(torch.zeros(len(labels)), torch.tensor(labels, dtype=torch.bool)))
+    assert math.isnan(measure(torch.tensor([1.0, math.nan, 0.0]), torch.tensor([True, False, False])))
+
+
+def test_pair_features_are_products() -> None:
+    embeddings = torch.tensor([[1.0, 2.0], [3.0, -4.0], [0.5, 0.0]])
+    features = pair_features(embeddings, torch.tensor([[0, 1], [2, 2], [1, 0]]))
+    assert features.tolist() == [[3, -8], [0.25, 0], [3, -8]] and features.dtype == torch.float64
+    assert pair_features(embeddings, torch.empty(0, 2, dtype=torch.int64)).shape == (0, 2)
+
+
+def test_the_probe_equals_scikit_learn(split: LinkSplit) -> None:
+    embeddings = normal(1809, 128)
+    result = evaluate_probe(embeddings, split)
+    x, y = pair_features(embeddings, split.pairs).numpy(), split.labels.numpy()
+    for repeat, (train, test) in enumerate(zip(split.train.numpy(), split.test.numpy(), strict=True)):
+        model = LogisticRegression(tol=1e-10, max_iter=10_000).fit(x[train], y[train])
+        scores = model.decision_function(x)
+        torch.testing.assert_close(result.scores[repeat], torch.from_numpy(scores), rtol=1e-4, atol=1e-4)
+        assert result.aucs[repeat] == pytest.approx(roc_auc_score(y[test], scores[test]), abs=1e-4)
+        expected = average_precision_score(y[test], scores[test])
+        assert result.average_precisions[repeat] == pytest.approx(expected, abs=1e-4)
+        if repeat == 0:
+            chosen = split.validation.numpy()
+            assert result.validation_auc == pytest.approx(roc_auc_score(y[chosen], scores[chosen]), abs=1e-4)
+    assert validation_auc(embeddings, split) == pytest.approx(result.validation_auc, abs=1e-9)
+    assert result.auc == pytest.approx(np.mean(result.aucs)) and len(result.aucs) == 10
+    assert result.auc_sd == pytest.approx(np.std(result.aucs, ddof=1)) and result.auc_sd > 0
+    assert result.average_precision == pytest.approx(np.mean(result.average_precisions))
+    assert result.average_precision_sd == pytest.approx(np.std(result.average_precisions, ddof=1))
+
+
+def test_repeats_a_few_at_a_time_are_the_same(split: LinkSplit, monkeypatch: pytest.MonkeyPatch) -> None:
+    embeddings = normal(1809, 16)
+    expected = evaluate_probe(embeddings, split).scores
+    train = split.train.clone()
+    train[1, train[1].nonzero()[:5]] = False  # repeats need not be of one size
+    uneven = dataclasses.replace(split, train=train)
+    for limit in (1, 3 * 16 * int(train[0].sum())):
+        monkeypatch.setattr(probe, "CACHED", limit)
+        torch.testing.assert_close(evaluate_probe(embeddings, split).scores, expected, rtol=1e-6, atol=1e-8)
+        scores = evaluate_probe(embeddings, uneven).scores
+        torch.testing.assert_close(scores[2:], expected[2:], rtol=1e-6, atol=1e-8)
+        x = pair_features(embeddings, split.pairs)
+        weights, bias = fit_logistic(x[train[1]], split.labels[train[1]])
+        torch.testing.assert_close(scores[1], x @ weights + bias, rtol=1e-6, atol=1e-8)
+
+
+def planted(split: LinkSplit, num_nodes: int) -> tuple[Tensor, LinkSplit]:
+    """Nodes of two groups, and labels that say whether both are of one group."""
+    group = torch.arange(num_nodes) % 2
+    labels = group[split.pairs[:, 0]] == group[split.pairs[:, 1]]
+    return group, dataclasses.replace(split, labels=labels)
+
+
+def test_embeddings_that_know_the_answer(split: LinkSplit) -> None:
+    group, known = planted(split, 1809)
+    one_hot = torch.nn.functional.one_hot(group, 2).float()
+    result = evaluate_probe(one_hot, known)
+    assert result.aucs == result.average_precisions == (1.0,) * 10
+    assert result.validation_auc == validation_auc(one_hot, known) == 1.0
+    assert result.auc == 1.0 and result.auc_sd == 0.0
+
+
+def test_embeddings_that_know_nothing(split: LinkSplit) -> None:
+    result = evaluate_probe(normal(1809, 8), split)
+    assert 0.4 < result.auc < 0.6 and 0.4 < result.validation_auc < 0.6
+    constant = evaluate_probe(torch.ones(1809, 8), split)
+    assert constant.aucs == (0.5,) * 10 and constant.validation_auc == 0.5
+
+
+def test_only_nodes_of_the_examples_are_looked_at(split: LinkSplit) -> None:
+    embeddings = normal(1809, 8)
+    others = torch.ones(1809, dtype=torch.bool)
+    others[split.pairs.flatten()] = False
+    assert others.any()
+    hidden = embeddings.masked_fill(others.unsqueeze(1), torch.nan)
+    assert evaluate_probe(hidden, split).aucs == evaluate_probe(embeddings, split).aucs
+    tested = split.pairs[split.test[0]].flatten()
+    chosen = split.pairs[split.validation | split.train[0]].flatten()
+    others[tested] = True
+    others[chosen] = False  # the test examples do not choose the epoch
+    hidden = embeddings.masked_fill(others.unsqueeze(1), torch.nan)
+    assert validation_auc(hidden, split) == validation_auc(embeddings, split)
+
+
+def test_a_diverged_model_has_no_auc(split: LinkSplit) -> None:
+    nothing = torch.full((1809, 8), torch.nan)
+    assert math.isnan(validation_auc(nothing, split)) and math.isnan(evaluate_probe(nothing, split).auc)
+
+
+def test_scores_need_no_probe(split: LinkSplit) -> None:
+    scores = normal(len(split.labels)) + split.labels
+    result = evaluate_scores(scores, split)
+    assert result.aucs == tuple(auc(scores[test], split.labels[test]) for test in split.test)
+    expected = [average_precision(scores[test], split.labels[test]) for test in split.test]
+    assert result.average_precisions == pytest.approx(expected, abs=1e-12)
+    assert result.validation_auc == auc(scores[split.validation], split.labels[split.validation])
+    assert result.step == 6 and 0.6 < result.auc < 0.9
+
+
+def test_macro_and_micro() -> None:
+    graph = dysat.load_dataset("uci")
+    splits = [single_step(graph, step, repeats=3) for step in (6, 9)]
+    results = [evaluate_probe(normal(1809, 8, seed=split.step), split) for split in splits]
+    assert macro_auc(results) == pytest.approx((results[0].auc + results[1].auc) / 2)
+    pooled = []
+    for repeat in range(3):
+        scores = torch.cat([r.scores[repeat][s.test[repeat]] for r, s in zip(results, splits, strict=True)])
+        labels = torch.cat([s.labels[s.test[repeat]] for s in splits])
+        pooled.append(roc_auc_score(labels, scores))
+    assert micro_auc(results) == pytest.approx(np.mean(pooled))
+    assert micro_auc(results[:1]) == pytest.approx(macro_auc(results[:1]))
+    # Two steps that are perfect by themselves, on scales that do not meet.
+    right = [evaluate_scores(split.labels.double() + 10 * i, split) for i, split in enumerate(splits)]
+    assert macro_auc(right) == 1.0 and micro_auc(right) < 0.9
+
+
+def test_very_few_examples(split: LinkSplit) -> None:
+    few = dataclasses.replace(
+        split,
+        pairs=torch.tensor([[0, 1], [1, 2]]),
+        labels=torch.tensor([True, False]),
+        validation=torch.tensor([True, True]),
+        train=torch.zeros(1, 2, dtype=torch.bool),
+        test=torch.zeros(1, 2, dtype=torch.bool),
+    )
+    result = evaluate_probe(normal(3, 4), few)
+    assert math.isnan(result.auc) and math.isnan(result.auc_sd) and math.isnan(result.average_precision)
+    assert result.validation_auc == validation_auc(normal(3, 4), few) == 0.5  # a probe that has seen nothing
+
+
+def test_gradients_and_random_state_are_left_alone(split: LinkSplit) -> None:
+    state = torch.get_rng_state()
+    embeddings = normal(1809, 4).requires_grad_()
+    result = evaluate_probe(embeddings, split)
+    assert not result.scores.requires_grad and embeddings.grad is None
+    validation_auc(embeddings, split)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_same_on_a_gpu(split: LinkSplit) -> None:
+    embeddings = normal(1809, 32)
+    here, there = evaluate_probe(embeddings, split), evaluate_probe(embeddings.cuda(), split)
+    assert there.scores.is_cuda
+    assert there.aucs == pytest.approx(here.aucs, abs=1e-4)
+    assert validation_auc(embeddings.cuda(), split) == pytest.approx(here.validation_auc, abs=1e-4)
