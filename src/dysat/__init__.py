@@ -5,18 +5,26 @@ from dysat.data.datasets import DATASETS, load_dataset
 from dysat.data.events import Events, read_events
 from dysat.data.graph import DynamicGraph
 from dysat.data.snapshots import build_snapshots
-from dysat.errors import DatasetError, DysatError, EventsError, GraphError, SnapshotsError
+from dysat.errors import DatasetError, DysatError, EventsError, GraphError, ModelError, SnapshotsError
+from dysat.models import MODELS
+from dysat.models.base import EmbeddingModel, Forecast
+from dysat.models.dysat import DySAT
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DATASETS",
+    "MODELS",
     "DatasetError",
+    "DySAT",
     "DynamicGraph",
     "DysatError",
+    "EmbeddingModel",
     "Events",
     "EventsError",
+    "Forecast",
     "GraphError",
+    "ModelError",
     "Snapshot",
     "SnapshotsError",
     "build_snapshots",

@@ -51,7 +51,7 @@ def write_folder(
             out.write("{\n" + ",\n".join(lines) + "\n}\n")
             out.flush()
             os.fsync(out.fileno())
-        beside.chmod(0o777 & ~_umask())
+        beside.chmod(0o777 & ~umask())
         check_target(folder, name, overwrite=overwrite, error=error)  # it may have appeared meanwhile
         _swap_in(beside, folder)
     except OSError as problem:
@@ -165,7 +165,8 @@ def _swap_in(beside: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _umask() -> int:
+def umask() -> int:
+    """What new files may not allow."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,0 +1,299 @@
+"""What every model can do, and how its options are read, checked and kept."""
+
+from __future__ import annotations
+
+import tomllib
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import resources
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dysat.data.graph import DynamicGraph
+from dysat.data.tensors import read_tensors, write_tensors
+from dysat.errors import ModelError, listed, nearest
+from dysat.nn.logistic import fit_logistic
+from dysat.sampling.pairs import unlinked_pairs
+
+FORMAT_VERSION = 1
+MODEL_FILE, GRAPH_FOLDER = "model.safetensors", "graph"
+BLOCK = 1 << 22  # scores held at once while the highest are looked for
+
+
+class Forecast(NamedTuple):
+    """A link that may come next."""
+
+    u: Any  # labels
+    v: Any
+    score: float  # between 0 and 1
+    known: bool  # whether the two were linked in any snapshot so far
+
+
+class Option(NamedTuple):
+    """One field of a model: what it may be and what it is for."""
+
+    name: str
+    kind: Any  # the type without None
+    optional: bool
+    default: Any
+    help: str
+
+    def read(self, value: Any) -> Any:
+        """A value from a file or the command line as this option takes it, or a ModelError."""
+        if value is None and self.optional:
+            return None
+        if get_origin(self.kind) is tuple:
+            values = value.split(",") if isinstance(value, str) else value if isinstance(value, Sequence) else [value]
+            return tuple(self._one(int, v) for v in values)
+        if get_origin(self.kind) is Literal:
+            if value not in get_args(self.kind):
+                raise ModelError(f"{self.name}={value!r} is not one of {', '.join(get_args(self.kind))}")
+            return value
+        return self._one(self.kind, value)
+
+    def _one(self, kind: type, value: Any) -> Any:
+        if kind is str and isinstance(value, str):
+            return value
+        if kind is bool and str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+        whole = not isinstance(value, float) or value.is_integer()
+        if kind in (int, float) and not isinstance(value, bool) and (kind is float or whole):
+            try:
+                return kind(value)
+            except (TypeError, ValueError):
+                pass
+        what = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
+        raise ModelError(f"{self.name}={value!r} is not {what}")
+
+
+@dataclass(kw_only=True, eq=False)
+class EmbeddingModel(ABC):
+    """A method that learns a vector for every node of a dynamic graph. Its fields are its options.
+
+    `fit` learns and returns the model itself; names it sets end in an underscore.
+    """
+
+    method: ClassVar[str]
+
+    graph_: DynamicGraph = field(init=False, repr=False)  # what fit was given
+    scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # of e_u ⊙ e_v, and a bias: log-odds of a link
+
+    def __post_init__(self) -> None:
+        for option in self.options():
+            setattr(self, option.name, option.read(getattr(self, option.name)))
+        self.check()
+
+    def check(self) -> None:  # noqa: B027
+        """Refuse options that do not fit each other; a model without such has nothing to do."""
+
+    @abstractmethod
+    def fit(self, graph: DynamicGraph) -> Self: ...
+
+    @abstractmethod
+    def embed(self, step: int = -1) -> Tensor:
+        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+
+    def steps(self) -> range:
+        """The steps that `embed` knows."""
+        return range(len(self.graph_))
+
+    @abstractmethod
+    def _learned(self) -> dict[str, Tensor]:
+        """Everything `_restore` needs besides options and graph."""
+
+    @abstractmethod
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+    @classmethod
+    def options(cls) -> tuple[Option, ...]:
+        """The fields in order, with what `Annotated` says of them."""
+        hints = get_type_hints(cls, include_extras=True)
+        return tuple(_option(f.name, hints[f.name], f.default) for f in fields(cls) if f.init)
+
+    def values(self) -> dict[str, Any]:
+        """Every option's value."""
+        return {option.name: getattr(self, option.name) for option in self.options()}
+
+    @classmethod
+    def with_options(cls, values: Mapping[str, Any]) -> Self:
+        """A model with these options, whose values may be texts; an unknown name gets an error that says which are."""
+        options = {option.name: option for option in cls.options()}
+        for name in values:
+            if name not in options:
+                hint = nearest(name, options) or f"; there are {listed(options, 50)}"
+                raise ModelError(f"{cls.method} has no option {name!r}{hint}")
+        return cls(**{name: options[name].read(value) for name, value in values.items()})
+
+    @classmethod
+    def presets(cls) -> dict[str, dict[str, Any]]:
+        """The presets of this method by name, each with `about` and `parameters`."""
+        found = {}
+        for file in sorted(resources.files("dysat.models").joinpath("presets").iterdir(), key=lambda file: file.name):
+            method, _, name = file.name.removesuffix(".toml").partition("_")
+            if method == cls.method:
+                found[name] = tomllib.loads(file.read_text(encoding="utf-8"))
+        return found
+
+    @classmethod
+    def from_preset(cls, name: str, **changes: Any) -> Self:
+        """A model with the options of a preset, some of them changed."""
+        presets = cls.presets()
+        if name not in presets:
+            raise ModelError(
+                f"{cls.method} has no preset {name!r}; there are {listed(presets)}{nearest(name, presets)}"
+            )
+        return cls.with_options({**presets[name]["parameters"], **changes})
+
+    def score_links(self, pairs: Any, step: int = -1) -> Tensor:
+        """How likely each pair of node ids is linked in the snapshot after `step`, between 0 and 1.  # [B, 2] → [B]"""
+        pairs = torch.as_tensor(pairs, dtype=torch.int64)
+        e = self.embed(step).cpu()
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ModelError(f"pairs have shape {tuple(pairs.shape)}, expected [B, 2]")
+        if len(pairs) and (int(pairs.min()) < 0 or int(pairs.max()) >= len(e)):
+            raise ModelError(f"a pair has a node outside 0 … {len(e) - 1}, the nodes known at that step")
+        weights, bias = self.scorer_
+        logits: Tensor = (e[pairs[:, 0]] * e[pairs[:, 1]]) @ weights + bias
+        return torch.sigmoid(logits)
+
+    def top_links(
+        self,
+        k: int = 10,
+        *,
+        node: Any = None,
+        kind: str | None = None,
+        known: Literal["include", "exclude"] = "include",
+    ) -> list[Forecast]:
+        """The k most likely links of the next snapshot, or those of one node, by label.
+
+        `known="exclude"` leaves out pairs that were linked before. Where nodes have kinds, both ends differ in kind.
+        """
+        weights, bias = self.scorer_
+        e = self.embed().cpu()
+        rows = torch.arange(len(e)) if node is None else torch.as_tensor(self.graph_.ids([node], kind))
+        linked = self._linked()
+        scores, pairs = _highest(e * weights, e, rows, k, linked if known == "exclude" else None, self._kinds())
+        labels = self.graph_.nodes
+        seen = torch.isin(_pair_keys(pairs, len(e)), linked).tolist()
+        return [
+            Forecast(labels[u], labels[v], chance, before)
+            for (u, v), chance, before in zip(pairs.tolist(), torch.sigmoid(scores + bias).tolist(), seen, strict=True)
+        ]
+
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the model and its graph to a folder; nothing in it is ever unpickled."""
+        path = Path(folder)
+        if not overwrite and (path / MODEL_FILE).exists():
+            raise ModelError(f"{path / MODEL_FILE}: exists already; choose another folder or ask to overwrite it")
+        self.graph_.save(path / GRAPH_FOLDER, overwrite=overwrite)
+        self.save_weights(path)
+
+    def save_weights(self, folder: Path) -> None:
+        """Write the model beside a graph folder that is there already."""
+        facts = {"method": self.method, "options": self.values(), "graph": self.graph_.fingerprint}
+        weights, bias = self.scorer_
+        tensors = {**self._learned(), "scorer/weights": weights, "scorer/bias": bias}
+        write_tensors(folder / MODEL_FILE, "model", FORMAT_VERSION, facts, tensors, error=ModelError)
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str], *, device: str = "auto") -> Self:
+        """Read what `save` wrote, onto this machine's device whatever it was trained on."""
+        path = Path(folder)
+        facts, tensors = read_tensors(path / MODEL_FILE, "model", FORMAT_VERSION, error=ModelError)
+        if facts.get("method") != cls.method:
+            raise ModelError(f"{path / MODEL_FILE}: a model of {facts.get('method')!r}, not of {cls.method!r}")
+        model = cls.with_options({**facts["options"], "device": device})
+        model.graph_ = DynamicGraph.load(path / GRAPH_FOLDER)
+        if model.graph_.fingerprint != facts.get("graph"):
+            raise ModelError(f"{path}: the graph beside the model is not the one it was trained on")
+        model.scorer_ = tensors.pop("scorer/weights"), tensors.pop("scorer/bias")
+        model._restore(tensors)
+        return model
+
+    def _fit_scorer(self) -> None:
+        """Learn what of e_u ⊙ e_v speaks for a link, from the last step that has one after it.
+
+        Features are the embeddings before the last snapshot, labels its links and as many pairs without; so a score
+        of ½ means as likely as not among those, not among all pairs. With one snapshot it is the product e_u · e_v.
+        """
+        self.scorer_ = torch.ones(self.embed().shape[1]), torch.zeros(())
+        if len(self.steps()) < 2:
+            return
+        known = self.graph_.known[-2]
+        u, v, _ = self.graph_[-1].links()
+        links = torch.stack([u, v], 1).cpu().numpy()[((v < known) & (u != v)).cpu().numpy()]
+        if not len(links):
+            return
+        others = unlinked_pairs(known, links, len(links), np.random.default_rng(0))
+        pairs = torch.from_numpy(np.concatenate([links, others]))
+        e = self.embed(-2).cpu()
+        labels = torch.arange(len(pairs)) < len(links)
+        weights, bias = fit_logistic(e[pairs[:, 0]] * e[pairs[:, 1]], labels)
+        self.scorer_ = weights.to(e.dtype), bias.to(e.dtype)
+
+    def _linked(self) -> Tensor:
+        """All pairs ever linked, as u · N + v with u ≤ v, in order."""
+        pairs = torch.cat([torch.stack(s.links()[:2], 1) for s in self.graph_]).cpu()
+        return torch.from_numpy(np.unique(_pair_keys(pairs, self.graph_.num_nodes).numpy()))
+
+    def _kinds(self) -> Tensor | None:
+        return None if self.graph_.kinds is None else torch.tensor(self.graph_.kinds.tolist())
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one; a device that does not exist is an error that says which do."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        raise ModelError(f"device={name!r} does not exist here; there are {', '.join(there)}") from None
+    return device
+
+
+def _highest(
+    left: Tensor, right: Tensor, rows: Tensor, k: int, without: Tensor | None, kinds: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The k highest products left_u · right_v over u in `rows` and v ≠ u, each pair once.  # [k], [k, 2]"""
+    nodes = torch.arange(len(right))
+    best, pairs = left.new_empty(0), torch.empty(0, 2, dtype=torch.int64)
+    for part in torch.split(rows, max(1, BLOCK // max(1, len(right)))):
+        scores = left[part] @ right.T  # [b, N]
+        allowed = nodes != part[:, None] if len(rows) == 1 else nodes > part[:, None]
+        if kinds is not None:
+            allowed &= kinds[part][:, None] != kinds
+        if without is not None:
+            found = torch.stack([part[:, None].expand_as(scores), nodes.expand_as(scores)], 2).flatten(0, 1)
+            allowed &= ~torch.isin(_pair_keys(found, len(right)), without).view_as(allowed)
+        scores = scores.masked_fill_(~allowed, -torch.inf).flatten()
+        top, at = scores.topk(min(k, len(scores)))
+        at = at[top > -torch.inf]
+        best = torch.cat([best, scores[at]])
+        pairs = torch.cat([pairs, torch.stack([part[at // len(right)], at % len(right)], 1)])
+        best, order = best.sort(descending=True, stable=True)
+        best, pairs = best[:k], pairs[order[:k]]
+    return best, pairs
+
+
+def _pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
+    low, high = pairs.min(1).values, pairs.max(1).values
+    return low * num_nodes + high
+
+
+def _option(name: str, hint: Any, default: Any) -> Option:
+    help = ""
+    if get_origin(hint) is Annotated:
+        hint, help = get_args(hint)[:2]
+    optional = get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
+    if optional:
+        hint = next(kind for kind in get_args(hint) if kind is not type(None))
+    return Option(name, hint, optional, default, help)

@@ -1,0 +1,315 @@
+"""DySAT: self-attention over a node's neighbours, then over its own history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
+from dysat.models.base import EmbeddingModel, choose_device
+from dysat.nn.network import AttentionNetwork, Inputs, Plan
+from dysat.nn.objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
+from dysat.nn.structural import Side
+from dysat.nn.temporal import Scale
+from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
+from dysat.sampling.negatives import Negatives
+from dysat.sampling.walks import Contexts, random_walks
+from dysat.training import Epoch, Progress, Settings, minimize
+
+Sizes = tuple[int, ...]
+MOST = 0.9  # of all rows; from there on leaving some out costs more than it saves
+
+
+@dataclass(kw_only=True, eq=False)
+class DySAT(EmbeddingModel):
+    """Dynamic self-attention network.
+
+    Every snapshot's links give each node a vector by attention over its neighbours; a node's vectors, with the position
+    of their snapshots added, give its embedding at step t by attention over the steps up to t. Nodes that meet
+    on random walks in a snapshot learn to score high, others low.
+
+    The defaults follow the paper's text; `DySAT.from_preset("program")` follows the authors' program, to which the
+    published figures belong.
+
+    Attributes:
+        graph_: the graph it was given; with `history` it looks at the last snapshots only.
+        epochs_: loss, validation score and seconds of every epoch; finished_: whether all were run.
+
+    Example:
+        >>> import dysat
+        >>> model = dysat.DySAT(epochs=1, walks_per_node=1).fit(dysat.load_dataset("uci")[:2])
+        >>> model.embed().shape
+        torch.Size([975, 128])
+
+    Reference: Sankar, Wu, Gou, Zhang, Yang: DySAT: Deep Neural Representation Learning on Dynamic Graphs via
+    Self-Attention Networks, WSDM 2020.
+    """
+
+    method: ClassVar[str] = "dysat"
+
+    structural_heads: Annotated[Sizes, "heads of each structural layer"] = (16, 8)
+    structural_features: Annotated[Sizes, "features of each structural layer, all heads together"] = (256, 128)
+    temporal_heads: Annotated[Sizes, "heads of each temporal layer"] = (16,)
+    temporal_features: Annotated[Sizes, "features of each temporal layer; the last is the embedding's"] = (128,)
+    blocks: Annotated[Literal["both", "structural", "temporal"], "which blocks of attention there are"] = "both"
+    inputs: Annotated[
+        Literal["identity", "features", "both"], "what a node begins with: its identity, its features, or both"
+    ] = "identity"
+    history: Annotated[int | None, "use the last so many snapshots only"] = None
+    normalize: Annotated[Side, "structural softmax over a receiver's senders, or a sender's receivers"] = "receiver"
+    link_weights: Annotated[LinkWeights, "link weights in the logits: raw, or D^-½ A D^-½"] = "raw"
+    add_self_loops: Annotated[bool, "link every node with itself"] = False
+    attention_bias: Annotated[bool, "biases in the structural logits"] = False
+    scale: Annotated[Scale, "temporal logits by 1/√features, or 1/√steps"] = "features"
+    residual: Annotated[bool, "add each attention layer's input to its output"] = False
+    feedforward: Annotated[Literal["transformer", "skip", "none"], "the layer after temporal attention"] = "transformer"
+    unknown: Annotated[Unknown, "a node before it is known: masked, or a zero vector attended to"] = "masked"
+    structural_dropout: Annotated[float, "on the input and the attention of structural layers"] = 0.1
+    temporal_dropout: Annotated[float, "on the attention of temporal layers"] = 0.5
+    walks_per_node: Annotated[int, "random walks from each node in each snapshot"] = 10
+    walk_length: Annotated[int, "nodes on a walk"] = 40
+    window: Annotated[int, "nodes so near on a walk are contexts of each other"] = 10
+    contexts: Annotated[int, "contexts drawn for a node, snapshot and epoch"] = 10
+    negatives: Annotated[int, "negatives for each context, or shared"] = 10
+    sharing: Annotated[Sharing, "negatives for every context, or shared by a batch's nodes in a snapshot"] = (
+        "per-positive"
+    )
+    negative_weight: Annotated[float, "w_n, the weight of negatives"] = 1.0
+    reduction: Annotated[Reduction, "loss as sum, or as mean per snapshot"] = "sum"
+    l2: Annotated[float, "weight of ½ Σ p² in the loss"] = 5e-4
+    l2_on: Annotated[Literal["all", "structural"], "which parameters that is of"] = "all"
+    clip_norm: Annotated[float | None, "bound on the norm of all gradients together"] = None
+    learning_rate: Annotated[float, "of Adam"] = 1e-3
+    batch_size: Annotated[int, "nodes in a batch"] = 256
+    epochs: Annotated[int, "passes over all nodes, at most"] = 200
+    patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
+    seed: Annotated[int, "of everything random"] = 0
+    device: Annotated[str, "cpu, cuda, cuda:1, …; auto takes CUDA where there is one"] = "auto"
+
+    def check(self) -> None:
+        for block in ("structural", "temporal"):
+            heads, features = getattr(self, f"{block}_heads"), getattr(self, f"{block}_features")
+            if len(heads) != len(features) or not heads:
+                raise ModelError(f"{block}_heads={heads} and {block}_features={features}: one of each for every layer")
+            for h, f in zip(heads, features, strict=True):
+                if h < 1 or f < 1 or f % h:
+                    divisors = ", ".join(str(d) for d in range(1, f + 1) if f % d == 0)
+                    raise ModelError(f"{block}_heads={h} does not divide {block}_features={f}; divisors are {divisors}")
+        widths = {self.structural_features[-1], *self.temporal_features}
+        if self.residual and self.blocks != "structural" and len(widths) > 1:
+            given = f"temporal_features={self.temporal_features}"
+            raise ModelError(
+                f"residual=True, but {given} are not as wide as their input, {self.structural_features[-1]}"
+            )
+        for name in ("walks_per_node", "walk_length", "window", "contexts", "negatives", "batch_size", "history"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ModelError(f"{name}={value} must be at least 1")
+        for name in ("structural_dropout", "temporal_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ModelError(f"{name}={getattr(self, name)} must lie in [0, 1)")
+        for name in ("epochs", "l2", "learning_rate", "negative_weight", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ModelError(f"{name}={getattr(self, name)} must not be negative")
+
+    def fit(
+        self,
+        graph: DynamicGraph,
+        *,
+        validate: Callable[[Self], float] | None = None,
+        on_epoch: Callable[[Epoch], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        progress: Progress | None = None,
+        keep: Callable[[Progress], None] | None = None,
+        keep_every: float = 30.0,
+    ) -> Self:
+        """Learn from all snapshots of a graph.
+
+        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
+        last one is. The other arguments are those of `dysat.training.minimize`: to watch, to stop, to go on.
+        """
+        device = choose_device(self.device)
+        self.graph_ = graph
+        self._build(device)
+        generator = torch.Generator(device).manual_seed(self.seed)
+        sampler = self.sampler(generator)
+        items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])  # nodes with something to learn from
+        parameters = dict(self.network_.named_parameters())
+        settings = Settings(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            l2=self.l2,
+            clip_norm=self.clip_norm,
+            patience=self.patience,
+        )
+        done = minimize(
+            self.loss(sampler),
+            parameters,
+            items,
+            settings,
+            generator=generator,
+            penalized=frozenset(self._penalized()),
+            validate=None if validate is None else lambda: validate(self),
+            on_epoch=on_epoch,
+            stop=stop,
+            progress=progress,
+            keep=keep,
+            keep_every=keep_every,
+        )
+        self.epochs_, self.finished_ = done.history, done.finished
+        self._fit_scorer()
+        return self
+
+    @torch.no_grad()
+    def embed(self, step: int = -1) -> Tensor:
+        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+        plan = self._plan_step(step)
+        return self.network_(self.block_, self.inputs_, plan)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def attention(self, step: int = -1) -> Tensor:
+        """How much each node known at a step attends to each step up to it, mean over heads.  # [known, step + 1]"""
+        if self.blocks == "structural":
+            raise ModelError("blocks='structural': without temporal attention there are no weights to show")
+        plan = self._plan_step(step)
+        beta = self.network_.attention(self.block_, self.inputs_, plan).mean(1)  # [P]
+        steps = int(plan.last.steps[0]) + 1
+        table = beta.new_zeros(plan.last.past.num_receivers, steps)
+        table[plan.last.past.receivers, plan.last.past_steps] = beta
+        return table
+
+    def sampler(self, generator: torch.Generator) -> WalkSampler:
+        """Walks over every snapshot, and what examples are drawn from."""
+        links = whole_block(
+            self._recent().to(generator.device), dtype=torch.float64
+        )  # raw weights, no added self-loops
+        starts = torch.arange(links.num_active, device=generator.device).repeat_interleave(self.walks_per_node)
+        walks = random_walks(
+            links.links.offsets, links.links.senders, links.weights, starts, self.walk_length, generator=generator
+        )
+        contexts = Contexts.from_walks(walks, links.num_active, self.window)
+        negatives = Negatives.by_degree(links.degrees, links.steps)
+        return WalkSampler(links, contexts, negatives, self.contexts, self.negatives, self.sharing)
+
+    def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
+        """The loss of a batch of nodes. On CUDA all rows are computed for every batch, so that shapes never change."""
+        drawn = sampler.block
+        whole = self.network_.plan(self.block_, drawn.node, drawn.step)
+
+        def loss(batch: Tensor, generator: torch.Generator) -> Tensor:
+            examples = sampler.draw(batch, generator, fixed_shape=drawn.node.is_cuda)
+            plan, examples = (whole, examples) if drawn.node.is_cuda else self._compact(drawn, examples, whole)
+            e = self.network_(self.block_, self.inputs_, plan, generator=generator)
+            return walk_loss(
+                e, examples, negative_weight=self.negative_weight, sharing=self.sharing, reduction=self.reduction
+            )
+
+        return loss
+
+    def penalty(self) -> Tensor:
+        """½ l2 Σ p² over the parameters that are penalised."""
+        parameters = dict(self.network_.named_parameters())
+        return 0.5 * self.l2 * torch.stack([parameters[name].square().sum() for name in self._penalized()]).sum()
+
+    def _penalized(self) -> list[str]:
+        names = [name for name, _ in self.network_.named_parameters()]
+        # Authors' program: weights of the structural layers without their biases.
+        return [n for n in names if self.l2_on == "all" or (n.startswith("structural.") and not n.endswith(".bias"))]
+
+    def _build(self, device: torch.device) -> None:
+        """The block of the graph, the inputs, and a network with its first weights."""
+        graph = self._recent().to(device)
+        features = graph.features if self.inputs != "identity" else None
+        if self.inputs != "identity":
+            _check_features(graph, self.inputs)
+        every_step = isinstance(features, tuple)
+        self.block_ = whole_block(
+            graph,
+            link_weights=self.link_weights,
+            self_loops=self.add_self_loops,
+            lonely=self.add_self_loops or self.residual or self.blocks == "temporal",
+            unknown=self.unknown,
+            every_step=every_step,
+        )
+        values = torch.cat(features) if isinstance(features, tuple) else features
+        self.inputs_ = Inputs(values, per_row=every_step)
+        structural = tuple(zip(self.structural_heads, self.structural_features, strict=True))
+        temporal = tuple(zip(self.temporal_heads, self.temporal_features, strict=True))
+        self.network_ = AttentionNetwork(
+            num_nodes=graph.num_nodes if self.inputs != "features" else 0,
+            num_features=0 if values is None else values.shape[1],
+            num_steps=len(graph),
+            structural=() if self.blocks == "temporal" else structural,
+            temporal=() if self.blocks == "structural" else temporal,
+            width=self.structural_features[-1],
+            normalize=self.normalize,
+            self_loops=self.add_self_loops,
+            attention_bias=self.attention_bias,
+            scale=self.scale,
+            residual=self.residual,
+            feedforward=self.feedforward,
+            dropout=(self.structural_dropout, self.temporal_dropout),
+            generator=torch.Generator().manual_seed(self.seed),  # the same weights on every device
+        ).to(device)
+
+    def _recent(self) -> DynamicGraph:
+        return self.graph_ if self.history is None else self.graph_[-self.history :]
+
+    def steps(self) -> range:
+        first = 0 if self.history is None else max(0, len(self.graph_) - self.history)
+        return range(first, len(self.graph_))
+
+    def _plan_step(self, step: int) -> Plan:
+        """All nodes known at a step, at that step."""
+        at = step + len(self.graph_) if step < 0 else step
+        if at not in self.steps():
+            raise ModelError(f"step {step}: the model knows steps {self.steps().start} to {self.steps().stop - 1}")
+        at -= self.steps().start
+        nodes = torch.arange(self.block_.known[at], device=self.block_.node.device)
+        return self.network_.plan(self.block_, nodes, torch.full_like(nodes, at))
+
+    def _compact(self, block: Block, examples: Examples, whole: Plan) -> tuple[Plan, Examples]:
+        """The examples' own rows and no others; all, whose plan is there already, where they are most."""
+        used = torch.zeros(block.num_active, dtype=torch.bool)
+        for rows in (examples.rows, examples.contexts, examples.negatives):
+            used[rows.flatten()] = True
+        rows = used.nonzero()[:, 0]
+        if len(rows) > MOST * len(used):
+            return whole, examples
+        number = used.cumsum(0) - 1
+        examples = replace(
+            examples,
+            rows=number[examples.rows],
+            contexts=number[examples.contexts],
+            negatives=number[examples.negatives],
+        )
+        return self.network_.plan(self.block_, block.node[rows], block.step[rows]), examples
+
+    def _learned(self) -> dict[str, Tensor]:
+        return dict(self.network_.state_dict())
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        self._build(choose_device(self.device))
+        try:
+            self.network_.load_state_dict(dict(tensors))
+        except RuntimeError as problem:
+            raise ModelError(f"the weights do not fit the model: {problem}") from None
+
+
+def _check_features(graph: DynamicGraph, inputs: str) -> None:
+    """Features must be there, and be numbers."""
+    if graph.features is None:
+        raise ModelError(f"inputs={inputs!r}, but the graph has no features; see DynamicGraph.with_features")
+    parts = graph.features if isinstance(graph.features, tuple) else (graph.features,)
+    for step, part in enumerate(parts):
+        bad = (~torch.isfinite(part)).any(1).nonzero()
+        if len(bad):
+            where = f" in snapshot {step}" if len(parts) > 1 else ""
+            raise ModelError(
+                f"features: node {graph.nodes[int(bad[0])]!r} has a value{where} that is not a finite number"
+            )

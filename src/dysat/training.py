@@ -1,0 +1,286 @@
+"""minimize(): batches → loss → step, best epoch, early stopping, resuming. It knows no model."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Loss = Callable[[Tensor, torch.Generator], Tensor]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is known after an epoch. `score` is the validation's, higher is better, None where there is none."""
+
+    number: int  # from 1
+    loss: float  # mean over its batches
+    score: float | None
+    best: int  # the best epoch so far
+    seconds: float
+
+
+@dataclass
+class Progress:
+    """Everything a run needs to go on as if it had never stopped."""
+
+    history: list[Epoch] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    finished: bool = False
+
+    @property
+    def epoch(self) -> int:
+        return self.history[-1].number if self.history else 0
+
+    @property
+    def best(self) -> Epoch | None:
+        return self.history[self.history[-1].best - 1] if self.history else None
+
+    def facts(self) -> dict[str, Any]:
+        """What is no tensor, as plain values."""
+        return {"history": [asdict(epoch) for epoch in self.history], "finished": self.finished}
+
+    @classmethod
+    def restore(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Progress:
+        """From what `facts` and `tensors` were."""
+        return cls([Epoch(**epoch) for epoch in facts["history"]], dict(tensors), bool(facts["finished"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to minimise: Adam, in batches of items."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    l2: float = 0.0  # ½ · l2 · Σ p² is added to the loss, for the parameters that are penalised
+    clip_norm: float | None = None  # of all gradients together
+    patience: int | None = None  # epochs without a better score
+    tf32: bool = True  # on CUDA, products of matrices with a mantissa of 10 bits
+    capture: bool = True  # on CUDA, record a step once and replay it
+
+
+def minimize(
+    loss: Loss,
+    parameters: Mapping[str, nn.Parameter],
+    items: Tensor,
+    settings: Settings,
+    *,
+    generator: torch.Generator,
+    penalized: frozenset[str] = frozenset(),
+    validate: Callable[[], float] | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    progress: Progress | None = None,
+    keep: Callable[[Progress], None] | None = None,
+    keep_every: float = 30.0,
+) -> Progress:
+    """Change the parameters so that the mean of `loss` over batches of items becomes small.
+
+    `loss(batch, generator)` takes `batch_size` items, in random order, −1 after the last. After each epoch `validate`
+    gives a score; in the end the parameters are those of the epoch with the highest (without it, of the last).
+    `keep` is given all that is needed to go on, at most every `keep_every` seconds and at the end; `progress`
+    takes that up again, and the result is the same as without the break. `stop` is asked after each epoch.
+    """
+    progress = progress or Progress()
+    optimizer = _adam(parameters, settings.learning_rate)
+    stepper = _Stepper(loss, parameters, optimizer, settings, generator, penalized)
+    best = _take_up(progress, parameters, optimizer, generator)
+    kept = time.monotonic()
+    while not _done(progress, settings) and len(items):
+        begin = time.monotonic()
+        mean = _epoch(stepper, items, settings.batch_size, generator)
+        score = None if validate is None else validate()
+        number = progress.epoch + 1
+        better = _better(score, progress.best)
+        if better:
+            best = {name: p.detach().clone() for name, p in parameters.items()} if validate is not None else {}
+        top = number if better or progress.best is None else progress.best.number
+        progress.history.append(Epoch(number, mean, score, top, time.monotonic() - begin))
+        if on_epoch is not None:
+            on_epoch(progress.history[-1])
+        stopping = stop is not None and stop()
+        progress.finished = _done(progress, settings)
+        if keep is not None and (stopping or progress.finished or time.monotonic() - kept >= keep_every):
+            progress.tensors = _state(parameters, optimizer, generator, best)
+            keep(progress)
+            kept = time.monotonic()
+        if stopping:
+            break
+    with torch.no_grad():
+        for name, value in best.items():
+            parameters[name].copy_(value)
+    progress.finished = _done(progress, settings) or not len(items)
+    progress.tensors = {}
+    return progress
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep what a step frees for the next one, where that can be asked for (glibc).
+
+    Fresh memory is dear: the system must clear it page by page. It holds for the whole process, so a program asks for
+    it, not the library.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(-4, 0)  # M_MMAP_MAX: no allocation has pages of its own, however large
+        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: free memory at the end stays
+
+
+def _done(progress: Progress, settings: Settings) -> bool:
+    if progress.epoch >= settings.epochs:
+        return True
+    best = progress.best
+    waited = 0 if best is None else progress.epoch - best.number
+    return settings.patience is not None and waited >= settings.patience
+
+
+def _better(score: float | None, best: Epoch | None) -> bool:
+    if score is None or best is None or best.score is None or math.isnan(best.score):
+        return True
+    return score > best.score
+
+
+def _epoch(stepper: _Stepper, items: Tensor, batch_size: int, generator: torch.Generator) -> float:
+    """One pass over all items; the mean loss of its batches."""
+    order = items[torch.randperm(len(items), generator=generator, device=generator.device)]
+    batches = -(-len(order) // batch_size)
+    padded = order.new_full((batches * batch_size,), -1)
+    padded[: len(order)] = order
+    total = torch.zeros((), device=items.device)
+    for batch in padded.view(batches, batch_size):
+        total += stepper(batch)
+    return float(total) / batches
+
+
+class _Stepper:
+    """One step of the optimiser on one batch; on CUDA recorded once and replayed, since launching costs more."""
+
+    def __init__(
+        self,
+        loss: Loss,
+        parameters: Mapping[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        settings: Settings,
+        generator: torch.Generator,
+        penalized: frozenset[str],
+    ) -> None:
+        self.loss, self.optimizer, self.settings, self.generator = loss, optimizer, settings, generator
+        self.parameters = list(parameters.values())
+        self.penalized = [p for name, p in parameters.items() if name in penalized]
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        if batch.device.type != "cuda" or not self.settings.capture:
+            return self.step(batch)
+        if self.graph is None:
+            with _matmul_precision("high" if self.settings.tf32 else "highest"):
+                self.record(batch)
+        self.batch.copy_(batch)
+        self.graph.replay()  # type: ignore[union-attr]
+        return self.value
+
+    def step(self, batch: Tensor) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(batch, self.generator)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.settings.l2 and self.penalized:
+            grads = [_grad(p) for p in self.penalized]
+            torch._foreach_add_(grads, [p.detach() for p in self.penalized], alpha=self.settings.l2)
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm, foreach=True)
+        self.optimizer.step()
+        return loss.detach()
+
+    def record(self, batch: Tensor) -> None:
+        """Run a few steps to warm up, undo them, and record one."""
+        self.batch = batch.clone()
+        values = [p.detach().clone() for p in self.parameters]
+        state = {p: {k: v.clone() for k, v in s.items()} for p, s in self.optimizer.state.items()}
+        random = self.generator.get_state()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.step(self.batch)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        with torch.cuda.graph(graph):
+            self.value = self.step(self.batch)
+        with torch.no_grad():
+            for p, value in zip(self.parameters, values, strict=True):
+                p.copy_(value)
+                for key, moment in self.optimizer.state[p].items():
+                    moment.copy_(state[p][key]) if p in state else moment.zero_()
+        self.generator.set_state(random)
+        self.graph = graph
+
+
+@contextmanager
+def _matmul_precision(precision: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _grad(p: nn.Parameter) -> Tensor:
+    if p.grad is None:
+        p.grad = torch.zeros_like(p)
+    return p.grad
+
+
+def _adam(parameters: Mapping[str, nn.Parameter], rate: float) -> torch.optim.Adam:
+    cuda = any(p.device.type == "cuda" for p in parameters.values())
+    return torch.optim.Adam(list(parameters.values()), lr=rate, fused=True, capturable=cuda)
+
+
+def _state(
+    parameters: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+    best: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Parameters, Adam's moments, the random state and the best parameters, by name."""
+    tensors = {"generator": generator.get_state()}
+    for name, p in parameters.items():
+        tensors[f"now/{name}"] = p.detach()
+        tensors |= {f"adam/{key}/{name}": value for key, value in optimizer.state.get(p, {}).items()}
+    return tensors | {f"best/{name}": value for name, value in best.items()}
+
+
+def _take_up(
+    progress: Progress,
+    parameters: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+) -> dict[str, Tensor]:
+    """Put back what `_state` held; returns the best parameters."""
+    if not progress.tensors:
+        return {}
+    best = {}
+    with torch.no_grad():
+        for name, p in parameters.items():
+            p.copy_(progress.tensors[f"now/{name}"])
+            moments = {
+                key: progress.tensors[f"adam/{key}/{name}"]
+                for key in ("step", "exp_avg", "exp_avg_sq")
+                if f"adam/{key}/{name}" in progress.tensors
+            }
+            if moments:
+                optimizer.state[p] = {key: value.to(p.device).clone() for key, value in moments.items()}
+            if f"best/{name}" in progress.tensors:
+                best[name] = progress.tensors[f"best/{name}"].to(p.device)
+    generator.set_state(progress.tensors["generator"].cpu())
+    return best
