@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import typer
 
 from dysat.data.files import Format
 from dysat.data.times import TimeUnit
+from dysat.models.dysat import DySAT
 
 # Arguments of the library that are options here, so that an error can be told in the user's words.
 OPTIONS = (
     *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
     *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "data_dir"),
+    *(option.name for option in DySAT.options()),
 )
 
 
@@ -99,3 +105,104 @@ Header = Annotated[
 ]
 Separator = Annotated[str | None, _file("What parts the columns [dim](default: recognised)[/dim].")]
 SkipBadRows = Annotated[bool, _file("Leave out rows that cannot be read, and say how many.", "--skip-bad-rows")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventOptions:
+    """Columns, windows and file options: how a log of events becomes a graph."""
+
+    src: Src = None
+    dst: Dst = None
+    time: Time = None
+    weight: Weight = None
+    kinds: Kinds = None
+    pair_separator: PairSeparator = None
+    every: EveryText = None
+    count: Count = None
+    boundaries: Boundaries = None
+    start: Start = None
+    stop: Stop = None
+    self_loops: SelfLoops = "drop"
+    time_format: TimeFormat = None
+    time_unit: Unit = None
+    timezone: Timezone = "UTC"
+    format: FileFormat = None
+    header: Header = None
+    separator: Separator = None
+    skip_bad_rows: SkipBadRows = False
+
+    def given(self) -> list[str]:
+        """The options that are not left as they were."""
+        return [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of the model that were given on the command line, by name."""
+
+    given: dict[str, Any]
+
+
+def takes(events: type[EventOptions] | None = None, model: type[DySAT] | None = None) -> Callable[[Any], Any]:
+    """Give a command whole groups of options, which it takes as `events=` and `model=`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        own = [
+            parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in inspect.signature(command).parameters.items()
+            if name not in ("events", "model")
+        ]
+        of_events = _event_parameters(events) if events else []
+        of_model = _model_parameters(model) if model else []
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            if events:
+                given["events"] = events(**{p.name: given.pop(p.name) for p in of_events})
+            if model:
+                values = {p.name: given.pop(p.name) for p in of_model}
+                given["model"] = ModelOptions({name: value for name, value in values.items() if value is not None})
+            command(**given)
+
+        run.__signature__ = inspect.Signature([*own, *of_events, *of_model])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in (*own, *of_events, *of_model)}
+        del run.__wrapped__
+        return run
+
+    return decorate
+
+
+def _event_parameters(events: type[EventOptions]) -> list[inspect.Parameter]:
+    hints = get_type_hints(events, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(events)
+    ]
+
+
+def _model_parameters(model: type[DySAT]) -> list[inspect.Parameter]:
+    """An option for every field of a model; what is not given is None, and stays as the preset has it."""
+    parameters = []
+    for field in model.options():
+        kind, names = field.kind, [f"--{field.name.replace('_', '-')}"]
+        if get_origin(kind) is tuple:
+            kind = str
+        if kind is bool:
+            names = [f"{names[0]}/--no-{names[0][2:]}"]
+        panel = "Training" if field.name in TRAINING else "Model"
+        note = option(_sentence(field.help), *names, panel=panel)
+        annotation: Any = Annotated[kind | None, note]
+        parameters.append(
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        )
+    return parameters
+
+
+TRAINING = ("l2", "l2_on", "clip_norm", "learning_rate", "batch_size", "epochs", "patience", "seed", "device")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,142 @@
+"""Single-step link prediction of DySAT: every predicted snapshot, every setting of w_n and learning rate, both presets.
+
+    python benchmarks/single_step.py --graphs FOLDER --dataset uci --preset program --out results/single_step_uci.json
+
+trains one model per predicted snapshot and setting, keeps the best epoch on the validation links, and tests with 10
+repeats of the probe. FOLDER holds graph folders named after the datasets. Lines of an --out file that exists
+are kept, so that a stopped sweep goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+PREDICTED = {"enron": range(5, 16), "uci": range(1, 13), "yelp": range(4, 16), "ml-10m": range(1, 13)}
+SHALLOW = {"structural_heads": (16,), "structural_features": (128,)}  # the paper's layers for Enron
+
+
+def train(job: dict[str, Any]) -> dict[str, Any]:
+    """One model: trained on the snapshots before the predicted one, tested on that."""
+    import torch
+
+    import dysat
+    from dysat.evaluation.probe import evaluate_probe, evaluate_scores, validation_auc
+    from dysat.evaluation.protocols import single_step
+
+    if job["device"] == "cpu":
+        torch.set_num_threads(job["threads"])
+    graph = dysat.DynamicGraph.load(job["graph"])
+    step = job["predicted"] - 1
+    options = {**(SHALLOW if job["dataset"] == "enron" else {}), **job["options"]}
+    model = dysat.DySAT.from_preset(job["preset"], device=job["device"], **options)
+    split = single_step(graph, step, seed=job["options"].get("seed", 0), self_loops=job["self_loops"])
+    begin = time.perf_counter()
+
+    def validate(model: dysat.DySAT) -> float:
+        e = model.embed()
+        return validation_auc(e.cpu(), split)
+
+    model.fit(graph[: step + 1], validate=validate)
+    e = model.embed().cpu()
+    result = evaluate_probe(e, split)
+    dot = evaluate_scores((e[split.pairs[:, 0]] * e[split.pairs[:, 1]]).sum(1), split)
+    best = model.epochs_[-1].best if model.epochs_ else 0
+    return {
+        **{key: job[key] for key in ("dataset", "preset", "predicted", "self_loops", "options")},
+        "validation_auc": result.validation_auc,
+        "auc": result.auc,
+        "auc_sd": result.auc_sd,
+        "average_precision": result.average_precision,
+        "dot_auc": dot.auc,
+        "links": int(split.labels.sum()),
+        "best_epoch": best,
+        "epochs": len(model.epochs_),
+        "seconds": round(time.perf_counter() - begin, 2),
+    }
+
+
+def jobs(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every combination that was asked for, the long ones first."""
+    found = []
+    for dataset, preset, loops in itertools.product(args.dataset, args.preset, args.self_loops):
+        steps = args.predicted or list(PREDICTED[dataset])
+        for step, w_n, rate in itertools.product(steps, args.negative_weight, args.learning_rate):
+            options = {"negative_weight": w_n, "learning_rate": rate, "epochs": args.epochs, "patience": args.patience}
+            options["seed"] = args.seed
+            if args.batch_size:
+                options["batch_size"] = args.batch_size
+            common = {"graph": str(args.graphs / dataset), "device": args.device, "threads": args.threads}
+            found.append(
+                {
+                    **common,
+                    "dataset": dataset,
+                    "preset": preset,
+                    "self_loops": loops,
+                    "predicted": step,
+                    "options": options,
+                }
+            )
+    return sorted(found, key=lambda job: -job["predicted"])
+
+
+def main() -> None:
+    """Run what is not there yet, and write after every model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", type=Path, required=True)
+    parser.add_argument("--dataset", nargs="+", default=["uci"])
+    parser.add_argument("--preset", nargs="+", default=["program"])
+    parser.add_argument("--predicted", nargs="+", type=int, default=None)
+    parser.add_argument("--negative-weight", nargs="+", type=float, default=[0.01, 0.1, 1.0])
+    parser.add_argument("--learning-rate", nargs="+", type=float, default=[1e-3, 1e-4])
+    parser.add_argument("--self-loops", nargs="+", default=["drop"], choices=["drop", "keep"])
+    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--patience", type=int, default=20)
+    parser.add_argument("--batch-size", type=int, default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which nothing new is begun")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    rows: list[dict[str, Any]] = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
+    key = ("dataset", "preset", "predicted", "self_loops", "options")
+    done = {json.dumps([row[k] for k in key], sort_keys=True) for row in rows}
+    todo = [job for job in jobs(args) if json.dumps([job[k] for k in key], sort_keys=True) not in done]
+    begin = time.monotonic()
+
+    def keep() -> None:
+        from dysat.experiments.bench import hardware
+
+        about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "device": args.device}
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        beside = args.out.with_suffix(".new")
+        beside.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+        beside.replace(args.out)
+
+    with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
+        waiting = iter(todo)
+        running = {pool.submit(train, job) for job in itertools.islice(waiting, args.workers)}
+        while running:
+            ended = next(as_completed(running))
+            running.remove(ended)
+            rows.append(ended.result())
+            row = rows[-1]
+            shown = {k: row[k] for k in ("dataset", "preset", "predicted", "self_loops", "best_epoch", "seconds")}
+            opt = {k: row["options"][k] for k in ("negative_weight", "learning_rate")}
+            print(len(rows), shown, opt, f"val {row['validation_auc']:.4f} auc {row['auc']:.4f}", flush=True)
+            keep()
+            if time.monotonic() - begin < args.stop_after and (job := next(waiting, None)):
+                running.add(pool.submit(train, job))
+
+
+if __name__ == "__main__":
+    main()

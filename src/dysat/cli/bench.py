@@ -1,0 +1,76 @@
+"""The command that measures speed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import torch
+
+from dysat.cli.app import app
+from dysat.cli.show import new_console, new_table, print_json, telling
+from dysat.errors import ModelError
+from dysat.experiments.bench import Case, Timing, available, hardware, measure
+from dysat.options import DataDir, Json, option
+
+
+@app.command()
+def bench(
+    dataset: Annotated[list[str] | None, option("Datasets to measure [dim](default: all that are here)[/dim].")] = None,
+    preset: Annotated[list[str] | None, option("Presets to measure [dim](default: program)[/dim].")] = None,
+    device: Annotated[
+        list[str] | None, option("Devices [dim](default: cpu, and cuda where there is one)[/dim].")
+    ] = None,
+    batch_size: Annotated[list[int] | None, option("Nodes in a batch [dim](default: 256)[/dim].")] = None,
+    epochs: Annotated[int, option("Epochs to take the median of, after one to warm up.")] = 5,
+    graph_dir: Annotated[Path | None, option("Take graph folders named after the datasets from here.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Measure seconds per epoch, preparation and memory with the paper's layers and numbers of snapshots."""
+    datasets = dataset or ([p.name for p in sorted(graph_dir.iterdir())] if graph_dir else available(data_dir))
+    devices = device or (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
+    if epochs < 1:
+        raise ModelError(f"--epochs {epochs} must be at least 1")
+    cases = [
+        Case(name, chosen, where, size, epochs, data_dir, graph_dir / name if graph_dir else None)
+        for where in devices
+        for name in datasets
+        for chosen in preset or ["program"]
+        for size in batch_size or [256]
+    ]
+    found: list[Timing] = []
+    with telling() as doing:
+        for case in cases:
+            doing(f"{case.dataset} on {case.device}, {case.preset}, batches of {case.batch_size}")
+            found.append(measure(case))
+    about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "epochs": epochs}
+    if as_json:
+        return print_json({**about, "timings": [asdict(timing) for timing in found]})
+    table = new_table(
+        "dataset",
+        ">snapshots",
+        "device",
+        "preset",
+        ">batch",
+        ">s/epoch",
+        ">fastest",
+        ">ms/batch",
+        ">prepare s",
+        ">peak GiB",
+    )
+    for row in found:
+        figures = (row.epoch_seconds, row.fastest_epoch_seconds)
+        table.add_row(
+            row.dataset, str(row.snapshots), row.device, row.preset, str(row.batch_size),
+            *(f"{seconds:.4f}" for seconds in figures), f"{1000 * row.epoch_seconds / row.batches:.2f}",
+            f"{row.prepare_seconds:.2f}", f"{row.peak_gib:.2f}",
+        )  # fmt: skip
+    console = new_console()
+    console.print(table)
+    return console.print(
+        f"[dim]{about['hardware']}, {time.strftime('%Y-%m-%d')}[/dim]", highlight=False, soft_wrap=True
+    )

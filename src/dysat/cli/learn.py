@@ -1,0 +1,267 @@
+"""Commands that learn and tell what was learned: fit, embed, forecast."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+import dysat
+from dysat.cli.app import app
+from dysat.cli.data import find_graph
+from dysat.cli.show import new_console, new_table, print_json, telling
+from dysat.errors import ModelError
+from dysat.options import DataDir, EventOptions, Json, ModelOptions, option, takes
+from dysat.run import Run, Stage, Watch, check_new, write_embeddings
+from dysat.training import Epoch, keep_freed_memory
+
+QUIET = 5.0  # seconds between lines where the output is no terminal
+STAGES = {"backtest": "backtest", "final": "training"}
+
+RunFolder = Annotated[Path, typer.Argument(help="A run folder, made by [bold]dysat fit[/bold].", show_default=False)]
+Device = Annotated[str, option("Device to compute on: cpu, cuda, …; auto takes CUDA where there is one.")]
+
+
+@app.command()
+@takes(events=EventOptions, model=dysat.DySAT)
+def fit(
+    source: Annotated[
+        str | None,
+        typer.Argument(help="A log of events, a graph folder, or the name of a dataset.", show_default=False),
+    ] = None,
+    out: Annotated[Path, option("Folder of the run.", "--out", "-o")] = Path("run"),
+    resume: Annotated[Path | None, option("Go on with a run that was stopped, to the same result.")] = None,
+    preset: Annotated[
+        str,
+        option(
+            "Options to start from: [bold]program[/bold] (the paper's authors') or [bold]text[/bold] (the paper's)."
+        ),
+    ] = "program",
+    backtest: Annotated[
+        bool,
+        option(
+            "Measure first how well a model that has not seen the last snapshot predicts it.",
+            "--backtest/--no-backtest",
+        ),
+    ] = True,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    *,
+    events: EventOptions,
+    model: ModelOptions,
+) -> None:
+    """Learn embeddings, say how well they predict the last snapshot, and show the most likely next links.
+
+    Examples:
+      [bold]dysat fit uci --negative-weight 0.01 --epochs 15[/bold]
+      [bold]dysat fit mail.csv --src from --dst to --time sent --every 30d --out run/[/bold]
+      [bold]dysat fit --resume run/[/bold]
+    """
+    if resume is not None:
+        if source is not None or [name for name in model.given if name != "device"]:
+            raise ModelError(f"--resume {resume} goes on with what the run was started with; give nothing but --device")
+        run = Run.open(resume)
+    else:
+        if source is None:
+            raise ModelError("what to learn from? a log of events, a graph folder or the name of a dataset")
+        check_new(Path(out).absolute())
+        learner = dysat.DySAT.from_preset(preset, **model.given)
+        with telling() as doing:
+            graph = find_graph(source, events, data_dir, doing)
+            doing(f"writing {out}")
+            run = Run.start(out, graph, learner, backtest=backtest, source=source)
+    keep_freed_memory()
+    with _watching() as watch:
+        ended = run.train(watch, device=model.given.get("device"))
+    if not ended:
+        typer.echo(f"dysat: stopped; what was learned is kept, dysat fit --resume {run.folder} goes on", err=True)
+        raise typer.Exit(130)
+    _show_run(run, as_json)
+
+
+@app.command()
+def embed(
+    run: RunFolder,
+    out: Annotated[Path, option("File to write: .parquet or .csv.", "--out", "-o")],
+    step: Annotated[str, option("Step to embed, counted from 0, or −1 for the last, or [bold]all[/bold].")] = "-1",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Write the embeddings of a run: one row for every node that is known at a step."""
+    with telling() as doing:
+        doing(f"loading {run}")
+        model = Run.open(run).model(device)
+        doing(f"writing {out}")
+        rows = write_embeddings(model, out, None if step == "all" else [_step(step)])
+    if as_json:
+        return print_json({"out": str(out), "rows": rows, "features": model.embed().shape[1]})
+    return new_console().print(f"{rows:,} embeddings written to [bold]{escape(str(out))}[/bold]", highlight=False)
+
+
+@app.command()
+def forecast(
+    run: RunFolder,
+    node: Annotated[str | None, option("Only links of this node.")] = None,
+    kind: Annotated[str | None, option("Kind of that node, where two kinds share its label.")] = None,
+    top: Annotated[int, option("How many links to show.")] = 10,
+    known: Annotated[
+        Literal["include", "exclude"], option("Pairs that were linked before: among the forecasts, or left out.")
+    ] = "include",
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Show the most likely links of the next snapshot.
+
+    Example:  [bold]dysat forecast run/ --node ann@x.org --top 20 --known exclude[/bold]
+    """
+    if top < 1:
+        raise ModelError(f"--top {top} must be at least 1")
+    with telling() as doing:
+        doing(f"loading {run}")
+        model = Run.open(run).model(device)
+        doing("ranking links")
+        label: Any = node
+        if node is not None and model.graph_.nodes.dtype != object and node.lstrip("-").isdigit():
+            label = int(node)
+        found = model.top_links(top, node=label, kind=kind, known=known)
+    if as_json:
+        return print_json([_as_facts(link) for link in found])
+    console = new_console()
+    console.print(_links_table(found))
+    console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
+    return None
+
+
+SCORE = "score: between 0 and 1; ½ means as likely as not among the last snapshot's links and as many other pairs"
+
+
+def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
+    metrics, model = run.metrics(), run.model()
+    links = model.top_links(top)
+    if as_json:
+        return print_json({"run": str(run.folder), **metrics, "top_links": [_as_facts(link) for link in links]})
+    console = new_console()
+    backtest = metrics["backtest"]
+    if backtest is not None:
+        table = new_table("how well the last snapshot was predicted", ">", ">")
+        for key, name in (("auc", "AUC"), ("average_precision", "average precision")):
+            table.add_row(name, f"{backtest[key]:.4f}", f"± {backtest[f'{key}_sd']:.4f}")
+        table.add_row("links to predict", f"{backtest['links']:,}", "")
+        table.add_row("best epoch", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
+        console.print(table)
+        note = (
+            f"snapshot {backtest['step'] + 1} by a model that has seen 0 … {backtest['step']}; a logistic probe on the "
+            f"product of two embeddings, mean ± deviation over {backtest['repeats']} random divisions"
+        )
+        console.print(f"[dim]{note}[/dim]\n", highlight=False, soft_wrap=True)
+    console.print(_links_table(links))
+    console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
+    console.print(
+        f"{metrics['epochs']} epochs on {metrics['device']}, {metrics['seconds']:.1f} s in all; "
+        f"written to [bold]{escape(str(run.folder))}[/bold]",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return None
+
+
+def _links_table(links: list[dysat.Forecast]) -> Any:
+    table = new_table("most likely next links", "", ">score", "linked before")
+    for link in links:
+        table.add_row(escape(str(link.u)), escape(str(link.v)), f"{link.score:.3f}", "yes" if link.known else "no")
+    return table
+
+
+def _as_facts(link: dysat.Forecast) -> dict[str, Any]:
+    u, v = (label if isinstance(label, str) else int(label) for label in (link.u, link.v))
+    return {"u": u, "v": v, "score": round(link.score, 6), "known": link.known}
+
+
+def _step(text: str) -> int:
+    try:
+        return int(text.replace("−", "-"))
+    except ValueError:
+        raise ModelError(f"--step {text} is neither a whole number nor 'all'") from None
+
+
+@contextmanager
+def _watching() -> Iterator[Watch]:
+    """Show how training goes, live on a terminal and now and then elsewhere; Ctrl-C stops it after the epoch."""
+    console = new_console(stderr=True)
+
+    def note(text: str) -> None:
+        console.print(f"[dim]{escape(text)}[/dim]", highlight=False, soft_wrap=True)
+
+    with _asked_to_stop(console.print) as stop:
+        watch = Watch(on_note=note, stop=stop)
+        if not console.is_terminal:
+            yield _plain(watch, lambda text: typer.echo(text, err=True))
+            return
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(),
+        ]
+        with Progress(*columns, console=console, transient=True) as progress:
+            yield _live(watch, progress)
+
+
+def _live(watch: Watch, progress: Progress) -> Watch:
+    tasks: list[Any] = []
+
+    def on_stage(stage: Stage, epochs: int) -> None:
+        tasks.append(progress.add_task(STAGES[stage], total=epochs, state="preparing"))
+
+    def on_epoch(epoch: Epoch) -> None:
+        progress.update(tasks[-1], completed=epoch.number, state=_state(epoch))
+
+    return replace(watch, on_stage=on_stage, on_epoch=on_epoch)
+
+
+def _plain(watch: Watch, say: Callable[[str], None]) -> Watch:
+    now: dict[str, Any] = {"stage": "", "epochs": 0, "said": 0.0, "seconds": []}
+
+    def on_stage(stage: Stage, epochs: int) -> None:
+        now.update(stage=STAGES[stage], epochs=epochs, said=time.monotonic(), seconds=[])
+
+    def on_epoch(epoch: Epoch) -> None:
+        now["seconds"].append(epoch.seconds)
+        if time.monotonic() - now["said"] < QUIET and epoch.number < now["epochs"]:
+            return
+        now["said"] = time.monotonic()
+        left = (now["epochs"] - epoch.number) * sum(now["seconds"]) / len(now["seconds"])
+        say(f"{now['stage']}: epoch {epoch.number} of {now['epochs']}, {_state(epoch)}, {left:.0f} s left")
+
+    return replace(watch, on_stage=on_stage, on_epoch=on_epoch)
+
+
+def _state(epoch: Epoch) -> str:
+    score = "" if epoch.score is None else f", validation AUC {epoch.score:.4f} (best in epoch {epoch.best})"
+    return f"loss {epoch.loss:.4g}{score}"
+
+
+@contextmanager
+def _asked_to_stop(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed; pressed again, it stops at once."""
+    asked: list[bool] = []
+
+    def handle(number: int, frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(True)
+        say("stopping after this epoch; Ctrl-C again stops at once")
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,129 @@
+"""What the commands print, and how."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import dysat
+from dysat.options import as_options
+
+WIDE = 120  # columns when the output is no terminal
+BAR = 12
+MINUTES = len("2024-01-01 00:00")
+EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def show_graph(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | None) -> None:
+    """A graph as a table, or as JSON."""
+    rows = graph.summary()
+    if as_json:
+        facts = {
+            "name": name,
+            "nodes": graph.num_nodes,
+            "kinds": graph.kind_counts,
+            "links": sum(row.links for row in rows),
+            "distinct_links": graph.num_distinct_links,
+            "clock": graph.clock,
+            "report": graph.report and asdict(graph.report),
+            "notes": graph.notes,
+            "fingerprint": graph.fingerprint,
+            "out": out and str(out),
+            "snapshots": [asdict(row) for row in rows],
+        }
+        return print_json(facts)
+    screen = new_console()
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in graph.kind_counts.items())
+    screen.print(
+        f"[bold]{escape(name)}[/bold]: {graph.num_nodes:,} nodes{f' ({escape(kinds)})' * bool(kinds)}, "
+        f"{len(graph)} snapshots, "
+        f"{sum(row.links for row in rows):,} links ({graph.num_distinct_links:,} distinct)",
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = new_table(">step", "window", ">known", ">active", ">new", ">links", ">new links", ">weight", "")
+    most = max(row.links for row in rows) or 1
+    minutes = sum(len(row.start) <= MINUTES for row in rows)  # a window cut to the microsecond needs no more
+    digits = MINUTES if 2 * minutes >= len(rows) or max(len(row.start) for row in rows) <= MINUTES else None
+    for row in rows:
+        window = f"{row.start[:digits]} … {row.stop[:digits]}"
+        counts = (row.known, row.active, row.new_nodes, row.links, row.new_links)
+        table.add_row(
+            str(row.step),
+            window,
+            *(f"{number:,}" for number in counts),
+            f"{row.weight:,.6g}" if row.weight % 1 else f"{row.weight:,.0f}",
+            bar(row.links / most),
+        )
+    screen.print(table)
+    for line in _footnotes(graph, sum(row.self_loops for row in rows)):
+        screen.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
+    if out is not None:
+        screen.print(f"written to [bold]{escape(str(out))}[/bold]", highlight=False, soft_wrap=True)
+    return None
+
+
+def _footnotes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:
+    report = graph.report
+    if report is not None:
+        left_out = [
+            f"{n:,} {what}"
+            for n, what in ((report.before, "before the first window"), (report.after, "after the last"))
+            if n
+        ]
+        yield f"{report.used:,} of {report.events:,} events used" + f"; left out: {', '.join(left_out)}" * bool(
+            left_out
+        )
+        if report.self_loops:
+            fate = f"kept ({loops:,} links)" if report.self_loops_kept else "dropped"
+            yield f"{report.self_loops:,} events of a node with itself: {fate}"
+    yield from map(as_options, graph.notes)
+    if graph.clock == "utc":
+        yield "windows are [start, stop) in UTC; new links are those absent from the snapshot before"
+
+
+def new_table(*columns: str) -> Table:
+    """A plain table; a column named with > is set flush right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    return table
+
+
+def bar(share: float) -> str:
+    """A bar of so much of its full width."""
+    eighths = math.ceil(share * BAR * 8)
+    return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+
+
+def new_console(stderr: bool = False) -> Console:
+    """As wide as the terminal, or wide."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=WIDE)
+
+
+@contextmanager
+def telling() -> Iterator[Callable[[str], None]]:
+    """Say on a terminal what takes time; elsewhere nothing."""
+    console = new_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda what: None
+        return
+    with console.status("") as status:
+        yield lambda what: status.update(escape(f"{what} …"))
+
+
+def print_json(value: Any) -> None:
+    """The only thing that is printed with --json."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,139 @@
+"""Seconds per epoch, time before the first one, and memory, each case in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dysat.data.datasets import DATASETS, load_dataset
+from dysat.data.graph import DynamicGraph
+from dysat.models.base import choose_device
+from dysat.models.dysat import DySAT
+from dysat.training import Epoch, keep_freed_memory
+
+# What the paper trains on: all snapshots but the one it predicts last, or the window it names.
+SNAPSHOTS = {"enron": 15, "uci": 12, "yelp": 11, "ml-10m": 10}
+SHALLOW = {"structural_heads": (16,), "structural_features": (128,)}  # the paper's layers for Enron
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure."""
+
+    dataset: str
+    preset: str
+    device: str
+    batch_size: int
+    epochs: int = 5
+    data_dir: Path | None = None
+    graph: Path | None = None  # a graph folder instead of the dataset's own file
+
+    def model(self, epochs: int) -> DySAT:
+        layers: dict[str, Any] = SHALLOW if self.dataset == "enron" else {}
+        return DySAT.from_preset(
+            self.preset, batch_size=self.batch_size, device=self.device, epochs=epochs, patience=None, **layers
+        )
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What was measured: medians over epochs, and the most memory the process held (on CUDA: of the device)."""
+
+    dataset: str
+    snapshots: int
+    nodes: int
+    links: int
+    preset: str
+    device: str
+    batch_size: int
+    batches: int
+    prepare_seconds: float
+    epoch_seconds: float
+    fastest_epoch_seconds: float
+    peak_gib: float
+
+
+def measure(case: Case) -> Timing:
+    """Run a case in a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_measure, (case,))
+
+
+def hardware() -> dict[str, Any]:
+    """Where a measurement was made."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": names[0] if names else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _measure(case: Case) -> Timing:
+    keep_freed_memory()
+    graph = DynamicGraph.load(case.graph) if case.graph else load_dataset(case.dataset, case.data_dir)
+    graph = graph[: SNAPSHOTS[case.dataset]] if case.dataset in SNAPSHOTS else graph
+    device = choose_device(case.device)
+    if device.type == "cuda":
+        case.model(1).fit(graph)  # loads and compiles what CUDA needs, once in a process
+        torch.cuda.reset_peak_memory_stats()
+    seconds: list[float] = []
+
+    def on_epoch(epoch: Epoch) -> None:
+        seconds.append(epoch.seconds)
+
+    prepared = _prepare_seconds(case, graph, device)
+    model = case.model(case.epochs + 1).fit(graph, on_epoch=on_epoch)
+    timed = seconds[1:]  # the first one warms up, and on CUDA records a step
+    batches = -(-len(torch.unique(model.block_.node)) // case.batch_size)
+    return Timing(
+        dataset=case.dataset,
+        snapshots=len(graph),
+        nodes=graph.num_nodes,
+        links=sum(s.num_links for s in graph),
+        preset=case.preset,
+        device=str(device),
+        batch_size=case.batch_size,
+        batches=batches,
+        prepare_seconds=prepared,
+        epoch_seconds=statistics.median(timed),
+        fastest_epoch_seconds=min(timed),
+        peak_gib=_peak_gib(device),
+    )
+
+
+def _prepare_seconds(case: Case, graph: DynamicGraph, device: torch.device) -> float:
+    """All that comes before the first step: the block, the weights, walks, and what examples are drawn from."""
+    begin = time.perf_counter()
+    model = case.model(0)
+    model.graph_ = graph
+    model._build(device)
+    model.loss(model.sampler(torch.Generator(device).manual_seed(0)))
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def _peak_gib(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**30
+    unit = 2**30 if sys.platform == "darwin" else 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def available(data_dir: Path | None) -> list[str]:
+    """The datasets whose file is on this machine."""
+    return [name for name, dataset in DATASETS.items() if dataset.locate(data_dir)]

@@ -1,0 +1,349 @@
+"""A run: a folder in which a model is trained on a graph, and from which it goes on after a stop of any kind.
+
+    config.toml           what was asked for
+    graph/                the snapshots
+    checkpoint*           where training stands; gone when it is finished
+    model.safetensors     the trained model
+    embeddings.parquet    label, step and embedding
+    metrics.json          how well the last snapshot was predicted
+    history.csv           every epoch
+
+First comes the backtest: a model that has not seen the last snapshot predicts it, and shows after how many epochs to
+stop. Then the model that is kept learns from all snapshots, for so many epochs.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import dysat
+from dysat.data.graph import DynamicGraph
+from dysat.data.tensors import read_tensors, write_tensors
+from dysat.errors import GraphError, ModelError
+from dysat.evaluation.probe import evaluate_probe, validation_auc
+from dysat.evaluation.protocols import LinkSplit, single_step
+from dysat.models import MODELS
+from dysat.models.base import GRAPH_FOLDER, MODEL_FILE
+from dysat.models.dysat import DySAT
+from dysat.training import Epoch, Progress
+
+CONFIG, METRICS, HISTORY, EMBEDDINGS = "config.toml", "metrics.json", "history.csv", "embeddings.parquet"
+CHECKPOINTS = ("checkpoint.safetensors", "checkpoint-before.safetensors")
+CHECKPOINT_VERSION = 1
+KEEP_EVERY = 10.0  # seconds between checkpoints
+
+Stage = Literal["backtest", "final"]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what happens, and who may stop it."""
+
+    on_stage: Callable[[Stage, int], None] = lambda stage, epochs: None  # which, and at most how many epochs
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None
+    on_note: Callable[[str], None] = lambda note: None
+    stop: Callable[[], bool] = lambda: False
+
+
+class Run:
+    """A run folder. `start` makes one, `open` finds one; `train` begins or goes on."""
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        self.folder, self.config = folder, config
+
+    @classmethod
+    def start(
+        cls,
+        folder: str | os.PathLike[str],
+        graph: DynamicGraph,
+        model: DySAT,
+        *,
+        backtest: bool = True,
+        source: str = "",
+    ) -> Run:
+        """Make the folder, whole or not at all; one that exists is never touched."""
+        path = Path(os.path.abspath(folder))
+        check_new(path)
+        config = {
+            "dysat": dysat.__version__,
+            "source": source,
+            "method": model.method,
+            "backtest": backtest,
+            "graph": graph.fingerprint,
+            "options": model.values(),
+        }
+        beside: Path | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+            graph.save(beside / GRAPH_FOLDER)
+            _write(beside / CONFIG, _toml(config))
+            beside.chmod(0o755)
+            check_new(path)
+            beside.rename(path)
+        except OSError as problem:
+            raise ModelError(f"{path}: cannot be written: {problem.strerror or problem}") from problem
+        finally:
+            if beside is not None:
+                shutil.rmtree(beside, ignore_errors=True)
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Run:
+        """A folder that `start` made."""
+        path = Path(folder)
+        if not path.is_dir():
+            raise ModelError(f"{path}: no such folder")
+        if not (path / CONFIG).is_file():
+            raise ModelError(f"{path}: not a run folder (it has no {CONFIG})")
+        try:
+            config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+            needed = {"method": str, "backtest": bool, "graph": str, "options": dict}
+            wrong = [key for key, kind in needed.items() if not isinstance(config.get(key), kind)]
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+            raise ModelError(f"{path / CONFIG}: damaged: {problem}") from None
+        if wrong:
+            raise ModelError(f"{path / CONFIG}: damaged: no {wrong[0]}")
+        if config["method"] not in MODELS:
+            raise ModelError(f"{path / CONFIG}: no method {config['method']!r}; there are {', '.join(MODELS)}")
+        return cls(path, config)
+
+    @property
+    def finished(self) -> bool:
+        return (
+            (self.folder / MODEL_FILE).is_file() and (self.folder / METRICS).is_file() and not self._checkpoint_files()
+        )
+
+    def graph(self) -> DynamicGraph:
+        """The snapshots of the run, which must be those it was started with."""
+        graph = DynamicGraph.load(self.folder / GRAPH_FOLDER)
+        if graph.fingerprint != self.config["graph"]:
+            raise ModelError(f"{self.folder / GRAPH_FOLDER}: not the graph that {CONFIG} speaks of")
+        return graph
+
+    def model(self, device: str = "auto") -> DySAT:
+        """The trained model."""
+        if not (self.folder / MODEL_FILE).is_file():
+            raise ModelError(f"{self.folder}: not trained yet; dysat fit --resume {self.folder} goes on with it")
+        return DySAT.load(self.folder, device=device)
+
+    def metrics(self) -> dict[str, Any]:
+        """What metrics.json says."""
+        try:
+            return dict(json.loads((self.folder / METRICS).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as problem:
+            raise ModelError(f"{self.folder / METRICS}: cannot be read: {problem}") from None
+
+    def train(self, watch: Watch | None = None, *, device: str | None = None, keep_every: float = KEEP_EVERY) -> bool:
+        """Train to the end, from wherever the run stands; whether the end was reached."""
+        graph, watch = self.graph(), watch or Watch()
+        options = {**self.config["options"], **({"device": device} if device else {})}
+        saved = self._last_checkpoint(watch)
+        facts: dict[str, Any] = dict(saved[0]) if saved else {}
+        backtest: dict[str, Any] | None = facts.get("backtest")
+        history: list[dict[str, Any]] = list(facts.get("earlier", []))
+        split = self._split(graph, watch) if self.config["backtest"] else None
+
+        if split is not None and backtest is None:
+            model = DySAT.with_options(options)
+            done = self._stage("backtest", model, graph[:-1], split, saved, {}, watch, keep_every)
+            history = [{"stage": "backtest", **asdict(epoch)} for epoch in done.history]
+            if not done.finished:
+                return False
+            backtest = _backtest_facts(model, split, done)
+            saved = None
+        model = DySAT.with_options(options)
+        if backtest is not None:
+            model = replace(model, epochs=backtest["best_epoch"], patience=None)
+        before = {"backtest": backtest, "earlier": history}
+        done = self._stage("final", model, graph, None, saved, before, watch, keep_every)
+        self._write_results(model, backtest, history, done)
+        if done.finished:
+            for file in self._checkpoint_files():
+                file.unlink(missing_ok=True)
+        return done.finished
+
+    def _stage(
+        self,
+        stage: Stage,
+        model: DySAT,
+        graph: DynamicGraph,
+        split: LinkSplit | None,
+        saved: tuple[dict[str, Any], dict[str, Any]] | None,
+        before: Mapping[str, Any],
+        watch: Watch,
+        keep_every: float,
+    ) -> Progress:
+        """Train one model, from its checkpoint where there is one."""
+        watch.on_stage(stage, model.epochs)
+        progress = Progress.restore(saved[0]["progress"], saved[1]) if saved and saved[0]["stage"] == stage else None
+
+        def keep(now: Progress) -> None:
+            facts = {"stage": stage, "run": self._identity(), "progress": now.facts(), **before}
+            self._write_checkpoint(facts, now.tensors)
+
+        model.fit(
+            graph,
+            validate=None if split is None else _validation(split),
+            on_epoch=watch.on_epoch,
+            stop=watch.stop,
+            progress=progress,
+            keep=keep,
+            keep_every=keep_every,
+        )
+        return Progress(model.epochs_, {}, model.finished_)
+
+    def _split(self, graph: DynamicGraph, watch: Watch) -> LinkSplit | None:
+        """The links of the last snapshot as examples, if there is something to learn from and to predict."""
+        if len(graph) < 2:
+            watch.on_note("one snapshot only: nothing to predict it from, so there is no backtest")
+            return None
+        try:
+            return single_step(graph, len(graph) - 2, seed=self.config["options"].get("seed", 0))
+        except GraphError as problem:
+            watch.on_note(f"no backtest: {problem}")
+            return None
+
+    def _identity(self) -> str:
+        """What a checkpoint must have been made for."""
+        same = {key: value for key, value in self.config["options"].items() if key != "device"}
+        return json.dumps([self.config["graph"], self.config["method"], self.config["backtest"], same], sort_keys=True)
+
+    def _checkpoint_files(self) -> list[Path]:
+        return [file for name in CHECKPOINTS if (file := self.folder / name).exists()]
+
+    def _write_checkpoint(self, facts: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        newest, before = (self.folder / name for name in CHECKPOINTS)
+        if newest.exists():
+            os.replace(newest, before)  # noqa: PTH105
+        try:
+            write_tensors(newest, "checkpoint", CHECKPOINT_VERSION, facts, tensors, error=ModelError)
+        except ModelError as problem:
+            raise ModelError(f"{problem}; the checkpoint before is kept, dysat fit --resume goes on from it") from None
+
+    def _last_checkpoint(self, watch: Watch) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The newest checkpoint that is whole and this run's; what is not is said and passed over."""
+        for file in self._checkpoint_files():
+            try:
+                facts, tensors = read_tensors(file, "checkpoint", CHECKPOINT_VERSION, error=ModelError)
+            except ModelError as problem:
+                watch.on_note(f"{problem}; passed over")
+                continue
+            if facts.get("run") == self._identity():
+                return facts, tensors
+            watch.on_note(f"{file}: the checkpoint of another run; passed over")
+        return None
+
+    def _write_results(
+        self, model: DySAT, backtest: dict[str, Any] | None, history: list[dict[str, Any]], done: Progress
+    ) -> None:
+        """The model, its embeddings, and what is known of it; each file whole or not at all."""
+        history = history + [{"stage": "final", **asdict(epoch)} for epoch in done.history]
+        model.save_weights(self.folder)
+        write_embeddings(model, self.folder / EMBEDDINGS)
+        table = io.StringIO()
+        writer = csv.DictWriter(table, ["stage", *(Epoch.__dataclass_fields__)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(history)
+        _write(self.folder / HISTORY, table.getvalue())
+        metrics = {
+            "backtest": backtest,
+            "epochs": len(done.history),
+            "loss": done.history[-1].loss if done.history else None,
+            "seconds": round(sum(row["seconds"] for row in history), 3),
+            "device": str(model.block_.node.device),
+            "nodes": model.graph_.num_nodes,
+            "snapshots": len(model.graph_),
+        }
+        _write(self.folder / METRICS, json.dumps(metrics, indent=2) + "\n")
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder that exists already."""
+    if os.path.lexists(folder):
+        hint = f"; dysat fit --resume {folder} goes on with it" if (folder / CONFIG).exists() else ""
+        raise ModelError(f"{folder}: exists already, choose another folder{hint}")
+
+
+def write_embeddings(model: DySAT, file: Path, steps: list[int] | None = None) -> int:
+    """Label, (kind,) step and embedding of every known node at some steps (all), as Parquet or CSV; how many rows."""
+    from dysat.data.tables import write_table
+
+    graph = model.graph_
+    parts = []
+    for step in steps if steps is not None else model.steps():
+        e = model.embed(step).cpu().numpy()
+        columns: dict[str, Any] = {"node": graph.nodes[: len(e)]}
+        if graph.kinds is not None:
+            columns["kind"] = [graph.kind_names[kind] for kind in graph.kinds[: len(e)]]
+        parts.append({**columns, "step": step % len(graph), "embedding": e})
+    return write_table(parts, file)
+
+
+def _validation(split: LinkSplit) -> Callable[[DySAT], float]:
+    """A score for the best epoch: how well the validation links are told from other pairs."""
+
+    def validate(model: DySAT) -> float:
+        e = model.embed()
+        return validation_auc(e, split.to(e.device))
+
+    return validate
+
+
+def _backtest_facts(model: DySAT, split: LinkSplit, done: Progress) -> dict[str, Any]:
+    result = evaluate_probe(model.embed().cpu(), split)
+    best = done.best
+    return {
+        "step": split.step,
+        "auc": result.auc,
+        "auc_sd": result.auc_sd,
+        "average_precision": result.average_precision,
+        "average_precision_sd": result.average_precision_sd,
+        "validation_auc": best.score if best else None,
+        "best_epoch": best.number if best else 0,
+        "epochs": len(done.history),
+        "links": int(split.labels.sum()),
+        "repeats": split.num_repeats,
+    }
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a small file beside and rename."""
+    beside = file.with_name(f".{file.name}.new")
+    try:
+        with open(beside, "w", encoding="utf-8", newline="") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(beside, file)  # noqa: PTH105
+    except OSError as problem:
+        beside.unlink(missing_ok=True)
+        raise ModelError(f"{file}: cannot be written: {problem.strerror or problem}") from problem
+
+
+def _toml(config: Mapping[str, Any]) -> str:
+    """Plain values, then tables of plain values; None is left out."""
+    lines = [
+        f"{key} = {_value(value)}" for key, value in config.items() if not isinstance(value, dict) and value is not None
+    ]
+    for key, table in config.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{key}]", *(f"{name} = {_value(v)}" for name, v in table.items() if v is not None)]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    # JSON's strings, numbers and truth values are TOML's; only DEL must be escaped there.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
