@@ -11,7 +11,6 @@ import torch
 
 import dysat
 from dysat.evaluation.protocols import LinkSplit, single_step
-from dysat.sampling.pairs import _pair, unlinked_pairs
 
 Links = list[tuple[int, int]]
 
@@ -62,34 +61,6 @@ def test_every_unlinked_pair_is_as_likely(tiny: dysat.DynamicGraph) -> None:
             counts[pair] += 1  # a KeyError is a pair that may not be drawn
     expected = 800 * 3 / len(counts)  # 200, standard deviation 12
     assert max(abs(count - expected) for count in counts.values()) < 60
-
-
-@pytest.mark.parametrize("wanted", [30, 140])  # drawn until there are enough; listed
-def test_negatives_are_a_fair_sample(wanted: int) -> None:
-    rng = np.random.default_rng(0)
-    links = np.array([(u, v) for u, v in combinations(range(21), 2) if (u + v) % 7 == 0])
-    free = {(u, v) for u, v in combinations(range(21), 2) if (u + v) % 7}
-    counts = dict.fromkeys(free, 0)
-    for _ in range(400):
-        drawn = [tuple(pair) for pair in unlinked_pairs(21, links, wanted, rng).tolist()]
-        assert len(drawn) == len(set(drawn)) == wanted
-        for pair in drawn:
-            counts[pair] += 1
-    expected = 400 * wanted / len(free)
-    chi2 = sum((count - expected) ** 2 for count in counts.values()) / (expected * (1 - wanted / len(free)))
-    assert 110 < chi2 < 260  # about χ² with 180 − 1 degrees of freedom
-
-
-def test_pair_numbers_run_over_all_pairs() -> None:
-    expected = sorted(combinations(range(40), 2), key=lambda pair: pair[::-1])
-    assert [tuple(pair) for pair in _pair(np.arange(780)).tolist()] == expected
-    last = 2**31 - 2  # the largest id a graph can have
-    first = last * (last - 1) // 2
-    assert _pair(np.array([first - 1, first, first + last - 1])).tolist() == [
-        [last - 2, last - 1],
-        [0, last],
-        [last - 1, last],
-    ]
 
 
 def test_a_dense_snapshot_gives_all_the_negatives_there_are() -> None:

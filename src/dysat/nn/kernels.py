@@ -11,6 +11,7 @@ from dysat.sampling.blocks import PIECE, Pattern
 
 ENTRIES = 8  # read at once
 WIDE = 16  # the same where an entry is a few numbers
+FLAT = 1024  # numbers that are each computed for themselves
 
 
 def fits(num_heads: int, width: int) -> bool:
@@ -44,6 +45,37 @@ def pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
             x.contiguous(), y.contiguous(), pattern.receivers, pattern.senders, out, len(out), num_heads, width,
             ENTRIES, num_warps=max(1, min(4, num_heads * width // 64)),
         )  # fmt: skip
+    return out
+
+
+def entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
+    """LeakyReLU of weight times (number of the sender + number of the receiver), of every entry and head."""
+    out = sender.new_empty(pattern.num_entries, sender.shape[1])
+    if out.numel():
+        _entry_logits[(triton.cdiv(out.numel(), FLAT),)](
+            sender, receiver, weights, pattern.senders, pattern.receivers, out, out.numel(), sender.stride(0),
+            receiver.stride(0), slope, sender.shape[1], FLAT,
+        )  # fmt: skip
+    return out
+
+
+def entry_logits_backward(grad: Tensor, logits: Tensor, weights: Tensor, slope: float) -> Tensor:
+    """The gradient of what the two numbers add up to."""
+    out = torch.empty_like(logits)
+    if out.numel():
+        _entry_logits_backward[(triton.cdiv(out.numel(), FLAT),)](
+            grad.contiguous(), logits, weights, out, out.numel(), slope, logits.shape[1], FLAT
+        )
+    return out
+
+
+def segment_sum(values: Tensor, pattern: Pattern, order: Tensor | None) -> Tensor:
+    """The sum of each receiver's entries, which stand in rows `order` of the values."""
+    out = values.new_empty(pattern.num_receivers, values.shape[1])
+    if len(out):
+        _segment_sum[(len(out),)](
+            values, pattern.offsets, _given(order, pattern), out, values.shape[1], WIDE, order is not None, num_warps=1
+        )
     return out
 
 
@@ -161,3 +193,42 @@ def _softmax_backward(  # type: ignore[no-untyped-def]
         a = tl.load(alpha + at[:, None] * H + head[None, :], mask=there, other=0.0)
         g = tl.load(grad + at[:, None] * H + head[None, :], mask=there, other=0.0)
         tl.store(out + at[:, None] * H + head[None, :], a * (g - mean[None, :]), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _entry_logits(  # type: ignore[no-untyped-def]
+    sender, receiver, weights, senders, receivers, out, size, sender_stride, receiver_stride, slope,
+    H: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    there = at < size
+    entry, head = at // H, at % H
+    u, v = tl.load(senders + entry, mask=there, other=0), tl.load(receivers + entry, mask=there, other=0)
+    both = tl.load(sender + u * sender_stride + head, mask=there, other=0.0)
+    both += tl.load(receiver + v * receiver_stride + head, mask=there, other=0.0)
+    both *= tl.load(weights + entry, mask=there, other=0.0)
+    tl.store(out + at, tl.where(both > 0, both, both * slope), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _entry_logits_backward(grad, logits, weights, out, size, slope, H: tl.constexpr, B: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    there = at < size
+    inner = tl.load(grad + at, mask=there, other=0.0)
+    inner = tl.where(tl.load(logits + at, mask=there, other=0.0) > 0, inner, inner * slope)
+    tl.store(out + at, inner * tl.load(weights + at // H, mask=there, other=0.0), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _segment_sum(values, offsets, order, out, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0)
+    start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
+    head = tl.arange(0, H)
+    total = tl.zeros([H], dtype=values.dtype.element_ty)
+    for first in range(start, stop, B):
+        entry = first + tl.arange(0, B)
+        at = tl.load(order + entry, mask=entry < stop, other=0) if ORDERED else entry
+        total += tl.sum(
+            tl.load(values + at[:, None] * H + head[None, :], mask=(entry < stop)[:, None], other=0.0), axis=0
+        )
+    tl.store(out + row.to(tl.int64) * H + head, total)

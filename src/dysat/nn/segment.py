@@ -45,9 +45,15 @@ def look_up(x: Tensor, pattern: Pattern, scale: Tensor | None = None) -> Tensor:
     return _LookUp.apply(x, pattern, scale)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def entry_sum(sender: Tensor, receiver: Tensor, pattern: Pattern) -> Tensor:
-    """A number of the sender and one of the receiver, added for every entry and head.  # [S, H], [R, H] → [E, H]"""
-    return _EntrySum.apply(sender, receiver, pattern)  # type: ignore[no-any-return, no-untyped-call]
+def entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
+    """LeakyReLU(w_vu (s_u + r_v)) for every entry (v ← u); weights have no gradient.  # [S, H], [R, H], [E] → [E, H]"""
+    return _EntryLogits.apply(sender, receiver, weights, slope, pattern)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def plain_entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
+    """`entry_logits` without gradient, as it is written."""
+    both = sender.index_select(0, pattern.senders).add_(receiver.index_select(0, pattern.receivers))
+    return functional.leaky_relu_(both.mul_(weights[:, None]), slope)
 
 
 def plain_weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
@@ -215,21 +221,35 @@ class _PairDot(torch.autograd.Function):
         return d_x, d_y, None
 
 
-class _EntrySum(torch.autograd.Function):
+class _EntryLogits(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, sender: Tensor, receiver: Tensor, pattern: Pattern) -> Tensor:
-        ctx.pattern = pattern
-        return sender.index_select(0, pattern.senders).add_(receiver.index_select(0, pattern.receivers))
+    def forward(ctx: Any, sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
+        if kernels := _chosen(sender, sender.shape[1], 1):
+            logits: Tensor = kernels.entry_logits(sender, receiver, weights, slope, pattern)
+        else:
+            logits = plain_entry_logits(sender, receiver, weights, slope, pattern)
+        ctx.pattern, ctx.slope = pattern, slope
+        ctx.save_for_backward(logits, weights)
+        return logits
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        pattern, grad = ctx.pattern, grad.contiguous()
-        if not grad.is_cuda:
-            ordered = grad.index_select(0, pattern.by_sender)
-            return segment_sum(ordered, pattern.transposed), segment_sum(grad, pattern), None
-        to_sender = grad.new_zeros(pattern.num_senders, grad.shape[1]).index_add_(0, pattern.senders, grad)
-        to_receiver = grad.new_zeros(pattern.num_receivers, grad.shape[1]).index_add_(0, pattern.receivers, grad)
-        return to_sender, to_receiver, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        logits, weights = ctx.saved_tensors
+        pattern = ctx.pattern
+        if kernels := _chosen(grad, grad.shape[1], 1):
+            inner = kernels.entry_logits_backward(grad, logits, weights, ctx.slope)
+            to_sender = kernels.segment_sum(inner, pattern.transposed, pattern.by_sender)
+            return to_sender, kernels.segment_sum(inner, pattern, None), None, None, None
+        # A weight is not negative, so the sign of a logit is that of what LeakyReLU was given.
+        inner = torch.where(logits > 0, grad, grad * ctx.slope).mul_(weights[:, None])
+        if grad.is_cuda:
+            empty = grad.new_zeros(pattern.num_senders + pattern.num_receivers, grad.shape[1])
+            to_sender, to_receiver = empty[: pattern.num_senders], empty[pattern.num_senders :]
+            to_sender.index_add_(0, pattern.senders, inner)
+            to_receiver.index_add_(0, pattern.receivers, inner)
+            return to_sender, to_receiver, None, None, None
+        ordered = inner.index_select(0, pattern.by_sender)
+        return segment_sum(ordered, pattern.transposed), segment_sum(inner, pattern), None, None, None
 
 
 class _LookUp(torch.autograd.Function):

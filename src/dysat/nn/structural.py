@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dysat.nn.dropout import dropout, keep_mask
-from dysat.nn.segment import entry_sum, look_up, segment_softmax, sender_softmax, weighted_sum
+from dysat.nn.segment import entry_logits, look_up, segment_softmax, sender_softmax, weighted_sum
 from dysat.sampling.blocks import Part, Pattern
 
 Side = Literal["receiver", "sender"]
@@ -109,7 +109,7 @@ class StructuralAttention(nn.Module):
 
     def attention(self, sender: Tensor, receiver: Tensor, links: Pattern, weights: Tensor) -> Tensor:
         """α for every link and head.  # [S, H], [R, H] → [E, H]"""
-        logits = functional.leaky_relu(weights[:, None] * entry_sum(sender, receiver, links), SLOPE)
+        logits = entry_logits(sender, receiver, weights, SLOPE, links)
         # Paper: over the neighbours u of the receiver v. Authors' program: over the receivers v of the sender u.
         return (segment_softmax if self.normalize == "receiver" else sender_softmax)(logits, links)
 

@@ -90,8 +90,7 @@ class TemporalAttention(nn.Module):
             z = weighted_sum(beta, self._heads(v), history.past).flatten(1)
             by_step = beta.new_zeros(len(z) * history.num_steps, self.num_heads)
             by_step = by_step.index_copy(0, _cell(history), beta).view(len(z), history.num_steps, self.num_heads)
-            of_steps = torch.bmm(by_step.permute(2, 0, 1), self._heads(v_step).transpose(0, 1))  # [H, Q, F]
-            z = z + of_steps.transpose(0, 1).flatten(1)
+            z = z + self._of_steps(by_step, v_step)
         return z + asking if self.residual else z
 
     def attention(self, x: Tensor, positions: Tensor | None, history: History) -> Tensor:
@@ -109,10 +108,26 @@ class TemporalAttention(nn.Module):
         q = asking @ (self.query / root)  # [Q, d]
         logits = pair_dot(self._heads(q), self._heads(k), history.past)
         if k_step is not None:
-            to_steps = torch.bmm(self._heads(q).transpose(0, 1), self._heads(k_step).permute(1, 2, 0))  # [H, Q, T]
-            to_steps = to_steps.permute(1, 2, 0).flatten(0, 1)  # [Q · T, H]
-            logits = logits + to_steps.index_select(0, _cell(history))
+            logits = logits + self._to_steps(q, k_step).index_select(0, _cell(history))
         return segment_softmax(logits, history.past)
+
+    def _to_steps(self, q: Tensor, k_step: Tensor) -> Tensor:
+        """q · k of every head with every step.  # [Q, d], [T, d] → [Q · T, H]"""
+        if q.is_cuda:  # one large product with zeros between the heads beats many small ones
+            return (q @ self._apart(k_step)).view(len(q) * len(k_step), self.num_heads)
+        dots = torch.bmm(self._heads(q).transpose(0, 1), self._heads(k_step).permute(1, 2, 0))  # [H, Q, T]
+        return dots.permute(1, 2, 0).flatten(0, 1)
+
+    def _of_steps(self, beta: Tensor, v_step: Tensor) -> Tensor:
+        """Σ β v over the steps.  # [Q, T, H], [T, d] → [Q, d]"""
+        if beta.is_cuda:
+            return beta.flatten(1) @ self._apart(v_step).T
+        return torch.bmm(beta.permute(2, 0, 1), self._heads(v_step).transpose(0, 1)).transpose(0, 1).flatten(1)
+
+    def _apart(self, p: Tensor) -> Tensor:
+        """The T positions as one matrix that keeps heads apart.  # [T, H · F] → [H · F, T · H]"""
+        heads = torch.eye(self.num_heads, dtype=p.dtype, device=p.device)
+        return (self._heads(p).permute(1, 2, 0)[..., None] * heads[:, None, None, :]).flatten(2).flatten(0, 1)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.reshape(len(x), self.num_heads, x.shape[1] // self.num_heads)

@@ -1,0 +1,102 @@
+"""Options of DySAT that cannot be, and devices that do not exist: one line that says what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small import QUICK, meetings
+
+from dysat import DySAT, ModelError
+
+
+def refused(match: str | None, **changes: Any) -> None:
+    with pytest.raises(ModelError, match=match) as problem:
+        DySAT(**QUICK | changes)
+    assert "\n" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"structural_heads": (3,)}, r"^structural_heads=3 does not divide structural_features=8; .* 1, 2, 4, 8$"),
+        ({"temporal_heads": (16,)}, r"^temporal_heads=16 does not divide temporal_features=8; .* 1, 2, 4, 8$"),
+        ({"temporal_heads": (0,)}, r"^temporal_heads=0 does not divide"),
+        ({"structural_features": (-8,)}, r"^structural_heads=2 does not divide structural_features=-8"),
+        ({"structural_heads": (2, 2)}, r"^structural_heads=\(2, 2\) and structural_features=\(8,\): one of each"),
+        ({"temporal_heads": (), "temporal_features": ()}, r"one of each for every layer$"),
+        ({"normalize": "both"}, r"^normalize='both' is not one of receiver, sender$"),
+        ({"blocks": "temporal "}, r"^blocks='temporal ' is not one of both, structural, temporal$"),
+        ({"inputs": None}, r"^inputs=None is not one of identity, features, both$"),
+        ({"structural_dropout": 1.0}, r"^structural_dropout=1.0 must lie in \[0, 1\)$"),
+        ({"temporal_dropout": -0.1}, r"^temporal_dropout=-0.1 must lie in \[0, 1\)$"),
+        ({"temporal_dropout": float("nan")}, r"^temporal_dropout=nan must lie in"),
+        ({"residual": True, "temporal_features": (16,)}, r"^residual=True, but temporal_features=\(16,\) .*\b8\b"),
+        ({"epochs": 2.5}, r"^epochs=2.5 is not a whole number$"),
+        ({"epochs": True}, r"^epochs=True is not a whole number$"),
+        ({"add_self_loops": 1}, r"^add_self_loops=1 is not true or false$"),
+        *(({name: 0}, f"^{name}=0 must be at least 1$") for name in ("history", "window", "contexts", "batch_size")),
+        *(({name: -1}, f"^{name}=-1 must be at least 1$") for name in ("walks_per_node", "walk_length", "negatives")),
+        *(({name: -1}, f"^{name}=-1 must not be negative$") for name in ("epochs", "seed")),
+        *(({name: -0.5}, f"^{name}=-0.5 must not be neg") for name in ("l2", "learning_rate", "negative_weight")),
+        *(({name: float("nan")}, f"^{name}=nan must not be") for name in ("l2", "learning_rate", "negative_weight")),
+    ],
+)
+def test_options_that_cannot_be_are_refused(changes: dict[str, Any], match: str) -> None:
+    refused(match, **changes)
+
+
+@pytest.mark.xfail(
+    reason="check() does not look at patience, clip_norm, inf, or a seed beyond 64 bits",
+    raises=pytest.fail.Exception,
+    strict=True,
+)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"patience": 0},  # trains for 0 epochs without a word
+        {"patience": -1},
+        {"clip_norm": -1.0},
+        {"clip_norm": float("nan")},
+        {"learning_rate": float("inf")},
+        {"l2": float("inf")},
+        {"seed": 2**64},  # fit raises torch's ValueError
+    ],
+    ids=str,
+)
+def test_more_options_that_cannot_be(changes: dict[str, Any]) -> None:
+    refused(None, **changes)
+
+
+@pytest.mark.xfail(reason="Option.read() catches TypeError and ValueError only", raises=OverflowError, strict=True)
+def test_a_number_beyond_all_floats() -> None:
+    refused(None, l2=10**400)
+
+
+def test_residual_needs_equal_widths_only_where_it_adds() -> None:
+    DySAT(**QUICK | {"residual": True, "blocks": "structural", "temporal_features": (16,)}).fit(meetings())
+    DySAT(**QUICK | {"residual": True, "structural_heads": (2, 2), "structural_features": (4, 8)}).fit(meetings())
+
+
+def test_unknown_options_are_named_with_the_nearest() -> None:
+    with pytest.raises(ModelError, match=r"^dysat has no option 'epoch'; did you mean 'epochs'\?$"):
+        DySAT.with_options({"epoch": 3})
+    with pytest.raises(ModelError, match=r"^dysat has no option 'zzz'; there are structural_heads, .*, device$"):
+        DySAT.with_options({"zzz": 3})
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "tpu", "", "no such", "cpu:x"])
+def test_a_device_that_does_not_exist(device: str) -> None:
+    with pytest.raises(ModelError, match=rf"^device='{device}' does not exist here; there are cpu"):
+        DySAT(**QUICK | {"device": device}).fit(meetings())
+
+
+@pytest.mark.xfail(
+    reason="choose_device() catches RuntimeError and AssertionError only",
+    raises=(RuntimeError, ImportError),
+    strict=True,
+)
+@pytest.mark.parametrize("device", ["meta", "hpu", "privateuseone"])
+def test_more_devices_that_do_not_exist(device: str) -> None:
+    with pytest.raises(ModelError):
+        DySAT(**QUICK | {"device": device}).fit(meetings())

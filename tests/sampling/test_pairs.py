@@ -1,0 +1,78 @@
+"""Pairs that are not linked: each as likely as any other, none twice, none that is a link."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from dysat.sampling.pairs import _number, _pair, unlinked_pairs
+
+NONE = np.empty((0, 2), dtype=np.int64)
+
+
+@pytest.mark.parametrize("wanted", [30, 140])  # drawn until there are enough; listed
+def test_negatives_are_a_fair_sample(wanted: int) -> None:
+    rng = np.random.default_rng(0)
+    links = np.array([(u, v) for u, v in combinations(range(21), 2) if (u + v) % 7 == 0])
+    free = {(u, v) for u, v in combinations(range(21), 2) if (u + v) % 7}
+    counts = dict.fromkeys(free, 0)
+    for _ in range(400):
+        drawn = [tuple(pair) for pair in unlinked_pairs(21, links, wanted, rng).tolist()]
+        assert len(drawn) == len(set(drawn)) == wanted
+        for pair in drawn:
+            counts[pair] += 1
+    expected = 400 * wanted / len(free)
+    chi2 = sum((count - expected) ** 2 for count in counts.values()) / (expected * (1 - wanted / len(free)))
+    assert 110 < chi2 < 260  # about χ² with 180 − 1 degrees of freedom
+
+
+def test_pair_numbers_run_over_all_pairs() -> None:
+    expected = sorted(combinations(range(40), 2), key=lambda pair: pair[::-1])
+    assert [tuple(pair) for pair in _pair(np.arange(780)).tolist()] == expected
+    last = 2**31 - 2  # the largest id a graph can have
+    first = last * (last - 1) // 2
+    ends = _pair(np.array([first - 1, first, first + last - 1]))
+    assert ends.tolist() == [[last - 2, last - 1], [0, last], [last - 1, last]]
+    assert _number(ends).tolist() == [first - 1, first, first + last - 1]
+
+
+def test_numbers_and_pairs_are_each_others_inverse() -> None:
+    # Around v (v − 1) / 2, where a root that is rounded would change v, for v up to the largest a graph can have.
+    v = np.unique(np.concatenate([2 ** np.arange(1, 31), np.random.default_rng(0).integers(2, 2**31 - 1, 20_000)]))
+    first = v * (v - 1) // 2
+    for numbers in (first - 1, first, first + 1, first + v - 1):
+        pairs = _pair(numbers)
+        assert (pairs[:, 0] >= 0).all() and (pairs[:, 0] < pairs[:, 1]).all()
+        assert np.array_equal(_number(pairs), numbers)
+
+
+@pytest.mark.parametrize("num_nodes", [0, 1, 2, 5, 30])
+@pytest.mark.parametrize("wanted", [0, 1, 10, 1000])
+def test_as_many_as_wanted_or_there_are(num_nodes: int, wanted: int) -> None:
+    everyone = list(combinations(range(num_nodes), 2))
+    for links in ([], everyone[::3], everyone[:-1], everyone):
+        given = np.array(links, dtype=np.int64).reshape(-1, 2)
+        drawn = unlinked_pairs(num_nodes, given, wanted, np.random.default_rng(0))
+        assert drawn.dtype == np.int64 and drawn.shape == (min(wanted, len(everyone) - len(links)), 2)
+        pairs = set(map(tuple, drawn.tolist()))
+        assert len(pairs) == len(drawn) and pairs <= set(everyone) - set(links)
+
+
+def test_links_may_repeat_and_be_in_any_order() -> None:
+    links = np.array([(1, 2), (0, 1), (1, 2)])
+    assert sorted(unlinked_pairs(4, links, 9, np.random.default_rng(0)).tolist()) == [[0, 2], [0, 3], [1, 3], [2, 3]]
+
+
+def test_large_graphs_are_drawn_from_not_listed() -> None:
+    drawn = unlinked_pairs(2**31 - 1, NONE, 1000, np.random.default_rng(0))
+    assert len(np.unique(_number(drawn))) == 1000 and (drawn[:, 0] < drawn[:, 1]).all()
+    assert drawn.min() >= 0 and drawn.max() < 2**31 - 1
+    # v is the larger of two uniform ids: its mean is two thirds, that of u one third of the largest.
+    np.testing.assert_allclose(drawn.mean(0) / 2**31, [1 / 3, 2 / 3], atol=0.04)
+
+
+def test_the_generator_decides() -> None:
+    one, two, other = (unlinked_pairs(100, NONE, 50, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert np.array_equal(one, two) and not np.array_equal(one, other)
