@@ -12,8 +12,10 @@ EVENTS ?= 10000000
 help:            ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-demo: $(VENV)/.user      ## Set up, then show the snapshots of the UCI messages.
+demo: $(VENV)/.user      ## Set up, then learn from 12 snapshots of the UCI messages and predict the 13th.
 	$(BIN)/dysat info uci
+	@rm -rf demo-run
+	$(BIN)/dysat fit uci --negative-weight 0.01 --epochs 10 --out demo-run
 
 test: $(VENV)/.developer check   ## Set up, then run all checks and tests (minutes).
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -35,7 +37,7 @@ format: $(VENV)/.developer   ## Put the code in the house's format.
 	$(BIN)/ruff format .
 
 clean:           ## Remove what these commands made.
-	rm -rf $(VENV) bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) demo-run bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -3,8 +3,13 @@
     python benchmarks/single_step.py --graphs FOLDER --dataset uci --preset program --out results/single_step_uci.json
 
 trains one model per predicted snapshot and setting, keeps the best epoch on the validation links, and tests with 10
-repeats of the probe. FOLDER holds graph folders named after the datasets. Lines of an --out file that exists
-are kept, so that a stopped sweep goes on where it was.
+repeats of the probe. FOLDER holds graph folders named after the datasets (`dysat snapshots`, or `graph.save`). Rows of
+an --out file that exists are kept, so that a stopped sweep goes on where it was.
+
+    python benchmarks/single_step.py --table results/single_step_*.json
+
+writes the tables of docs/reproduction.md from such files: per dataset and preset the setting with the highest mean
+validation AUC, and below all settings.
 """
 
 from __future__ import annotations
@@ -19,6 +24,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
+MARK = "<!-- single-step -->"
+PUBLISHED = {"enron": 86.60, "uci": 85.81, "yelp": 69.87, "ml-10m": 93.68}  # macro-AUC of the paper's DySAT
 PREDICTED = {"enron": range(5, 16), "uci": range(1, 13), "yelp": range(4, 16), "ml-10m": range(1, 13)}
 SHALLOW = {"structural_heads": (16,), "structural_features": (128,)}  # the paper's layers for Enron
 
@@ -87,10 +95,52 @@ def jobs(args: argparse.Namespace) -> list[dict[str, Any]]:
     return sorted(found, key=lambda job: -job["predicted"])
 
 
+def write_tables(files: list[Path]) -> None:
+    """The marked part of docs/reproduction.md."""
+    groups: dict[tuple[str, str, str], dict[tuple[float, float], list[dict[str, Any]]]] = {}
+    for file in files:
+        for row in json.loads(file.read_text())["rows"]:
+            setting = (row["options"]["negative_weight"], row["options"]["learning_rate"])
+            of = groups.setdefault((row["dataset"], row["self_loops"], row["preset"]), {})
+            of.setdefault(setting, []).append(row)
+    chosen = [
+        "| dataset | self-loops | preset | w_n | learning rate | steps | macro-AUC | deviation of a step | published |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    every = [
+        "| dataset | self-loops | preset | w_n | learning rate | steps | validation | test | e_u · e_v | best epoch |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    order = {name: number for number, name in enumerate(PREDICTED)}
+    for (dataset, loops, preset), settings in sorted(groups.items(), key=lambda item: (order[item[0][0]], item[0][1:])):
+        names = f"| {dataset} | {'counted' if loops == 'keep' else 'left out'} | {preset}"
+        best = max(settings, key=lambda s: mean(settings[s], "validation_auc"))
+        rows = settings[best]
+        published = f"{PUBLISHED[dataset]:.2f}" if loops == "keep" or dataset != "enron" else "–"
+        chosen.append(
+            f"{names} | {best[0]:g} | {best[1]:g} | {len(rows)} | **{mean(rows, 'auc'):.2f}** | "
+            f"{mean(rows, 'auc_sd'):.2f} | {published} |"
+        )
+        for setting, rows in sorted(settings.items()):
+            figures = " | ".join(f"{mean(rows, key):.2f}" for key in ("validation_auc", "auc", "dot_auc"))
+            epochs = sum(row["best_epoch"] for row in rows) / len(rows)
+            every.append(f"{names} | {setting[0]:g} | {setting[1]:g} | {len(rows)} | {figures} | {epochs:.0f} |")
+    text = "\n".join([*chosen, "", "All settings, mean over the predicted snapshots:", "", *every])
+    page = ROOT / "docs" / "reproduction.md"
+    before, _, rest = page.read_text().partition(MARK)
+    page.write_text(f"{before}{MARK}\n\n{text}\n\n{MARK}{rest.partition(MARK)[2]}")
+
+
+def mean(rows: list[dict[str, Any]], key: str) -> float:
+    """In per cent."""
+    return 100 * sum(row[key] for row in rows) / len(rows)
+
+
 def main() -> None:
     """Run what is not there yet, and write after every model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graphs", type=Path, required=True)
+    parser.add_argument("--table", type=Path, nargs="+", help="write the tables of these files, and do nothing else")
+    parser.add_argument("--graphs", type=Path, help="folder of graph folders")
     parser.add_argument("--dataset", nargs="+", default=["uci"])
     parser.add_argument("--preset", nargs="+", default=["program"])
     parser.add_argument("--predicted", nargs="+", type=int, default=None)
@@ -105,8 +155,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which nothing new is begun")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    if args.table:
+        return write_tables(args.table)
+    if not args.graphs or not args.out:
+        parser.error("--graphs and --out, or --table")
     rows: list[dict[str, Any]] = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     key = ("dataset", "preset", "predicted", "self_loops", "options")
     done = {json.dumps([row[k] for k in key], sort_keys=True) for row in rows}
@@ -136,6 +190,7 @@ def main() -> None:
             keep()
             if time.monotonic() - begin < args.stop_after and (job := next(waiting, None)):
                 running.add(pool.submit(train, job))
+    return None
 
 
 if __name__ == "__main__":

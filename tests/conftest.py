@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+
+# The processes of pytest-xdist share the cores; threads that wait for a core by spinning would take it from the others.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from collections.abc import Callable
 from pathlib import Path
 

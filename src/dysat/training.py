@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dysat.errors import ModelError
+
 Loss = Callable[[Tensor, torch.Generator], Tensor]
 
 
@@ -91,6 +93,8 @@ def minimize(
     takes that up again, and the result is the same as without the break. `stop` is asked after each epoch.
     """
     progress = progress or Progress()
+    if progress.history and not progress.tensors:
+        raise ModelError("a training that has ended, or was not kept, cannot be taken up again")
     optimizer = _adam(parameters, settings.learning_rate)
     stepper = _Stepper(loss, parameters, optimizer, settings, generator, penalized)
     best = _take_up(progress, parameters, optimizer, generator)
@@ -144,9 +148,9 @@ def _done(progress: Progress, settings: Settings) -> bool:
 
 
 def _better(score: float | None, best: Epoch | None) -> bool:
-    if score is None or best is None or best.score is None or math.isnan(best.score):
+    if score is None or best is None or best.score is None:
         return True
-    return score > best.score
+    return score > best.score or (math.isnan(best.score) and not math.isnan(score))
 
 
 def _epoch(stepper: _Stepper, items: Tensor, batch_size: int, generator: torch.Generator) -> float:
@@ -255,8 +259,8 @@ def _state(
     """Parameters, Adam's moments, the random state and the best parameters, by name."""
     tensors = {"generator": generator.get_state()}
     for name, p in parameters.items():
-        tensors[f"now/{name}"] = p.detach()
-        tensors |= {f"adam/{key}/{name}": value for key, value in optimizer.state.get(p, {}).items()}
+        tensors[f"now/{name}"] = p.detach().clone()
+        tensors |= {f"adam/{key}/{name}": value.clone() for key, value in optimizer.state.get(p, {}).items()}
     return tensors | {f"best/{name}": value for name, value in best.items()}
 
 

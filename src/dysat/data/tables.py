@@ -23,6 +23,7 @@ def write_table(parts: Sequence[Mapping[str, Any]], file: Path) -> int:
     if write is None:
         raise GraphError(f"{file}: tables are written as .parquet or .csv")
     full = [_filled(part) for part in parts]
+    full = [part for part in full if _rows(part)] or full[:1]  # a part without rows has no types either
     beside: str | None = None
     try:
         handle, beside = tempfile.mkstemp(prefix=f".{file.name}.", suffix=file.suffix, dir=file.parent)
@@ -36,13 +37,18 @@ def write_table(parts: Sequence[Mapping[str, Any]], file: Path) -> int:
     finally:
         if beside is not None:
             Path(beside).unlink(missing_ok=True)
-    return sum(len(part["step"]) for part in full)
+    return sum(map(_rows, full))
 
 
 def _filled(part: Mapping[str, Any]) -> dict[str, Any]:
     """Every column as long as the longest."""
-    rows = max((len(column) for column in part.values() if not isinstance(column, int | str)), default=1)
-    return {name: np.full(rows, c) if isinstance(c, int | str) else c for name, c in part.items()}
+    single = (int, float, str)
+    rows = max((len(column) for column in part.values() if not isinstance(column, single)), default=1)
+    return {name: np.full(rows, c) if isinstance(c, single) else c for name, c in part.items()}
+
+
+def _rows(part: Mapping[str, Any]) -> int:
+    return len(next(iter(part.values())))
 
 
 def _write_parquet(parts: Sequence[Mapping[str, Any]], file: str) -> None:

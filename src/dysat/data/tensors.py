@@ -29,7 +29,7 @@ def write_tensors(
     """Write a file that is there whole or not at all; what stood there before stays until then."""
     from safetensors.torch import save
 
-    arrays = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+    arrays = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
     content = {"format": f"dysat-{name}", "version": version, **facts}
     text = json.dumps(content)
     data = save(arrays, {"dysat": text, "checksum": _checksum(text, arrays)})
@@ -66,7 +66,7 @@ def read_tensors(
         raise error(f"{path}: damaged, or not a file of dysat: {problem}") from None
     try:
         facts = json.loads(about.get("dysat", "null"))
-    except ValueError:
+    except (ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict) or facts.get("format") != f"dysat-{name}":
         raise error(f"{path}: not a {name} of dysat")

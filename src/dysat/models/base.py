@@ -67,7 +67,7 @@ class Option(NamedTuple):
         if kind in (int, float) and not isinstance(value, bool) and (kind is float or whole):
             try:
                 return kind(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 pass
         what = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
         raise ModelError(f"{self.name}={value!r} is not {what}")
@@ -153,10 +153,8 @@ class EmbeddingModel(ABC):
 
     def score_links(self, pairs: Any, step: int = -1) -> Tensor:
         """How likely each pair of node ids is linked in the snapshot after `step`, between 0 and 1.  # [B, 2] → [B]"""
-        pairs = torch.as_tensor(pairs, dtype=torch.int64)
         e = self.embed(step).cpu()
-        if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise ModelError(f"pairs have shape {tuple(pairs.shape)}, expected [B, 2]")
+        pairs = _as_pairs(pairs)
         if len(pairs) and (int(pairs.min()) < 0 or int(pairs.max()) >= len(e)):
             raise ModelError(f"a pair has a node outside 0 … {len(e) - 1}, the nodes known at that step")
         weights, bias = self.scorer_
@@ -175,20 +173,25 @@ class EmbeddingModel(ABC):
 
         `known="exclude"` leaves out pairs that were linked before. Where nodes have kinds, both ends differ in kind.
         """
-        weights, bias = self.scorer_
+        if k < 0:
+            raise ModelError(f"k={k} must not be negative")
+        if known not in ("include", "exclude"):
+            raise ModelError(f"known={known!r} is neither 'include' nor 'exclude'")
         e = self.embed().cpu()
+        weights, bias = self.scorer_
         rows = torch.arange(len(e)) if node is None else torch.as_tensor(self.graph_.ids([node], kind))
         linked = self._linked()
         scores, pairs = _highest(e * weights, e, rows, k, linked if known == "exclude" else None, self._kinds())
-        labels = self.graph_.nodes
+        labels = self.graph_.nodes[pairs.numpy()].tolist()
         seen = torch.isin(_pair_keys(pairs, len(e)), linked).tolist()
         return [
-            Forecast(labels[u], labels[v], chance, before)
-            for (u, v), chance, before in zip(pairs.tolist(), torch.sigmoid(scores + bias).tolist(), seen, strict=True)
+            Forecast(u, v, chance, before)
+            for (u, v), chance, before in zip(labels, torch.sigmoid(scores + bias).tolist(), seen, strict=True)
         ]
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model and its graph to a folder; nothing in it is ever unpickled."""
+        self._must_be_fitted()
         path = Path(folder)
         if not overwrite and (path / MODEL_FILE).exists():
             raise ModelError(f"{path / MODEL_FILE}: exists already; choose another folder or ask to overwrite it")
@@ -216,6 +219,10 @@ class EmbeddingModel(ABC):
         model.scorer_ = tensors.pop("scorer/weights"), tensors.pop("scorer/bias")
         model._restore(tensors)
         return model
+
+    def _must_be_fitted(self) -> None:
+        if not hasattr(self, "graph_"):
+            raise ModelError("the model has learned nothing yet; call fit(graph) first")
 
     def _fit_scorer(self) -> None:
         """Learn what of e_u ⊙ e_v speaks for a link, from the last step that has one after it.
@@ -253,11 +260,13 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        if device.type in ("cpu", "cuda"):
+            torch.empty(0, device=device)
+            return device
     except (RuntimeError, AssertionError):
-        there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        raise ModelError(f"device={name!r} does not exist here; there are {', '.join(there)}") from None
-    return device
+        pass
+    there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    raise ModelError(f"device={name!r} does not exist here; there are {', '.join(there)}")
 
 
 def _highest(
@@ -282,6 +291,19 @@ def _highest(
         best, order = best.sort(descending=True, stable=True)
         best, pairs = best[:k], pairs[order[:k]]
     return best, pairs
+
+
+def _as_pairs(pairs: Any) -> Tensor:
+    """Whatever holds pairs of whole numbers.  # [B, 2]"""
+    try:
+        found = torch.as_tensor(pairs)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ModelError("pairs must be whole numbers, two in a row") from None
+    if found.ndim != 2 or found.shape[1] != 2:
+        raise ModelError(f"pairs have shape {tuple(found.shape)}, expected [B, 2]")
+    if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
+        raise ModelError("pairs must be whole numbers: ids of nodes")
+    return found.to("cpu", torch.int64)
 
 
 def _pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, Self
@@ -98,23 +99,38 @@ class DySAT(EmbeddingModel):
                 raise ModelError(f"{block}_heads={heads} and {block}_features={features}: one of each for every layer")
             for h, f in zip(heads, features, strict=True):
                 if h < 1 or f < 1 or f % h:
-                    divisors = ", ".join(str(d) for d in range(1, f + 1) if f % d == 0)
-                    raise ModelError(f"{block}_heads={h} does not divide {block}_features={f}; divisors are {divisors}")
+                    raise ModelError(f"{block}_heads={h} does not divide {block}_features={f}{_divisors(f)}")
         widths = {self.structural_features[-1], *self.temporal_features}
         if self.residual and self.blocks != "structural" and len(widths) > 1:
             given = f"temporal_features={self.temporal_features}"
             raise ModelError(
                 f"residual=True, but {given} are not as wide as their input, {self.structural_features[-1]}"
             )
-        for name in ("walks_per_node", "walk_length", "window", "contexts", "negatives", "batch_size", "history"):
+        counts = (
+            "walks_per_node",
+            "walk_length",
+            "window",
+            "contexts",
+            "negatives",
+            "batch_size",
+            "history",
+            "patience",
+        )
+        for name in counts:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ModelError(f"{name}={value} must be at least 1")
         for name in ("structural_dropout", "temporal_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ModelError(f"{name}={getattr(self, name)} must lie in [0, 1)")
         for name in ("epochs", "l2", "learning_rate", "negative_weight", "seed"):
-            if not getattr(self, name) >= 0:
-                raise ModelError(f"{name}={getattr(self, name)} must not be negative")
+            if not (value := getattr(self, name)) >= 0:
+                raise ModelError(f"{name}={value} must not be negative")
+            if value == math.inf:
+                raise ModelError(f"{name}={value} must be finite")
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
+            raise ModelError(f"clip_norm={self.clip_norm} must be a number above 0")
+        if self.seed >= 2**64:
+            raise ModelError(f"seed={self.seed} must be below 2^64")
 
     def fit(
         self,
@@ -133,8 +149,11 @@ class DySAT(EmbeddingModel):
         last one is. The other arguments are those of `dysat.training.minimize`: to watch, to stop, to go on.
         """
         device = choose_device(self.device)
+        if not graph.num_nodes:
+            raise ModelError("the graph has no nodes to learn of")
         self.graph_ = graph
         self._build(device)
+        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # until there is something better
         generator = torch.Generator(device).manual_seed(self.seed)
         sampler = self.sampler(generator)
         items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])  # nodes with something to learn from
@@ -168,17 +187,19 @@ class DySAT(EmbeddingModel):
     @torch.no_grad()
     def embed(self, step: int = -1) -> Tensor:
         """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+        self._must_be_fitted()
         plan = self._plan_step(step)
         return self.network_(self.block_, self.inputs_, plan)  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def attention(self, step: int = -1) -> Tensor:
         """How much each node known at a step attends to each step up to it, mean over heads.  # [known, step + 1]"""
+        self._must_be_fitted()
         if self.blocks == "structural":
             raise ModelError("blocks='structural': without temporal attention there are no weights to show")
         plan = self._plan_step(step)
         beta = self.network_.attention(self.block_, self.inputs_, plan).mean(1)  # [P]
-        steps = int(plan.last.steps[0]) + 1
+        steps = (step + len(self.graph_) if step < 0 else step) - self.steps().start + 1
         table = beta.new_zeros(plan.last.past.num_receivers, steps)
         table[plan.last.past.receivers, plan.last.past_steps] = beta
         return table
@@ -226,7 +247,7 @@ class DySAT(EmbeddingModel):
         graph = self._recent().to(device)
         features = graph.features if self.inputs != "identity" else None
         if self.inputs != "identity":
-            _check_features(graph, self.inputs)
+            _check_features(graph, self.inputs, self.steps().start)
         every_step = isinstance(features, tuple)
         self.block_ = whole_block(
             graph,
@@ -237,6 +258,7 @@ class DySAT(EmbeddingModel):
             every_step=every_step,
         )
         values = torch.cat(features) if isinstance(features, tuple) else features
+        values = None if values is None else values.to(self.block_.weights.dtype)
         self.inputs_ = Inputs(values, per_row=every_step)
         structural = tuple(zip(self.structural_heads, self.structural_features, strict=True))
         temporal = tuple(zip(self.temporal_heads, self.temporal_features, strict=True))
@@ -301,15 +323,23 @@ class DySAT(EmbeddingModel):
             raise ModelError(f"the weights do not fit the model: {problem}") from None
 
 
-def _check_features(graph: DynamicGraph, inputs: str) -> None:
+def _divisors(number: int) -> str:
+    """Those of a number a person may have meant."""
+    if not 1 <= number <= 1 << 20:
+        return ""
+    return f"; divisors are {', '.join(str(d) for d in range(1, number + 1) if number % d == 0)}"
+
+
+def _check_features(graph: DynamicGraph, inputs: str, first: int) -> None:
     """Features must be there, and be numbers."""
     if graph.features is None:
         raise ModelError(f"inputs={inputs!r}, but the graph has no features; see DynamicGraph.with_features")
     parts = graph.features if isinstance(graph.features, tuple) else (graph.features,)
-    for step, part in enumerate(parts):
+    if not parts[0].shape[1]:
+        raise ModelError(f"inputs={inputs!r}, but the features of the graph have no columns")
+    for step, part in enumerate(parts, first):
         bad = (~torch.isfinite(part)).any(1).nonzero()
         if len(bad):
-            where = f" in snapshot {step}" if len(parts) > 1 else ""
-            raise ModelError(
-                f"features: node {graph.nodes[int(bad[0])]!r} has a value{where} that is not a finite number"
-            )
+            where = f" in snapshot {step}" if isinstance(graph.features, tuple) else ""
+            name = graph.nodes[int(bad[0, 0]) :][:1].tolist()[0]
+            raise ModelError(f"features: node {name!r} has a value{where} that is not a finite number")

@@ -30,9 +30,9 @@ def sender_softmax(logits: Tensor, pattern: Pattern) -> Tensor:
     return _Softmax.apply(logits, pattern.transposed, pattern.by_sender)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
-    """Σ over the entries (v ← u) of each receiver v: α_vu x_u.  # alpha [E, H], x [S, H, F] → [R, H, F]"""
-    return _WeightedSum.apply(alpha, x, pattern)  # type: ignore[no-any-return, no-untyped-call]
+def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern, *, elu: bool = False) -> Tensor:
+    """Σ over the entries (v ← u) of each receiver v: α_vu x_u, and its ELU.  # alpha [E, H], x [S, H, F] → [R, H, F]"""
+    return _WeightedSum.apply(alpha, x, pattern, elu)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
@@ -141,7 +141,8 @@ def _kernels() -> ModuleType | None:
 
 
 def _chosen(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
-    kernels = _kernels() if x.is_cuda else None
+    # A kernel's constants are float32; in float64 the plain versions are exact to the last bit.
+    kernels = _kernels() if x.is_cuda and x.dtype == torch.float32 else None
     return kernels if kernels is not None and kernels.fits(num_heads, width) else None
 
 
@@ -191,18 +192,23 @@ class _Softmax(torch.autograd.Function):
 
 class _WeightedSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
-        ctx.pattern = pattern
-        ctx.save_for_backward(alpha, x)
-        return _sum(alpha, x, pattern)
+    def forward(ctx: Any, alpha: Tensor, x: Tensor, pattern: Pattern, elu: bool) -> Tensor:
+        ctx.pattern, ctx.elu = pattern, elu
+        out = _sum(alpha, x, pattern)
+        if elu:
+            functional.elu_(out)  # in place: the sum itself is not needed again
+        ctx.save_for_backward(alpha, x, *([out] if elu else []))
+        return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        alpha, x = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        alpha, x, *out = ctx.saved_tensors
         pattern, grad = ctx.pattern, grad.contiguous()
+        if ctx.elu:  # its slope below 0 is exp(x), which is ELU(x) + 1
+            grad = torch.ops.aten.elu_backward(grad, 1.0, 1.0, 1.0, True, out[0])
         d_alpha = _dot(grad, x, pattern) if ctx.needs_input_grad[0] else None
         d_x = _sum(alpha, grad, pattern.transposed, pattern.by_sender) if ctx.needs_input_grad[1] else None
-        return d_alpha, d_x, None
+        return d_alpha, d_x, None, None
 
 
 class _PairDot(torch.autograd.Function):

@@ -83,7 +83,7 @@ class StructuralAttention(nn.Module):
         h = self._project(nodes, x, generator)  # [A, H, F]
         sender, receiver = self._halves(h)  # [A, H] each
         alpha = dropout(self.attention(sender, receiver, links, weights), self.rate, generator)  # [E, H]
-        z = functional.elu(weighted_sum(alpha, h, links)).flatten(1)  # [A, d]
+        z = weighted_sum(alpha, h, links, elu=True).flatten(1)  # [A, d]
         z = self._add_residual(z, nodes, x)
         return z if part is None else z.index_select(0, part.receivers)
 
@@ -104,7 +104,7 @@ class StructuralAttention(nn.Module):
         alpha = dropout(alpha, self.rate, generator)  # [E', H]
         h = look_up(dropped, Pattern.lookup(part.senders, len(x))) @ weight  # [S', d]
         h = h.view(len(h), *self.sender.shape)
-        z = functional.elu(weighted_sum(alpha, h, part.pattern)).flatten(1)
+        z = weighted_sum(alpha, h, part.pattern, elu=True).flatten(1)
         return self._add_residual(z, None, x.index_select(0, part.receivers))
 
     def attention(self, sender: Tensor, receiver: Tensor, links: Pattern, weights: Tensor) -> Tensor:

@@ -33,6 +33,5 @@ def _number(pairs: Ids) -> Ids:
 def _pair(numbers: Ids) -> Ids:
     """The pairs with these numbers.  # [B] → [B, 2]"""
     v = np.floor(np.sqrt(2.0 * numbers + 0.25) + 0.5).astype(np.int64)
-    v -= v * (v - 1) // 2 > numbers  # the root may be rounded across a whole number, either way
-    v += v * (v + 1) // 2 <= numbers
+    v -= v * (v - 1) // 2 > numbers  # the root may be rounded up to a whole number
     return np.stack([numbers - v * (v - 1) // 2, v], axis=1)
