@@ -147,7 +147,8 @@ class StructuralAttention(nn.Module):
     def _with_bias(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         if self.bias is not None:
             scores = scores + self.bias.flatten()
-        return scores[:, : self.num_heads], scores[:, self.num_heads :]
+        sender, receiver = torch.split(scores, self.num_heads, 1)  # its gradient is one array, that of slices two
+        return sender, receiver
 
     def _add_residual(self, z: Tensor, nodes: Pattern | None, x: Tensor | None) -> Tensor:
         if "table" in self.residual and nodes is not None:

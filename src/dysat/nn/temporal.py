@@ -76,15 +76,14 @@ class TemporalAttention(nn.Module):
     ) -> Tensor:
         asking = look_up(x, history.rows)  # [Q, d]
         if positions is None:
-            k, v = (x @ torch.cat([self.key, self.value], 1)).tensor_split(2, 1)  # [S, d] each
+            k, v = self._keys_and_values(x)  # [S, d] each
             beta = self._attention(asking, k, None, history)  # [P, H]
             beta = dropout(beta, self.rate, generator)
             z = weighted_sum(beta, self._heads(v), history.past).flatten(1)  # [Q, d]
         else:
             asking = asking + positions.index_select(0, history.steps)
-            both = torch.cat([x, positions]) @ torch.cat([self.key, self.value], 1)  # [S + T, 2d]
-            rows, steps = both.tensor_split((len(x),))
-            (k, v), (k_step, v_step) = rows.tensor_split(2, 1), steps.tensor_split(2, 1)
+            k_all, v_all = self._keys_and_values(torch.cat([x, positions]))  # [S + T, d] each
+            (k, k_step), (v, v_step) = (torch.split(y, [len(x), len(positions)]) for y in (k_all, v_all))
             beta = self._attention(asking, k, k_step, history)
             beta = dropout(beta, self.rate, generator)
             z = weighted_sum(beta, self._heads(v), history.past).flatten(1)
@@ -110,6 +109,10 @@ class TemporalAttention(nn.Module):
         if k_step is not None:
             logits = logits + self._to_steps(q, k_step).index_select(0, _cell(history))
         return segment_softmax(logits, history.past)
+
+    def _keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = torch.split(x @ torch.cat([self.key, self.value], 1), self.key.shape[1], 1)
+        return k, v
 
     def _to_steps(self, q: Tensor, k_step: Tensor) -> Tensor:
         """q · k of every head with every step.  # [Q, d], [T, d] → [Q · T, H]"""
