@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -26,7 +27,6 @@ from dysat.run import CHECKPOINT_VERSION, CHECKPOINTS, Run, Watch
 from dysat.training import Epoch
 
 LONG: dict[str, Any] = {"learning_rate": 0.02, "epochs": 30}
-SHORT: dict[str, Any] = {"learning_rate": 0.05, "epochs": 4}
 NEWEST, BEFORE = CHECKPOINTS
 GUARD = 120  # seconds after which a process hangs
 MANY, MORE = 12, 40
@@ -38,10 +38,9 @@ forks.set_forkserver_preload(["dysat.run", "torch._dynamo"])  # the latter is im
 
 @dataclass(frozen=True)
 class Whole:
-    """A run that was never stopped, what it was given, and how long it took in a process of its own."""
+    """A run that was never stopped, its graph, and how long it took in a process of its own."""
 
     graph: Path
-    options: dict[str, Any]
     folder: Path
     seconds: float
 
@@ -58,20 +57,20 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    return undisturbed(tmp_path_factory.mktemp("whole"), LONG)
+    return undisturbed(tmp_path_factory.mktemp("whole"), **LONG)
 
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    return undisturbed(tmp_path_factory.mktemp("short"), SHORT)
+    return undisturbed(tmp_path_factory.mktemp("short"))
 
 
-def undisturbed(folder: Path, options: dict[str, Any]) -> Whole:
+def undisturbed(folder: Path, **options: Any) -> Whole:
     small_graph().save(folder / "graph")
     in_a_process(time.sleep, 0)  # the first process takes longer than others
     begin = time.monotonic()
     assert in_a_process(train, folder / "graph", folder / "run", options) == 0
-    return Whole(folder / "graph", options, folder / "run", time.monotonic() - begin)
+    return Whole(folder / "graph", folder / "run", time.monotonic() - begin)
 
 
 def train(graph: Path, folder: Path, options: dict[str, Any], calls: int = 0) -> None:
@@ -135,7 +134,7 @@ def wait_for(process: subprocess.Popen[str], sign: Path) -> None:
 
 def stopped(short: Whole, folder: Path, epochs: int, **others: Any) -> Run:
     """A run that was stopped after so many epochs, with a checkpoint after each."""
-    run = Run.start(folder, dysat.DynamicGraph.load(short.graph), small_model(**short.options | others))
+    run = Run.start(folder, dysat.DynamicGraph.load(short.graph), small_model(**others))
     stop_after(run, epochs)
     return run
 
@@ -156,9 +155,9 @@ def test_killed_at_more_moments(whole: Whole, tmp_path: Path, number: int) -> No
 
 def killed_and_resumed(whole: Whole, folder: Path, moments: list[float]) -> None:
     for moment in moments:
-        code = in_a_process(train, whole.graph, folder, whole.options, kill_after=moment * whole.seconds)
+        code = in_a_process(train, whole.graph, folder, LONG, kill_after=moment * whole.seconds)
         assert code in (0, -signal.SIGKILL)
-    assert in_a_process(train, whole.graph, folder, whole.options) == 0
+    assert in_a_process(train, whole.graph, folder, LONG) == 0
     assert_same(folder, whole.folder)
 
 
@@ -166,20 +165,17 @@ def killed_and_resumed(whole: Whole, folder: Path, moments: list[float]) -> None
 def test_killed_before_each_change_of_the_disk(short: Whole, tmp_path: Path, part: int) -> None:
     """In writing the folder, a checkpoint, the results, and in removing what is no longer needed."""
     calls = part + 1
-    while (code := in_a_process(train, short.graph, folder := tmp_path / f"{calls}", SHORT, calls)) != 0:
+    while (code := in_a_process(train, short.graph, folder := tmp_path / f"{calls}", {}, calls)) != 0:
         assert code == -signal.SIGKILL
-        train(short.graph, folder, SHORT)
+        train(short.graph, folder, {})
         assert_same(folder, short.folder)
         calls += 4
     assert calls > 30  # killed at all there are, and there are so many
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a killed write_tensors() leaves .checkpoint.safetensors.*"
-)
 def test_what_a_killed_write_left_is_cleared_away(short: Whole, tmp_path: Path) -> None:
     run = stopped(short, tmp_path / "run", 2)
-    in_a_process(train, short.graph, run.folder, SHORT, 2)  # newest becomes the one before, then fsync
+    in_a_process(train, short.graph, run.folder, {}, 2)  # newest becomes the one before, then fsync
     assert run.train() and names(run.folder) == RESULTS
 
 
@@ -189,7 +185,7 @@ def test_the_command_is_killed(whole: Whole, tmp_path: Path, sign: str) -> None:
     process = command("fit", whole.graph, "-o", folder, **SMALL | LONG)
     wait_for(process, folder / sign)
     process.kill()
-    assert ended(process)[0] == -signal.SIGKILL
+    assert ended(process)[0] in (0, -signal.SIGKILL)
     assert ended(command("fit", "--resume", folder))[0] == 0
     assert_same(folder, whole.folder)
 
@@ -206,15 +202,13 @@ def test_the_command_is_killed_before_there_is_a_folder(whole: Whole, tmp_path: 
 def test_stopped_in_a_stage(short: Whole, tmp_path: Path, epochs: int, stage: tuple[str, int]) -> None:
     run = stopped(short, tmp_path / "run", epochs)
     assert not run.finished and held(run.folder / NEWEST) == stage
-    early = RESULTS if stage[0] == "final" else {"config.toml", "graph"}
-    assert names(run.folder) == {*CHECKPOINTS, *early}
+    assert names(run.folder) == {*CHECKPOINTS, *(RESULTS if stage[0] == "final" else {"config.toml", "graph"})}
     if stage[0] == "final":
         assert run.metrics()["epochs"] == 1 and run.model("cpu").embed().shape == (40, 8)
     assert Run.open(run.folder).train()
     assert_same(run.folder, short.folder)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="train() of a finished run trains all over again")
 def test_a_finished_run_is_left_as_it_is(short: Whole) -> None:
     again: list[Epoch] = []
     assert Run.open(short.folder).train(Watch(on_epoch=again.append)) and again == []
@@ -238,8 +232,7 @@ def flip(file: Path, other: Path) -> None:
 
 DAMAGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "empty": (cut(0), "damaged"),
-    "first bytes": (cut(0.0005), "damaged"),
-    "cut early": (cut(0.1), "damaged"),
+    "cut early": (cut(0.001), "damaged"),
     "cut in half": (cut(0.5), "damaged"),
     "cut at the end": (cut(0.9999), "damaged"),
     "one bit": (flip, "does not match its checksum"),
@@ -279,15 +272,12 @@ def test_no_room_for_a_checkpoint(short: Whole, tmp_path: Path, epochs: int) -> 
     assert_same(run.folder, short.folder)
 
 
-polars = pytest.mark.xfail(strict=True, raises=AssertionError, reason="write_table() lets Polars' ComputeError out")
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", pytest.param("embeddings.parquet", marks=polars)])
+@pytest.mark.parametrize("name", ["model.safetensors", pytest.param("embeddings.parquet")])
 def test_no_room_for_the_results(short: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    run = Run.start(tmp_path / "run", small_graph(), small_model(**SHORT))
+    run = Run.start(tmp_path / "run", small_graph(), small_model())
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_write_results", lambda *_: pytest.skip())
-        with pytest.raises(pytest.skip.Exception):
+        patch.setattr(Run, "_write_results", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
             run.train()
     assert in_a_process(train_in, run.folder, (short.folder / name).stat().st_size - 10) == 2
     assert name not in names(run.folder) and not any(name.startswith(".") for name in names(run.folder))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -28,15 +28,16 @@ def as_options(text: str) -> str:
     """The library speaks of `every='1w'`, the command line of `--every 1w`."""
 
     def rewrite(match: re.Match[str]) -> str:
-        value = match["quoted"] or match["bare"] or ""
+        value = match["quoted"] or match["bare"] or re.sub(r"[\s,]+", ",", match["tuple"] or "").strip(",")
         return f"--{match['name'].replace('_', '-')} {value}".rstrip()
 
-    return re.sub(rf"\b(?P<name>{'|'.join(OPTIONS)})=(?:'(?P<quoted>[^']*)'|(?P<bare>[\w:.-]*\w))?", rewrite, text)
+    values = r"'(?P<quoted>[^']*)'|\((?P<tuple>[\d, ]*)\)|(?P<bare>[\w:.-]*\w)"
+    return re.sub(rf"\b(?P<name>{'|'.join(OPTIONS)})=(?:{values})?", rewrite, text)
 
 
-def option(help: str, *names: str, panel: str | None = None) -> Any:
+def option(help: str, *names: str, panel: str | None = None, metavar: str | None = None) -> Any:
     """An option with its help and the panel it is listed in."""
-    return typer.Option(*names, help=help, rich_help_panel=panel)
+    return typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar)
 
 
 def _column(help: str, *names: str) -> Any:
@@ -193,7 +194,10 @@ def _model_parameters(model: type[DySAT]) -> list[inspect.Parameter]:
         if kind is bool:
             names = [f"{names[0]}/--no-{names[0][2:]}"]
         panel = "Training" if field.name in TRAINING else "Model"
-        note = option(_sentence(field.help), *names, panel=panel)
+        # Short words for what is given, and choices in the sentence: a terminal has room for the names then.
+        choices = f" ({'|'.join(get_args(kind))})" if get_origin(kind) is Literal else ""
+        metavar = {int: "N", float: "X", bool: None}.get(kind, "…")
+        note = option(_sentence(field.help + choices), *names, panel=panel, metavar=metavar)
         annotation: Any = Annotated[kind | None, note]
         parameters.append(
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 import dysat
 from dysat.data.graph import DynamicGraph
+from dysat.data.storage import umask
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import evaluate_probe, validation_auc
@@ -74,9 +75,10 @@ class Run:
         """Make the folder, whole or not at all; one that exists is never touched."""
         path = Path(os.path.abspath(folder))
         check_new(path)
+        model.check_graph(graph)
         config = {
             "dysat": dysat.__version__,
-            "source": source,
+            "source": source.encode("utf-8", "replace").decode("utf-8"),
             "method": model.method,
             "backtest": backtest,
             "graph": graph.fingerprint,
@@ -88,7 +90,7 @@ class Run:
             beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
             graph.save(beside / GRAPH_FOLDER)
             _write(beside / CONFIG, _toml(config))
-            beside.chmod(0o755)
+            beside.chmod(0o777 & ~umask())
             check_new(path)
             beside.rename(path)
         except OSError as problem:
@@ -110,7 +112,7 @@ class Run:
             config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
             needed = {"method": str, "backtest": bool, "graph": str, "options": dict}
             wrong = [key for key, kind in needed.items() if not isinstance(config.get(key), kind)]
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise ModelError(f"{path / CONFIG}: damaged: {problem}") from None
         if wrong:
             raise ModelError(f"{path / CONFIG}: damaged: no {wrong[0]}")
@@ -146,8 +148,12 @@ class Run:
 
     def train(self, watch: Watch | None = None, *, device: str | None = None, keep_every: float = KEEP_EVERY) -> bool:
         """Train to the end, from wherever the run stands; whether the end was reached."""
+        if self.finished:
+            return True
         graph, watch = self.graph(), watch or Watch()
         options = {**self.config["options"], **({"device": device} if device else {})}
+        DySAT.with_options(options).check_graph(graph)
+        self._clear_away()
         saved = self._last_checkpoint(watch)
         facts: dict[str, Any] = dict(saved[0]) if saved else {}
         backtest: dict[str, Any] | None = facts.get("backtest")
@@ -221,6 +227,12 @@ class Run:
 
     def _checkpoint_files(self) -> list[Path]:
         return [file for name in CHECKPOINTS if (file := self.folder / name).exists()]
+
+    def _clear_away(self) -> None:
+        """Remove what a write that was killed has left."""
+        for name in (*CHECKPOINTS, MODEL_FILE, CONFIG, METRICS, HISTORY, EMBEDDINGS):
+            for file in self.folder.glob(f".{name}.*"):
+                file.unlink(missing_ok=True)
 
     def _write_checkpoint(self, facts: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         newest, before = (self.folder / name for name in CHECKPOINTS)
@@ -303,7 +315,7 @@ def _validation(split: LinkSplit) -> Callable[[DySAT], float]:
 def _backtest_facts(model: DySAT, split: LinkSplit, done: Progress) -> dict[str, Any]:
     result = evaluate_probe(model.embed().cpu(), split)
     best = done.best
-    return {
+    facts = {
         "step": split.step,
         "auc": result.auc,
         "auc_sd": result.auc_sd,
@@ -315,6 +327,7 @@ def _backtest_facts(model: DySAT, split: LinkSplit, done: Progress) -> dict[str,
         "links": int(split.labels.sum()),
         "repeats": split.num_repeats,
     }
+    return {key: None if value != value else value for key, value in facts.items()}  # JSON has no NaN
 
 
 def _write(file: Path, text: str) -> None:

@@ -13,6 +13,7 @@ import dysat
 from dysat.errors import DysatError
 from dysat.options import as_options
 
+INTERRUPTED = 130  # what a shell says of a program ended by Ctrl-C
 USAGE_ERROR: Any = typer.BadParameter.__base__  # of Click, or of the Click that Typer brings along
 
 app = typer.Typer(
@@ -26,6 +27,10 @@ app = typer.Typer(
 )
 
 
+class StoppedError(Exception):
+    """Ctrl-C was heard, and everything is in order; the message says how to go on."""
+
+
 def main() -> NoReturn:
     """Run the program; a mistake gets one line and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
@@ -37,15 +42,23 @@ def main() -> NoReturn:
         _fail(as_options(str(problem)))
     except USAGE_ERROR as problem:
         _fail(f"{problem.format_message()} (see {problem.ctx.command_path if problem.ctx else 'dysat'} --help)")
+    except StoppedError as stopped:
+        _stop(str(stopped))
     except (typer.Abort, KeyboardInterrupt):
-        typer.echo("dysat: stopped", err=True)
-        sys.exit(130)
+        _stop("stopped")
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as problem:
         _fail(str(problem))
+    if code == INTERRUPTED:  # which some versions of Typer return instead of raising
+        _stop("stopped")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _stop(message: str) -> NoReturn:
+    typer.echo(f"dysat: {message}", err=True)
+    sys.exit(INTERRUPTED)
 
 
 def _fail(message: str) -> NoReturn:

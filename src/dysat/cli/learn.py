@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import dysat
-from dysat.cli.app import app
+from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.show import new_console, new_table, print_json, telling
 from dysat.errors import ModelError
@@ -23,6 +24,7 @@ from dysat.options import DataDir, EventOptions, Json, ModelOptions, option, tak
 from dysat.run import Run, Stage, Watch, check_new, write_embeddings
 from dysat.training import Epoch, keep_freed_memory
 
+RUN, PRESET = Path("run"), "program"
 QUIET = 5.0  # seconds between lines where the output is no terminal
 STAGES = {"backtest": "backtest", "final": "training"}
 
@@ -37,14 +39,14 @@ def fit(
         str | None,
         typer.Argument(help="A log of events, a graph folder, or the name of a dataset.", show_default=False),
     ] = None,
-    out: Annotated[Path, option("Folder of the run.", "--out", "-o")] = Path("run"),
+    out: Annotated[Path, option("Folder of the run.", "--out", "-o")] = RUN,
     resume: Annotated[Path | None, option("Go on with a run that was stopped, to the same result.")] = None,
     preset: Annotated[
         str,
         option(
             "Options to start from: [bold]program[/bold] (the paper's authors') or [bold]text[/bold] (the paper's)."
         ),
-    ] = "program",
+    ] = PRESET,
     backtest: Annotated[
         bool,
         option(
@@ -66,7 +68,8 @@ def fit(
       [bold]dysat fit --resume run/[/bold]
     """
     if resume is not None:
-        if source is not None or [name for name in model.given if name != "device"]:
+        others = [*events.given(), *(name for name in model.given if name != "device")]
+        if source is not None or others or (out, preset, backtest, data_dir) != (RUN, PRESET, True, None):
             raise ModelError(f"--resume {resume} goes on with what the run was started with; give nothing but --device")
         run = Run.open(resume)
     else:
@@ -82,8 +85,7 @@ def fit(
     with _watching() as watch:
         ended = run.train(watch, device=model.given.get("device"))
     if not ended:
-        typer.echo(f"dysat: stopped; what was learned is kept, dysat fit --resume {run.folder} goes on", err=True)
-        raise typer.Exit(130)
+        raise StoppedError(f"stopped; what was learned is kept, dysat fit --resume {run.folder} goes on")
     _show_run(run, as_json)
 
 
@@ -129,7 +131,7 @@ def forecast(
         model = Run.open(run).model(device)
         doing("ranking links")
         label: Any = node
-        if node is not None and model.graph_.nodes.dtype != object and node.lstrip("-").isdigit():
+        if node is not None and model.graph_.nodes.dtype != object and re.fullmatch(r"-?\d+", node, re.ASCII):
             label = int(node)
         found = model.top_links(top, node=label, kind=kind, known=known)
     if as_json:
@@ -153,7 +155,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
     if backtest is not None:
         table = new_table("how well the last snapshot was predicted", ">", ">")
         for key, name in (("auc", "AUC"), ("average_precision", "average precision")):
-            table.add_row(name, f"{backtest[key]:.4f}", f"± {backtest[f'{key}_sd']:.4f}")
+            table.add_row(name, _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
         table.add_row("links to predict", f"{backtest['links']:,}", "")
         table.add_row("best epoch", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
         console.print(table)
@@ -171,6 +173,10 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         soft_wrap=True,
     )
     return None
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
 
 
 def _links_table(links: list[dysat.Forecast]) -> Any:

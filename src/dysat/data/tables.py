@@ -65,7 +65,10 @@ def _write_parquet(parts: Sequence[Mapping[str, Any]], file: str) -> None:
             else:
                 columns[name] = pl.Series(name, _plain(column))
         frames.append(pl.DataFrame(columns))
-    pl.concat(frames).write_parquet(file)
+    try:
+        pl.concat(frames).write_parquet(file)
+    except pl.exceptions.PolarsError as problem:
+        raise OSError(str(problem)) from problem
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from statistics import fmean, stdev
 
 import torch
@@ -176,4 +177,4 @@ def _where_defined(area: Tensor, scores: Tensor, positive: Tensor, negative: Ten
 
 
 def _deviation(values: tuple[float, ...]) -> float:
-    return stdev(values) if len(values) > 1 else float("nan")
+    return stdev(values) if len(values) > 1 and not any(map(isnan, values)) else float("nan")

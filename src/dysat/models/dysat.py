@@ -132,6 +132,15 @@ class DySAT(EmbeddingModel):
         if self.seed >= 2**64:
             raise ModelError(f"seed={self.seed} must be below 2^64")
 
+    def check_graph(self, graph: DynamicGraph) -> None:
+        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
+        choose_device(self.device)
+        if not graph.num_nodes:
+            raise ModelError("the graph has no nodes to learn of")
+        if self.inputs != "identity":
+            first = 0 if self.history is None else max(0, len(graph) - self.history)
+            _check_features(graph[first:], self.inputs, first)
+
     def fit(
         self,
         graph: DynamicGraph,
@@ -148,9 +157,8 @@ class DySAT(EmbeddingModel):
         `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
         last one is. The other arguments are those of `dysat.training.minimize`: to watch, to stop, to go on.
         """
+        self.check_graph(graph)
         device = choose_device(self.device)
-        if not graph.num_nodes:
-            raise ModelError("the graph has no nodes to learn of")
         self.graph_ = graph
         self._build(device)
         self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # until there is something better
@@ -246,8 +254,6 @@ class DySAT(EmbeddingModel):
         """The block of the graph, the inputs, and a network with its first weights."""
         graph = self._recent().to(device)
         features = graph.features if self.inputs != "identity" else None
-        if self.inputs != "identity":
-            _check_features(graph, self.inputs, self.steps().start)
         every_step = isinstance(features, tuple)
         self.block_ = whole_block(
             graph,

@@ -1,0 +1,128 @@
+"""bench: every figure is there and can be true, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from test_run import small_graph
+
+from dysat.cli import main
+from dysat.errors import GraphError, ModelError
+from dysat.experiments.bench import SHALLOW, SNAPSHOTS, Case, Timing, available, hardware, measure
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run a command line; returns exit code, output and errors."""
+
+    def run(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dysat", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def graphs(tmp_path: Path) -> Path:
+    """A folder of two graph folders."""
+    small_graph().save(tmp_path / "graphs" / "small")
+    small_graph()[:2].save(tmp_path / "graphs" / "smaller")
+    return tmp_path / "graphs"
+
+
+def test_figures_of_a_graph_folder(graphs: Path) -> None:
+    found, graph = measure(Case("small", "program", "cpu", 16, epochs=3, graph=graphs / "small")), small_graph()
+    assert (found.dataset, found.preset, found.device, found.batch_size) == ("small", "program", "cpu", 16)
+    assert (found.snapshots, found.nodes, found.links) == (5, 40, sum(s.num_links for s in graph))
+    assert found.batches == 3  # 40 nodes, 16 at a time
+    assert 0 < found.fastest_epoch_seconds <= found.epoch_seconds < 60 and 0 < found.prepare_seconds < 60
+    assert 0.05 < found.peak_gib < 64  # torch alone takes more than the former
+
+
+def test_a_mistake_in_the_other_process_arrives_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="nowhere: no such folder"):
+        measure(Case("x", "program", "cpu", 16, graph=tmp_path / "nowhere"))
+
+
+def test_a_dataset_has_the_snapshots_and_layers_of_the_paper() -> None:
+    assert set(SNAPSHOTS) == {"enron", "uci", "yelp", "ml-10m"}
+    assert Case("enron", "program", "cpu", 256).model(1).structural_heads == SHALLOW["structural_heads"]
+    model = Case("uci", "text", "cpu", 99).model(7)
+    assert (model.structural_heads, model.batch_size, model.epochs, model.patience) == ((16, 8), 99, 7, None)
+    with pytest.raises(ModelError, match="no preset 'x'"):
+        Case("uci", "x", "cpu", 256).model(1)
+
+
+def test_a_table_of_all_combinations(cli: Cli, graphs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Case] = []
+
+    def figures(case: Case) -> Timing:
+        measured.append(case)
+        return Timing(case.dataset, 5, 40, 400, case.preset, "cpu", case.batch_size, 4, 0.25, 0.5, 0.125, 1.5)
+
+    monkeypatch.setattr("dysat.cli.bench.measure", figures)
+    line = [
+        "bench",
+        "--graph-dir",
+        graphs,
+        "--batch-size",
+        8,
+        "--batch-size",
+        16,
+        "--preset",
+        "text",
+        "--device",
+        "cpu",
+    ]
+    code, out, err = cli(*line)
+    assert (code, err) == (0, "") and hardware()["python"] in out.replace("\n", " ")
+    rows = [row.split() for row in out.splitlines() if "text" in row]
+    name = ["small", "small", "smaller", "smaller"]
+    figure = ["0.5000", "0.1250", "125.00", "0.25", "1.50"]
+    assert rows == [[n, "5", "cpu", "text", size, *figure] for n, size in zip(name, ("8", "16") * 2, strict=True)]
+    assert [(case.graph, case.epochs) for case in measured] == [(graphs / n, 5) for n in name]
+    facts = json.loads(cli(*line, "--json")[1])
+    assert facts["timings"] == [asdict(figures(case)) for case in measured[:4]]
+    assert facts["epochs"] == 5 and facts["hardware"] == hardware()
+
+
+def test_bench_of_a_dataset(cli: Cli) -> None:
+    code, out, _ = cli("bench", "--dataset", "uci", "--epochs", 1, "--json", "--device", "cpu")
+    facts = json.loads(out)
+    (timing,) = facts["timings"]
+    assert code == 0 and set(timing) == set(Timing.__dataclass_fields__) and facts["epochs"] == 1
+    assert (timing["dataset"], timing["snapshots"], timing["nodes"], timing["batches"]) == ("uci", 12, 1795, 8)
+    assert timing["epoch_seconds"] == timing["fastest_epoch_seconds"] > 0 < timing["prepare_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--epochs 0", "--epochs 0 must be at least 1"),
+        ("--dataset nowhere", "no dataset 'nowhere'; there are enron, uci"),
+        ("--dataset uci --batch-size 0", "--batch-size 0 must be at least 1"),
+        ("--dataset uci --device nowhere", "--device nowhere does not exist here"),
+        ("--dataset uci --preset x", "no preset 'x'"),
+        ("--graph-dir nowhere", "nowhere"),
+    ],
+)
+def test_mistakes_get_one_line(cli: Cli, line: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dysat.experiments import bench
+
+    monkeypatch.setattr("dysat.cli.bench.measure", bench._measure)  # in this process, which is faster
+    code, out, err = cli("bench", *line.split())
+    assert (code, out) == (2, "") and err.startswith("dysat: ") and err.count("\n") == 1 and message in err
+
+
+def test_available_are_the_datasets_that_are_here(tmp_path: Path) -> None:
+    assert available(tmp_path) == ["uci"]  # it comes along

@@ -1,0 +1,289 @@
+"""fit, embed and forecast: what they print and write, one line for a mistake, and Ctrl-C."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import polars as pl
+import pytest
+import torch
+from test_run import RESULTS, SMALL, assert_same, held, names, small_graph, small_model
+
+import dysat
+from dysat.cli import main
+from dysat.run import CHECKPOINTS, Run
+
+Cli = Callable[..., tuple[int, str, str]]
+TINY = [f"--{side}-{what}={n}" for side in ("structural", "temporal") for what, n in (("heads", 2), ("features", 8))]
+TINY += ["--epochs=1", "--walks-per-node=1", "--device=cpu"]
+MAILS = [(f"p{i}", f"p{(2 * i + week) % 9}", f"2024-01-{7 * week + 1:02}") for week in range(4) for i in range(9)]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    """Run a command line in an empty folder; returns exit code, output and errors."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def run(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dysat", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on a graph whose nodes are numbers."""
+    folder = tmp_path_factory.mktemp("trained")
+    assert Run.start(folder / "run", small_graph(), small_model()).train()
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on users and films, some with the same name."""
+    folder = tmp_path_factory.mktemp("films")
+    rows = [(f"u{i}", f"f{(i + step) % 5}", step) for step in range(4) for i in range(6)] + [("gandhi", "gandhi", 0)]
+    events = dysat.read_events(tuple(map(list, zip(*rows, strict=True))), kinds=("user", "film"), time_unit="step")  # type: ignore[arg-type]
+    graph = dysat.build_snapshots(events, every=1)
+    assert Run.start(folder / "run", graph, small_model(history=3, epochs=1)).train()
+    return folder / "run"
+
+
+def as_rows(found: list[dysat.Forecast]) -> list[dict[str, Any]]:
+    return [{"u": link.u, "v": link.v, "score": round(link.score, 6), "known": link.known} for link in found]
+
+
+def link_lines(out: str) -> list[list[str]]:
+    """The rows of a table of links."""
+    lines = out[out.index("most likely next links") :].splitlines()[2:]
+    return [line.split() for line in lines if re.search(r" (yes|no) *$", line)]
+
+
+def test_fit_a_dataset(cli: Cli) -> None:
+    code, out, err = cli("fit", "uci", *TINY)
+    assert code == 0 and re.fullmatch(r"(backtest|training): epoch 1 of 1, loss .* left\n" * 2, err)
+    assert names(Path("run")) == RESULTS
+    run = Run.open("run")
+    metrics, model = run.metrics(), run.model("cpu")
+    assert f"AUC {metrics['backtest']['auc']:.4f} ± " in " ".join(out.split())
+    assert f"links to predict {metrics['backtest']['links']}" in " ".join(out.split())
+    expected = [[str(u), str(v), f"{s:.3f}", "yes" if known else "no"] for u, v, s, known in model.top_links(10)]
+    assert link_lines(out) == expected and len(expected) == 10
+    assert "1 epochs on cpu, " in out and f"written to {Path('run').absolute()}" in out
+
+
+def test_fit_a_graph_folder_as_json(cli: Cli) -> None:
+    small_graph().save("graph")
+    code, out, _ = cli("fit", "graph", *TINY, "--json", "-o", "deep/run", "--seed", 3, "--preset", "text")
+    facts, run = json.loads(out), Run.open("deep/run")
+    assert code == 0 and facts.pop("run") == str(Path("deep/run").absolute())
+    assert facts.pop("top_links") == as_rows(run.model("cpu").top_links(10)) and facts == run.metrics()
+    options = dysat.DySAT.from_preset("text", **SMALL | {"walks_per_node": 1, "epochs": 1, "seed": 3})
+    options.learning_rate = 0.001
+    assert dysat.DySAT.with_options(run.config["options"]).values() == options.values()
+    assert run.config["source"] == "graph" and run.graph().equals(small_graph())
+
+
+def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
+    log = tmp_path / "mail.csv"
+    log.write_text("sent,to,from\n" + "".join(f"{sent},{v},{u}\n" for u, v, sent in MAILS))
+    columns = ["--src", "from", "--dst", "to", "--time", "sent"]
+    code, out, _ = cli("fit", log, *columns, "--every", "1w", "--no-backtest", *TINY)
+    assert code == 0 and "AUC" not in out
+    assert {label for row in link_lines(out) for label in row[:2]} <= {f"p{i}" for i in range(9)}
+    run, expected = Run.open("run"), dysat.build_snapshots(dysat.read_events(log, "from", "to", "sent"), every="1w")
+    assert run.graph().equals(expected) and run.metrics()["backtest"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("fit", "what to learn from? a log of events, a graph folder or the name of a dataset"),
+        ("fit uic", "no such file or folder, and no dataset of that name (there are enron, uci, yelp, ml-10m); did"),
+        ("fit uci --src a", "uci is a dataset, cut into snapshots already: --src has no use"),
+        ("fit GRAPH --every 1w", "is a graph folder, cut into snapshots already: --every has no use"),
+        ("fit LOG", "give one of --every, --count and --boundaries"),
+        ("fit GRAPH -o GRAPH", "graph: exists already, choose another folder\n"),
+        ("fit GRAPH -o RUN", "run: exists already, choose another folder; dysat fit --resume /"),
+        ("fit GRAPH --preset progam", "no preset 'progam'; there are program, text; did you mean 'program'?"),
+        ("fit GRAPH --structural-heads 3 --structural-features 8", "--structural-features 8; divisors are 1, 2, 4, 8"),
+        ("fit GRAPH --temporal-heads 2,2", "one of each for every layer"),
+        ("fit GRAPH --structural-heads a,b", "--structural-heads a is not a whole number"),
+        ("fit GRAPH --normalize sideways", "'sideways' is not one of 'receiver', 'sender'"),
+        ("fit GRAPH --epochs -1", "--epochs -1 must not be negative"),
+        ("fit GRAPH --temporal-dropout 1", "--temporal-dropout 1.0 must lie in [0, 1)"),
+        pytest.param("fit GRAPH --device nowhere", "--device nowhere does not exist here; there are cpu"),
+        pytest.param("fit GRAPH --inputs features", "--inputs features, but the graph has no features"),
+        ("fit GRAPH --seed 99999999999999999999", "--seed 99999999999999999999 must be below 2^64"),
+        ("fit GRAPH --clip-norm inf", "--clip-norm inf must be a number above 0"),
+        ("fit GRAPH --resume RUN", "goes on with what the run was started with; give nothing but --device"),
+        ("fit --resume RUN --epochs 3", "give nothing but --device"),
+        pytest.param("fit --resume RUN --out other", "give nothing but --device"),
+        pytest.param("fit --resume RUN --preset text", "give nothing but --device"),
+        pytest.param("fit --resume RUN --no-backtest", "give nothing but --device"),
+        pytest.param("fit --resume RUN --every 1w", "give nothing but --device"),
+        ("fit --resume GRAPH", "graph: not a run folder (it has no config.toml)"),
+        ("fit --resume nowhere", "nowhere: no such folder"),
+        ("embed FRESH -o e.csv", "not trained yet; dysat fit --resume /"),
+        ("embed RUN", "'--out'"),
+        ("embed RUN -o e.txt", "e.txt: tables are written as .parquet or .csv"),
+        ("embed RUN -o nowhere/e.csv", "nowhere/e.csv: cannot be written: No such file or directory"),
+        ("embed RUN -o e.csv --step soon", "--step soon is neither a whole number nor 'all'"),
+        ("embed RUN -o e.csv --step 5", "step 5: the model knows steps 0 to 4"),
+        ("embed RUN -o e.csv --step -6", "step -6: the model knows steps 0 to 4"),
+        ("forecast FRESH", "not trained yet; dysat fit --resume /"),
+        ("forecast RUN --top 0", "--top 0 must be at least 1"),
+        ("forecast RUN --known perhaps", "'perhaps' is not one of 'include', 'exclude'"),
+        ("forecast RUN --node 399", "no node 399; did you mean '39'?"),
+        ("forecast RUN --node ann", "no node 'ann'"),
+        ("forecast RUN --device nowhere", "--device nowhere does not exist here"),
+        pytest.param("forecast RUN --node=--5", "no node '--5'"),
+        ("forecast FILMS --node gandi", "no node 'gandi'; did you mean 'gandhi'?"),
+        ("forecast FILMS --node gandhi", "node 'gandhi' is of several kinds (user, film); say which"),
+        ("forecast FILMS --node u1 --kind film", "no node 'u1' of kind 'film'"),
+    ],
+)  # fmt: skip
+def test_mistakes_get_one_line(cli: Cli, trained: Path, films: Path, tmp_path: Path, line: str, message: str) -> None:
+    small_graph().save(tmp_path / "graph")
+    (tmp_path / "log.csv").write_text("src,dst,time\na,b,2024-01-01\nb,c,2024-01-20\n")
+    Run.start(tmp_path / "fresh", small_graph(), small_model())
+    places = {"GRAPH": tmp_path / "graph", "LOG": tmp_path / "log.csv", "FRESH": tmp_path / "fresh"}
+    places |= {"RUN": trained, "FILMS": films}
+    before = {file: file.stat().st_mtime_ns for place in (tmp_path, trained) for file in place.rglob("*")}
+    code, out, err = cli(*(places.get(word, word) for word in line.split()))
+    assert (code, out) == (2, "") and err.startswith("dysat: ") and err.count("\n") == 1 and message in err
+    assert before == {file: file.stat().st_mtime_ns for place in (tmp_path, trained) for file in place.rglob("*")}
+
+
+def test_a_source_whose_name_is_not_unicode(cli: Cli) -> None:
+    small_graph().save(os.fsdecode(b"\xff"))
+    assert cli("fit", os.fsdecode(b"\xff"), *TINY)[0] == 0
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize(
+    ("step", "steps"), [("all", [0, 1, 2, 3, 4]), ("0", [0]), ("-1", [4]), ("−2", [3]), (None, [4])]
+)
+def test_embed(cli: Cli, trained: Path, suffix: str, step: str | None, steps: list[int]) -> None:
+    Path(f"e.{suffix}").write_text("replaced")
+    code, out, err = cli("embed", trained, "-o", f"e.{suffix}", *(["--step", step] if step else []))
+    model, known = Run.open(trained).model("cpu"), small_graph().known
+    rows = sum(known[step] for step in steps)
+    assert (code, out, err) == (0, f"{rows} embeddings written to e.{suffix}\n", "") and names(Path()) == {
+        f"e.{suffix}"
+    }
+    if suffix == "parquet":
+        table = pl.read_parquet("e.parquet")
+        found, nodes = torch.tensor(table["embedding"].to_numpy()), table["node"].to_list()
+        at = table["step"].to_list()
+    else:
+        with open("e.csv", newline="") as file:
+            header, *lines = csv.reader(file)
+        assert header == ["node", "step", *(f"embedding_{i}" for i in range(8))]
+        found = torch.tensor([[float(x) for x in line[2:]] for line in lines])
+        nodes, at = [int(line[0]) for line in lines], [int(line[1]) for line in lines]
+    assert at == [step for step in steps for _ in range(known[step])]
+    assert nodes == [node for step in steps for node in small_graph().nodes[: known[step]].tolist()]
+    torch.testing.assert_close(found, torch.cat([model.embed(step) for step in steps]), rtol=0, atol=0)
+    facts = json.loads(cli("embed", trained, "-o", f"e.{suffix}", *(["--step", step] if step else []), "--json")[1])
+    assert facts == {"out": f"e.{suffix}", "rows": rows, "features": 8}
+
+
+def test_embed_kinds_and_the_steps_there_are(cli: Cli, films: Path) -> None:
+    graph = Run.open(films).graph()
+    assert cli("embed", films, "-o", "e.csv", "--step", "all")[0] == 0 and graph.kinds is not None
+    with open("e.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    ids = [i for step in (1, 2, 3) for i in range(graph.known[step])]  # history=3
+    expected = [(graph.nodes[i], graph.kind_names[graph.kinds[i]]) for i in ids]
+    assert [(row["node"], row["kind"]) for row in rows] == expected
+    assert [row["step"] for row in rows] == [str(step) for step in (1, 2, 3) for _ in range(graph.known[step])]
+
+
+@pytest.mark.parametrize(
+    ("args", "options"),
+    [
+        ([], {}),
+        (["--top", 3], {"k": 3}),
+        (["--node", 7], {"node": 7}),
+        (["--node", 7, "--known", "exclude", "--top", 4], {"node": 7, "known": "exclude", "k": 4}),
+        (["--known", "exclude"], {"known": "exclude"}),
+    ],
+    ids=["all", "top", "node", "node-exclude", "exclude"],
+)
+def test_forecast(cli: Cli, trained: Path, args: list[object], options: dict[str, Any]) -> None:
+    found = Run.open(trained).model("cpu").top_links(**options)
+    code, out, err = cli("forecast", trained, *args)
+    assert (code, err) == (0, "") and len(found) == options.get("k", 10)
+    assert link_lines(out) == [[str(u), str(v), f"{s:.3f}", "yes" if known else "no"] for u, v, s, known in found]
+    assert json.loads(cli("forecast", trained, *args, "--json")[1]) == as_rows(found)
+    assert all(7 in (link.u, link.v) for link in found) or "node" not in options
+    assert not any(link.known for link in found) or "known" not in options
+
+
+@pytest.mark.parametrize(("node", "kind"), [("u1", None), ("f1", "film"), ("gandhi", "user"), ("gandhi", "film")])
+def test_forecast_of_kinds(cli: Cli, films: Path, node: str, kind: str | None) -> None:
+    found = Run.open(films).model("cpu").top_links(20, node=node, kind=kind)
+    line = ["forecast", films, "--node", node, "--top", 20, *(["--kind", kind] if kind else []), "--json"]
+    assert json.loads(cli(*line)[1]) == as_rows(found) and all(link.u == node for link in found)
+    others = (
+        {"f0", "f1", "f2", "f3", "f4", "gandhi"} if kind in (None, "user") else {"gandhi", *(f"u{i}" for i in range(6))}
+    )
+    assert {link.v for link in found} == others
+
+
+WAITING = """
+import signal, sys, time
+from dysat.cli import learn, main
+from dysat.run import Run
+def wait(epoch):
+    handle, heard = signal.getsignal(signal.SIGINT), []
+    signal.signal(signal.SIGINT, lambda *signal: heard.append(1) or handle(*signal))
+    print("waiting", file=sys.stderr, flush=True)
+    while not heard[TIMES - 1:]:
+        time.sleep(0.01)
+learn.QUIET, learn._state = 0, lambda epoch: wait(epoch) if epoch.number == 2 else ""
+Run.train.__kwdefaults__["keep_every"] = 0
+main()
+"""
+
+
+@pytest.mark.parametrize(("times", "kept"), [(1, 2), (2, 1)], ids=["once", "twice"])
+def test_ctrl_c(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, kept: int) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    run = Run.start(tmp_path / "run", small_graph(), small_model())
+    line = [sys.executable, "-c", WAITING.replace("TIMES", str(times)), "fit", "--resume", run.folder]
+    with subprocess.Popen(line, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr and [process.stderr.readline() for _ in range(2)][1] == b"waiting\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline() == b"stopping after this epoch; Ctrl-C again stops at once\n"
+        if times == 2:
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    goes_on = f"dysat: stopped; what was learned is kept, dysat fit --resume {run.folder} goes on\n"
+    assert (process.returncode, out) == (130, b"")
+    assert err.decode().endswith(goes_on if times == 1 else "dysat: stopped\n")
+    assert held(run.folder / CHECKPOINTS[0]) == ("backtest", kept)
+    assert not any(name.startswith(".") for name in names(run.folder))
+    assert run.train()
+    assert_same(run.folder, trained)
+
+
+def test_ctrl_c_elsewhere_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dysat.cli.learn.find_graph", Mock(side_effect=KeyboardInterrupt))
+    assert cli("fit", "uci") == (130, "", "dysat: stopped\n") and names(Path()) == set()
