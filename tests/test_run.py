@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -138,10 +139,7 @@ def test_where_no_folder_can_be(tmp_path: Path, name: str) -> None:
 
 
 def test_a_full_disk_leaves_no_half_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(handle: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(DysatError, match="No space left on device"):
         start(tmp_path)
     assert names(tmp_path) == set()
@@ -252,6 +250,7 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
             [*FIRST, (5, 6, 1)], "no backtest: step 0: snapshot 1 has no link between two", id="new nodes only"
         ),
         pytest.param([*FIRST, (0, 2, 1)], "", id="one link to predict"),
+        pytest.param([*FIRST, (0, 2, 1), (1, 3, 1)], "", id="two links to predict"),
     ],
 )
 def test_little_to_predict(tmp_path: Path, links: list[tuple[int, int, int]], note: str) -> None:
@@ -262,6 +261,20 @@ def test_little_to_predict(tmp_path: Path, links: list[tuple[int, int, int]], no
         assert run.metrics()["backtest"] is None and run.metrics()["epochs"] == 4
     json.loads((run.folder / "metrics.json").read_text(), parse_constant=pytest.fail)  # NaN is not JSON
     assert run.model("cpu").top_links(1)
+
+
+def test_no_room_for_the_first_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start(tmp_path)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(ModelError, match="cannot be written: No space left on device") as problem:
+        run.train(keep_every=0)
+    assert names(run.folder) == {"config.toml", "graph"} and "before is kept" not in str(problem.value)
+
+
+def test_no_pair_without_a_link_says_nothing_of_when_to_stop(tmp_path: Path) -> None:
+    run = start(tmp_path, graph_of([*FIRST, *((u, v, 1) for v in range(5) for u in range(v))]))
+    assert run.train() and run.metrics()["backtest"]["auc"] is None
+    assert run.metrics()["epochs"] == 4
 
 
 def test_without_a_backtest_all_epochs_are_run_on_all_snapshots(tmp_path: Path) -> None:

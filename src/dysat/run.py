@@ -169,7 +169,7 @@ class Run:
             backtest = _backtest_facts(model, split, done)
             saved = None
         model = DySAT.with_options(options)
-        if backtest is not None:
+        if backtest is not None and backtest["validation_auc"] is not None:  # it says when to stop
             model = replace(model, epochs=backtest["best_epoch"], patience=None)
         before = {"backtest": backtest, "earlier": history}
         done = self._stage("final", model, graph, None, saved, before, watch, keep_every)
@@ -241,7 +241,8 @@ class Run:
         try:
             write_tensors(newest, "checkpoint", CHECKPOINT_VERSION, facts, tensors, error=ModelError)
         except ModelError as problem:
-            raise ModelError(f"{problem}; the checkpoint before is kept, dysat fit --resume goes on from it") from None
+            kept = "the checkpoint before is kept, " if before.exists() else ""
+            raise ModelError(f"{problem}; {kept}dysat fit --resume {self.folder} goes on") from None
 
     def _last_checkpoint(self, watch: Watch) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The newest checkpoint that is whole and this run's; what is not is said and passed over."""
