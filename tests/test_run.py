@@ -243,12 +243,8 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("links", "note"),
     [
-        pytest.param(
-            FIRST, "one snapshot only: nothing to predict it from, so there is no backtest", id="one snapshot"
-        ),
-        pytest.param(
-            [*FIRST, (5, 6, 1)], "no backtest: step 0: snapshot 1 has no link between two", id="new nodes only"
-        ),
+        pytest.param(FIRST, "one snapshot only: nothing to predict it from, so there is no", id="one snapshot"),
+        pytest.param([*FIRST, (5, 6, 1)], "no backtest: step 0: snapshot 1 has no link", id="new nodes only"),
         pytest.param([*FIRST, (0, 2, 1)], "", id="one link to predict"),
         pytest.param([*FIRST, (0, 2, 1), (1, 3, 1)], "", id="two links to predict"),
     ],
