@@ -31,7 +31,12 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure seconds per epoch, preparation and memory with the paper's layers and numbers of snapshots."""
-    datasets = dataset or ([p.name for p in sorted(graph_dir.iterdir())] if graph_dir else available(data_dir))
+    if graph_dir is not None and not graph_dir.is_dir():
+        raise ModelError(f"--graph-dir {graph_dir}: no such folder")
+    folders = sorted(graph_dir.glob("*/graph.json")) if graph_dir else []
+    datasets = dataset or ([file.parent.name for file in folders] if graph_dir else available(data_dir))
+    if not datasets:
+        raise ModelError(f"nothing to measure: no graph folder in {graph_dir or 'sight'}, see dysat datasets")
     devices = device or (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
     if epochs < 1:
         raise ModelError(f"--epochs {epochs} must be at least 1")
