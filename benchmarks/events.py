@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -112,19 +111,11 @@ def machine() -> dict[str, Any]:
     """Where and with what this was measured."""
     from importlib.metadata import version
 
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
-    )
+    from dysat.experiments.bench import hardware
+
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = {name: version(name) for name in ("dysat", "torch", "numpy", "polars", "pandas", "pyarrow", "scipy")}
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "memory_gib": round(memory),
-        "python": platform.python_version(),
-        **packages,
-    }
+    return {**hardware(), "memory_gib": round(memory), **packages}
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:

@@ -24,11 +24,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from dysat.data.datasets import DATASETS
+from dysat.experiments.bench import SHALLOW, hardware
+
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "<!-- single-step -->"
 PUBLISHED = {"enron": 86.60, "uci": 85.81, "yelp": 69.87, "ml-10m": 93.68}  # macro-AUC of the paper's DySAT
-PREDICTED = {"enron": range(5, 16), "uci": range(1, 13), "yelp": range(4, 16), "ml-10m": range(1, 13)}
-SHALLOW = {"structural_heads": (16,), "structural_features": (128,)}  # the paper's layers for Enron
 
 
 def train(job: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def jobs(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Every combination that was asked for, the long ones first."""
     found = []
     for dataset, preset, loops in itertools.product(args.dataset, args.preset, args.self_loops):
-        steps = args.predicted or list(PREDICTED[dataset])
+        steps = args.predicted or list(DATASETS[dataset].predicted)
         for step, w_n, rate in itertools.product(steps, args.negative_weight, args.learning_rate):
             options = {"negative_weight": w_n, "learning_rate": rate, "epochs": args.epochs, "patience": args.patience}
             options["seed"] = args.seed
@@ -111,7 +112,7 @@ def write_tables(files: list[Path]) -> None:
         "| dataset | self-loops | preset | w_n | learning rate | steps | validation | test | e_u · e_v | best epoch |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    order = {name: number for number, name in enumerate(PREDICTED)}
+    order = {name: number for number, name in enumerate(DATASETS)}
     for (dataset, loops, preset), settings in sorted(groups.items(), key=lambda item: (order[item[0][0]], item[0][1:])):
         names = f"| {dataset} | {'counted' if loops == 'keep' else 'left out'} | {preset}"
         best = max(settings, key=lambda s: mean(settings[s], "validation_auc"))
@@ -168,8 +169,6 @@ def main() -> None:
     begin = time.monotonic()
 
     def keep() -> None:
-        from dysat.experiments.bench import hardware
-
         about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "device": args.device}
         args.out.parent.mkdir(parents=True, exist_ok=True)
         beside = args.out.with_suffix(".new")

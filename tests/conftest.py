@@ -7,6 +7,7 @@ import os
 # The processes of pytest-xdist share the cores; threads that wait for a core by spinning would take it from the others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import dysat
+from dysat.cli import main
 from dysat.data.datasets import DATASETS
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -58,6 +60,20 @@ def write(tmp_path: Path) -> Callable[[str, str | bytes], Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line; returns exit code, output and errors."""
+
+    def run(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dysat", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return run
 
 
 @pytest.fixture(autouse=True)

@@ -21,9 +21,10 @@ import torch
 from test_run import RESULTS, SMALL, assert_same, held, names, small_graph, small_model, stop_after
 
 import dysat
+from dysat.checkpoints import CHECKPOINT_VERSION, CHECKPOINTS
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import DysatError, ModelError
-from dysat.run import CHECKPOINT_VERSION, CHECKPOINTS, Run, Watch
+from dysat.run import Run, Watch
 from dysat.training import Epoch
 
 LONG: dict[str, Any] = {"learning_rate": 0.02, "epochs": 30}

@@ -18,9 +18,10 @@ import torch
 from safetensors.torch import load_file
 
 import dysat
+from dysat.checkpoints import CHECKPOINT_VERSION
 from dysat.data.tensors import read_tensors
 from dysat.errors import DysatError, ModelError
-from dysat.run import CHECKPOINT_VERSION, Run, Watch
+from dysat.run import Run, Watch
 from dysat.training import Epoch
 
 SMALL: dict[str, Any] = {

@@ -27,20 +27,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dysat
+from dysat.checkpoints import CHECKPOINTS, Checkpoints
 from dysat.data.graph import DynamicGraph
-from dysat.data.storage import umask
-from dysat.data.tensors import read_tensors, write_tensors
+from dysat.data.storage import umask, write_beside
+from dysat.data.toml import as_toml
 from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import evaluate_probe, validation_auc
 from dysat.evaluation.protocols import LinkSplit, single_step
 from dysat.models import MODELS
-from dysat.models.base import GRAPH_FOLDER, MODEL_FILE
+from dysat.models.base import GRAPH_FOLDER, MODEL_FILE, choose_device
 from dysat.models.dysat import DySAT
 from dysat.training import Epoch, Progress
 
 CONFIG, METRICS, HISTORY, EMBEDDINGS = "config.toml", "metrics.json", "history.csv", "embeddings.parquet"
-CHECKPOINTS = ("checkpoint.safetensors", "checkpoint-before.safetensors")
-CHECKPOINT_VERSION = 1
 KEEP_EVERY = 10.0  # seconds between checkpoints
 
 Stage = Literal["backtest", "final"]
@@ -89,7 +88,7 @@ class Run:
             path.parent.mkdir(parents=True, exist_ok=True)
             beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
             graph.save(beside / GRAPH_FOLDER)
-            _write(beside / CONFIG, _toml(config))
+            _write(beside / CONFIG, as_toml(config))
             beside.chmod(0o777 & ~umask())
             check_new(path)
             beside.rename(path)
@@ -122,9 +121,8 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return (
-            (self.folder / MODEL_FILE).is_file() and (self.folder / METRICS).is_file() and not self._checkpoint_files()
-        )
+        written = all((self.folder / name).is_file() for name in (MODEL_FILE, METRICS))
+        return written and not self._checkpoints().files()
 
     def graph(self) -> DynamicGraph:
         """The snapshots of the run, which must be those it was started with."""
@@ -154,7 +152,7 @@ class Run:
         options = {**self.config["options"], **({"device": device} if device else {})}
         DySAT.with_options(options).check_graph(graph)
         self._clear_away()
-        saved = self._last_checkpoint(watch)
+        saved = self._checkpoints().last(watch.on_note)
         facts: dict[str, Any] = dict(saved[0]) if saved else {}
         backtest: dict[str, Any] | None = facts.get("backtest")
         history: list[dict[str, Any]] = list(facts.get("earlier", []))
@@ -175,8 +173,7 @@ class Run:
         done = self._stage("final", model, graph, None, saved, before, watch, keep_every)
         self._write_results(model, backtest, history, done)
         if done.finished:
-            for file in self._checkpoint_files():
-                file.unlink(missing_ok=True)
+            self._checkpoints().remove()
         return done.finished
 
     def _stage(
@@ -195,12 +192,11 @@ class Run:
         progress = Progress.restore(saved[0]["progress"], saved[1]) if saved and saved[0]["stage"] == stage else None
 
         def keep(now: Progress) -> None:
-            facts = {"stage": stage, "run": self._identity(), "progress": now.facts(), **before}
-            self._write_checkpoint(facts, now.tensors)
+            self._checkpoints().write({"stage": stage, "progress": now.facts(), **before}, now.tensors)
 
         model.fit(
             graph,
-            validate=None if split is None else _validation(split),
+            validate=None if split is None else _validation(split.to(choose_device(model.device))),
             on_epoch=watch.on_epoch,
             stop=watch.stop,
             progress=progress,
@@ -220,42 +216,17 @@ class Run:
             watch.on_note(f"no backtest: {problem}")
             return None
 
-    def _identity(self) -> str:
-        """What a checkpoint must have been made for."""
+    def _checkpoints(self) -> Checkpoints:
+        """Those of this run: of its graph, method and options, on whatever device."""
         same = {key: value for key, value in self.config["options"].items() if key != "device"}
-        return json.dumps([self.config["graph"], self.config["method"], self.config["backtest"], same], sort_keys=True)
-
-    def _checkpoint_files(self) -> list[Path]:
-        return [file for name in CHECKPOINTS if (file := self.folder / name).exists()]
+        identity = [self.config["graph"], self.config["method"], self.config["backtest"], same]
+        return Checkpoints(self.folder, json.dumps(identity, sort_keys=True))
 
     def _clear_away(self) -> None:
         """Remove what a write that was killed has left."""
         for name in (*CHECKPOINTS, MODEL_FILE, CONFIG, METRICS, HISTORY, EMBEDDINGS):
             for file in self.folder.glob(f".{name}.*"):
                 file.unlink(missing_ok=True)
-
-    def _write_checkpoint(self, facts: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
-        newest, before = (self.folder / name for name in CHECKPOINTS)
-        if newest.exists():
-            os.replace(newest, before)  # noqa: PTH105
-        try:
-            write_tensors(newest, "checkpoint", CHECKPOINT_VERSION, facts, tensors, error=ModelError)
-        except ModelError as problem:
-            kept = "the checkpoint before is kept, " if before.exists() else ""
-            raise ModelError(f"{problem}; {kept}dysat fit --resume {self.folder} goes on") from None
-
-    def _last_checkpoint(self, watch: Watch) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The newest checkpoint that is whole and this run's; what is not is said and passed over."""
-        for file in self._checkpoint_files():
-            try:
-                facts, tensors = read_tensors(file, "checkpoint", CHECKPOINT_VERSION, error=ModelError)
-            except ModelError as problem:
-                watch.on_note(f"{problem}; passed over")
-                continue
-            if facts.get("run") == self._identity():
-                return facts, tensors
-            watch.on_note(f"{file}: the checkpoint of another run; passed over")
-        return None
 
     def _write_results(
         self, model: DySAT, backtest: dict[str, Any] | None, history: list[dict[str, Any]], done: Progress
@@ -306,11 +277,7 @@ def write_embeddings(model: DySAT, file: Path, steps: list[int] | None = None) -
 def _validation(split: LinkSplit) -> Callable[[DySAT], float]:
     """A score for the best epoch: how well the validation links are told from other pairs."""
 
-    def validate(model: DySAT) -> float:
-        e = model.embed()
-        return validation_auc(e, split.to(e.device))
-
-    return validate
+    return lambda model: validation_auc(model.embed(), split)
 
 
 def _backtest_facts(model: DySAT, split: LinkSplit, done: Progress) -> dict[str, Any]:
@@ -332,32 +299,5 @@ def _backtest_facts(model: DySAT, split: LinkSplit, done: Progress) -> dict[str,
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a small file beside and rename."""
-    beside = file.with_name(f".{file.name}.new")
-    try:
-        with open(beside, "w", encoding="utf-8", newline="") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(beside, file)  # noqa: PTH105
-    except OSError as problem:
-        beside.unlink(missing_ok=True)
-        raise ModelError(f"{file}: cannot be written: {problem.strerror or problem}") from problem
-
-
-def _toml(config: Mapping[str, Any]) -> str:
-    """Plain values, then tables of plain values; None is left out."""
-    lines = [
-        f"{key} = {_value(value)}" for key, value in config.items() if not isinstance(value, dict) and value is not None
-    ]
-    for key, table in config.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{key}]", *(f"{name} = {_value(v)}" for name, v in table.items() if v is not None)]
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    # JSON's strings, numbers and truth values are TOML's; only DEL must be escaped there.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    with write_beside(file, ModelError) as beside:
+        beside.write_text(text, encoding="utf-8", newline="")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,25 +10,10 @@ from pathlib import Path
 import pytest
 from test_run import small_graph
 
-from dysat.cli import main
 from dysat.errors import GraphError, ModelError
 from dysat.experiments.bench import SHALLOW, SNAPSHOTS, Case, Timing, available, hardware, measure
 
 Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Run a command line; returns exit code, output and errors."""
-
-    def run(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dysat", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ import torch
 from test_run import RESULTS, SMALL, assert_same, held, names, small_graph, small_model
 
 import dysat
-from dysat.cli import main
-from dysat.run import CHECKPOINTS, Run
+from dysat.checkpoints import CHECKPOINTS
+from dysat.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]
 TINY = [f"--{side}-{what}={n}" for side in ("structural", "temporal") for what, n in (("heads", 2), ("features", 8))]
@@ -30,19 +30,11 @@ MAILS = [(f"p{i}", f"p{(2 * i + week) % 9}", f"2024-01-{7 * week + 1:02}") for w
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+def cli(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     """Run a command line in an empty folder; returns exit code, output and errors."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-
-    def run(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dysat", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
+    return cli
 
 
 @pytest.fixture(scope="module")

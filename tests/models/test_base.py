@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from dysat import DynamicGraph, DySAT, DysatError, Forecast, GraphError, ModelError
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.models import base
-from dysat.models.base import Option
+from dysat.models.option import Option
 
 NAMES = np.array(["ann", "bob", "cy", "dee", "eve", "fay", "gus", "hal"], dtype=object)
 Choice = Literal["receiver", "sender"]

@@ -11,7 +11,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -85,6 +86,26 @@ def read_folder(
         except DAMAGE as problem:
             raise error(f"{file}: damaged: {problem}") from None
     return manifest, arrays
+
+
+@contextmanager
+def write_beside(file: Path, error: type[DysatError]) -> Iterator[Path]:
+    """A path to write to; then it takes the place of `file`, which is there whole or as it was before."""
+    beside: Path | None = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=file.suffix, dir=file.parent)
+        beside = Path(name)
+        os.close(handle)
+        yield beside
+        with open(beside, "rb+") as written:
+            os.fsync(written.fileno())
+        beside.chmod(0o666 & ~umask())
+        os.replace(beside, file)  # noqa: PTH105
+    except OSError as problem:
+        raise error(f"{file}: cannot be written: {problem.strerror or problem}") from problem
+    finally:
+        if beside is not None:
+            beside.unlink(missing_ok=True)
 
 
 def check_target(folder: Path, name: str, *, overwrite: bool, error: type[DysatError]) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dysat.data.storage import umask
+from dysat.data.storage import write_beside
 from dysat.errors import GraphError
 
 
@@ -24,19 +22,8 @@ def write_table(parts: Sequence[Mapping[str, Any]], file: Path) -> int:
         raise GraphError(f"{file}: tables are written as .parquet or .csv")
     full = [_filled(part) for part in parts]
     full = [part for part in full if _rows(part)] or full[:1]  # a part without rows has no types either
-    beside: str | None = None
-    try:
-        handle, beside = tempfile.mkstemp(prefix=f".{file.name}.", suffix=file.suffix, dir=file.parent)
-        os.close(handle)
-        write(full, beside)
-        Path(beside).chmod(0o666 & ~umask())
-        os.replace(beside, file)  # noqa: PTH105
-        beside = None
-    except OSError as problem:
-        raise GraphError(f"{file}: cannot be written: {problem.strerror or problem}") from problem
-    finally:
-        if beside is not None:
-            Path(beside).unlink(missing_ok=True)
+    with write_beside(file, GraphError) as beside:
+        write(full, str(beside))
     return sum(map(_rows, full))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dysat.data.storage import umask
+from dysat.data.storage import write_beside
 from dysat.errors import DysatError
 
 
@@ -33,21 +32,8 @@ def write_tensors(
     content = {"format": f"dysat-{name}", "version": version, **facts}
     text = json.dumps(content)
     data = save(arrays, {"dysat": text, "checksum": _checksum(text, arrays)})
-    beside: str | None = None
-    try:
-        handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(beside).chmod(0o666 & ~umask())
-        os.replace(beside, path)  # noqa: PTH105
-        beside = None
-    except OSError as problem:
-        raise error(f"{path}: cannot be written: {problem.strerror or problem}") from problem
-    finally:
-        if beside is not None:
-            Path(beside).unlink(missing_ok=True)
+    with write_beside(path, error) as beside:
+        beside.write_bytes(data)
 
 
 def read_tensors(

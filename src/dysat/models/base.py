@@ -1,16 +1,15 @@
-"""What every model can do, and how its options are read, checked and kept."""
+"""What every model can do: options, presets, scores, forecasts, files."""
 
 from __future__ import annotations
 
 import tomllib
-import types
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib import resources
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_type_hints
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import ModelError, listed, nearest
+from dysat.models.option import Option
 from dysat.nn.logistic import fit_logistic
 from dysat.sampling.pairs import unlinked_pairs
 
@@ -34,43 +34,6 @@ class Forecast(NamedTuple):
     v: Any
     score: float  # between 0 and 1
     known: bool  # whether the two were linked in any snapshot so far
-
-
-class Option(NamedTuple):
-    """One field of a model: what it may be and what it is for."""
-
-    name: str
-    kind: Any  # the type without None
-    optional: bool
-    default: Any
-    help: str
-
-    def read(self, value: Any) -> Any:
-        """A value from a file or the command line as this option takes it, or a ModelError."""
-        if value is None and self.optional:
-            return None
-        if get_origin(self.kind) is tuple:
-            values = value.split(",") if isinstance(value, str) else value if isinstance(value, Sequence) else [value]
-            return tuple(self._one(int, v) for v in values)
-        if get_origin(self.kind) is Literal:
-            if value not in get_args(self.kind):
-                raise ModelError(f"{self.name}={value!r} is not one of {', '.join(get_args(self.kind))}")
-            return value
-        return self._one(self.kind, value)
-
-    def _one(self, kind: type, value: Any) -> Any:
-        if kind is str and isinstance(value, str):
-            return value
-        if kind is bool and str(value).lower() in ("true", "false"):
-            return str(value).lower() == "true"
-        whole = not isinstance(value, float) or value.is_integer()
-        if kind in (int, float) and not isinstance(value, bool) and (kind is float or whole):
-            try:
-                return kind(value)
-            except (TypeError, ValueError, OverflowError):
-                pass
-        what = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
-        raise ModelError(f"{self.name}={value!r} is not {what}")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -115,7 +78,7 @@ class EmbeddingModel(ABC):
     def options(cls) -> tuple[Option, ...]:
         """The fields in order, with what `Annotated` says of them."""
         hints = get_type_hints(cls, include_extras=True)
-        return tuple(_option(f.name, hints[f.name], f.default) for f in fields(cls) if f.init)
+        return tuple(Option.of(f.name, hints[f.name], f.default) for f in fields(cls) if f.init)
 
     def values(self) -> dict[str, Any]:
         """Every option's value."""
@@ -228,9 +191,8 @@ class EmbeddingModel(ABC):
         """Learn what of e_u ⊙ e_v speaks for a link, from the last step that has one after it.
 
         Features are the embeddings before the last snapshot, labels its links and as many pairs without; so a score
-        of ½ means as likely as not among those, not among all pairs. With one snapshot it is the product e_u · e_v.
+        of ½ means as likely as not among those, not among all pairs. With one snapshot it stays as it is.
         """
-        self.scorer_ = torch.ones(self.embed().shape[1]), torch.zeros(())
         if len(self.steps()) < 2:
             return
         known = self.graph_.known[-2]
@@ -309,13 +271,3 @@ def _as_pairs(pairs: Any) -> Tensor:
 def _pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
     low, high = pairs.min(1).values, pairs.max(1).values
     return low * num_nodes + high
-
-
-def _option(name: str, hint: Any, default: Any) -> Option:
-    help = ""
-    if get_origin(hint) is Annotated:
-        hint, help = get_args(hint)[:2]
-    optional = get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
-    if optional:
-        hint = next(kind for kind in get_args(hint) if kind is not type(None))
-    return Option(name, hint, optional, default, help)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
 import torch
@@ -18,8 +18,6 @@ from dysat.nn.objective import Examples, Reduction, Sharing, WalkSampler, walk_l
 from dysat.nn.structural import Side
 from dysat.nn.temporal import Scale
 from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
-from dysat.sampling.negatives import Negatives
-from dysat.sampling.walks import Contexts, random_walks
 from dysat.training import Epoch, Progress, Settings, minimize
 
 Sizes = tuple[int, ...]
@@ -161,7 +159,7 @@ class DySAT(EmbeddingModel):
         device = choose_device(self.device)
         self.graph_ = graph
         self._build(device)
-        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # until there is something better
+        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # e_u · e_v, until there is something better
         generator = torch.Generator(device).manual_seed(self.seed)
         sampler = self.sampler(generator)
         items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])  # nodes with something to learn from
@@ -214,16 +212,16 @@ class DySAT(EmbeddingModel):
 
     def sampler(self, generator: torch.Generator) -> WalkSampler:
         """Walks over every snapshot, and what examples are drawn from."""
-        links = whole_block(
-            self._recent().to(generator.device), dtype=torch.float64
-        )  # raw weights, no added self-loops
-        starts = torch.arange(links.num_active, device=generator.device).repeat_interleave(self.walks_per_node)
-        walks = random_walks(
-            links.links.offsets, links.links.senders, links.weights, starts, self.walk_length, generator=generator
+        return WalkSampler.from_graph(
+            self._recent().to(generator.device),
+            walks_per_node=self.walks_per_node,
+            walk_length=self.walk_length,
+            window=self.window,
+            num_contexts=self.contexts,
+            num_negatives=self.negatives,
+            sharing=self.sharing,
+            generator=generator,
         )
-        contexts = Contexts.from_walks(walks, links.num_active, self.window)
-        negatives = Negatives.by_degree(links.degrees, links.steps)
-        return WalkSampler(links, contexts, negatives, self.contexts, self.negatives, self.sharing)
 
     def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
         """The loss of a batch of nodes. On CUDA all rows are computed for every batch, so that shapes never change."""
@@ -303,20 +301,11 @@ class DySAT(EmbeddingModel):
 
     def _compact(self, block: Block, examples: Examples, whole: Plan) -> tuple[Plan, Examples]:
         """The examples' own rows and no others; all, whose plan is there already, where they are most."""
-        used = torch.zeros(block.num_active, dtype=torch.bool)
-        for rows in (examples.rows, examples.contexts, examples.negatives):
-            used[rows.flatten()] = True
+        used = examples.rows_used(block.num_active)
         rows = used.nonzero()[:, 0]
         if len(rows) > MOST * len(used):
             return whole, examples
-        number = used.cumsum(0) - 1
-        examples = replace(
-            examples,
-            rows=number[examples.rows],
-            contexts=number[examples.contexts],
-            negatives=number[examples.negatives],
-        )
-        return self.network_.plan(self.block_, block.node[rows], block.step[rows]), examples
+        return self.network_.plan(self.block_, block.node[rows], block.step[rows]), examples.renumbered(used)
 
     def _learned(self) -> dict[str, Tensor]:
         return dict(self.network_.state_dict())

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dysat.data.graph import DynamicGraph
 from dysat.nn.segment import pair_dot
-from dysat.sampling.blocks import Block, Pattern
+from dysat.sampling.blocks import Block, Pattern, whole_block
 from dysat.sampling.negatives import Negatives
-from dysat.sampling.walks import Contexts
+from dysat.sampling.walks import Contexts, random_walks
 
 Sharing = Literal["per-positive", "shared"]
 Reduction = Literal["sum", "mean"]
@@ -33,6 +34,19 @@ class Examples:
     negatives: Tensor
     num_steps: int
 
+    def rows_used(self, num_rows: int) -> Tensor:
+        """Whether each row of the block is among these.  # [A]"""
+        used = torch.zeros(num_rows, dtype=torch.bool, device=self.rows.device)
+        for rows in (self.rows, self.contexts, self.negatives):
+            used[rows.flatten()] = True
+        return used
+
+    def renumbered(self, used: Tensor) -> Examples:
+        """The same with rows counted among those used."""
+        number = used.cumsum(0) - 1
+        rows, contexts, negatives = number[self.rows], number[self.contexts], number[self.negatives]
+        return replace(self, rows=rows, contexts=contexts, negatives=negatives)
+
 
 @dataclass(frozen=True, eq=False)
 class WalkSampler:
@@ -44,6 +58,28 @@ class WalkSampler:
     num_contexts: int
     num_negatives: int
     sharing: Sharing
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: DynamicGraph,
+        *,
+        walks_per_node: int,
+        walk_length: int,
+        window: int,
+        num_contexts: int,
+        num_negatives: int,
+        sharing: Sharing,
+        generator: torch.Generator,
+    ) -> WalkSampler:
+        """Walk over every snapshot by its links and their raw weights, from every node that has one."""
+        block = whole_block(graph, dtype=torch.float64)
+        starts = torch.arange(block.num_active, device=block.node.device).repeat_interleave(walks_per_node)
+        links = block.links
+        walks = random_walks(links.offsets, links.senders, block.weights, starts, walk_length, generator=generator)
+        contexts = Contexts.from_walks(walks, block.num_active, window)
+        negatives = Negatives.by_degree(block.degrees, block.steps)
+        return cls(block, contexts, negatives, num_contexts, num_negatives, sharing)
 
     def draw(self, nodes: Tensor, generator: torch.Generator, *, fixed_shape: bool = False) -> Examples:
         """Examples of these nodes; −1 is no node. With `fixed_shape` those that are none get weight 0 and stay.
