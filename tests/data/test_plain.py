@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -199,11 +200,25 @@ def test_the_calendar_is_checked() -> None:
             parse(fields_of([f"2024-01-31T{odd}"]))
 
 
-def test_parts_of_any_length_are_put_end_to_end() -> None:
+def test_parts_of_any_length_are_put_end_to_end_in_their_order() -> None:
     parts = [[np.arange(2 * n).reshape(n, 2), np.full(n, n)] for n in (2, 50, 1, 0, 300)]
-    pairs, singles = plain._end_to_end(iter(parts), len(parts))
+    joined = plain._Joined(len(parts), None)
+    with ThreadPoolExecutor(len(parts)) as pool:
+        waiting = [pool.submit(joined.append, n, part) for n, part in reversed(list(enumerate(parts)))]
+    assert all(future.result() is None for future in waiting)
+    pairs, singles = joined.columns()
     assert pairs.tolist() == np.concatenate([part[0] for part in parts]).tolist()
     assert singles.tolist() == np.concatenate([part[1] for part in parts]).tolist()
+
+
+def test_a_part_that_fails_ends_the_waiting_of_others() -> None:
+    joined = plain._Joined(3, None)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(joined.append, 2, [np.arange(3)])
+        with pytest.raises(ZeroDivisionError), joined.failing():
+            raise ZeroDivisionError
+        with pytest.raises(UnusualError):
+            waiting.result()
 
 
 def test_integers() -> None:

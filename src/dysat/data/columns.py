@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dysat.data.labels import integer_expression, is_packed
+from dysat.data.labels import integer_expression
+from dysat.data.numbering import Numbering
 from dysat.data.plain import pack_texts, parser_of_integers, parser_of_moments
 from dysat.data.sources import Source
 from dysat.data.times import Times, TimeUnit, check_plausible, iso_expression, parse_times
@@ -60,8 +61,8 @@ def choose_columns(
 
 def read_columns(
     source: Source, columns: dict[str, str], pair_separator: str | None, *, parse_time: bool
-) -> pl.DataFrame:
-    """A table whose columns are named by role.
+) -> tuple[pl.DataFrame, Numbering | None]:
+    """A table whose columns are named by role; with a Numbering, labels are its numbers.
 
     Where the first row looks like times in ISO 8601, or labels that are whole numbers, those are parsed while the
     file is read; if it turns out that other rows are not like the first, it is read again as text.
@@ -86,15 +87,16 @@ def read_columns(
         read = source.read([parsers.get(name, pl.col(name)) for name in wanted])
     table = pl.DataFrame([read[column].alias(role) for role, column in columns.items()])
     if pair_separator is None:
-        return table
+        return table, None
     parts = pl.col("src").cast(pl.String).str.split_exact(pair_separator, 2).struct
     single = parts.field("field_2").is_null()
-    return table.with_columns(
+    table = table.with_columns(
         src=pl.when(single).then(parts.field("field_0")), dst=pl.when(single).then(parts.field("field_1"))
     )
+    return table, None
 
 
-def _read_plain(source: Source, columns: dict[str, str]) -> pl.DataFrame | None:
+def _read_plain(source: Source, columns: dict[str, str]) -> tuple[pl.DataFrame, Numbering | None] | None:
     """The same table at once, if the source has a faster way for plain files and this seems to be one."""
     import polars as pl
 
@@ -102,16 +104,18 @@ def _read_plain(source: Source, columns: dict[str, str]) -> pl.DataFrame | None:
         return None
     first = {role: source.first.get(column, "") for role, column in columns.items()}
     integers = {role: parser_of_integers(text) for role, text in first.items()}
+    numbering = None
     if not (integers["src"] and integers["dst"]):
         integers["src"] = integers["dst"] = pack_texts
+        numbering = Numbering()
     moments = parser_of_moments(first["time"])
     parsers = integers | ({"time": moments} if moments else {})
-    found = source.read_plain({columns[role]: parse for role, parse in parsers.items() if parse})
+    found = source.read_plain({columns[role]: parse for role, parse in parsers.items() if parse}, numbering)
     if found is None or len(found.columns) < len(columns):
         return None
     zone = "UTC" if first["time"].endswith("Z") else None
     table = found.rename({column: role for role, column in columns.items()})
-    return table.with_columns(pl.col("time").cast(pl.Datetime("us", zone))) if moments else table
+    return table.with_columns(pl.col("time").cast(pl.Datetime("us", zone))) if moments else table, numbering
 
 
 class Rows:
@@ -163,8 +167,6 @@ def label_columns(
         elif column.dtype.is_integer():
             narrow = column.cast(pl.Int64, strict=False)
             column = narrow if narrow.null_count() == column.null_count() else column.cast(pl.String)
-        elif source.read_plain and is_packed(column):
-            pass
         elif column.dtype in (pl.String, pl.Null) or isinstance(column.dtype, pl.Categorical | pl.Enum):
             column = column.cast(pl.String)
             if (column == "").any():

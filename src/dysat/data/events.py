@@ -21,6 +21,7 @@ from dysat.data.columns import (
 )
 from dysat.data.files import Format, open_file
 from dysat.data.labels import Labels, number_nodes
+from dysat.data.numbering import Numbering
 from dysat.data.sources import Source, open_table, reading
 from dysat.data.times import Times, TimeUnit
 from dysat.data.windows import Clock, Moment, as_moment, write_moment
@@ -144,14 +145,16 @@ def read_events(
     columns, notes = choose_columns(opened, asked, pair_separator)
     notes += opened.notes
     with reading(opened.name, "events"):
-        table = read_columns(opened, columns, pair_separator, parse_time=time_format is None and time_unit is None)
+        recognised = time_format is None and time_unit is None
+        table, numbering = read_columns(opened, columns, pair_separator, parse_time=recognised)
         rows = Rows(opened, table, skip=bad_rows == "skip")
-        labels = label_columns(opened, table, columns, rows)
+        labels = label_columns(opened, table, columns, rows) if numbering is None else (table["src"], table["dst"])
         times = times_of(opened, table["time"].alias(columns["time"]), time_format, time_unit, timezone)
         rows.check("time", columns["time"], times.values, _time_complaint(time_format, timezone))
         weights = weights_of(table, columns, rows)
         notes += [*rows.notes(), *([times.note] if times.note else [])]
-        return _assemble(opened.name, labels, times, weights, rows.good, _kinds(opened, kinds, notes), notes)
+        kind_names = _kinds(opened, kinds, notes)
+        return _assemble(opened.name, labels, numbering, times, weights, rows.good, kind_names, notes)
 
 
 def _time_complaint(pattern: str | None, timezone: str) -> str:
@@ -174,6 +177,7 @@ def _kinds(source: Source, kinds: tuple[str, str] | None, notes: list[str]) -> t
 def _assemble(
     name: str,
     labels: tuple[pl.Series, pl.Series],
+    numbering: Numbering | None,
     times: Times,
     weights: NDArray[np.float64] | None,
     good: NDArray[np.bool_],
@@ -197,5 +201,5 @@ def _assemble(
     if (stamps[1:] < stamps[:-1]).any():
         order = np.argsort(stamps, kind="stable")
         stamps, weights = stamps[order], None if weights is None else weights[order]
-    from_, to, nodes, kinds = number_nodes(src, dst, stamps, order, separate=bool(kind_names))
+    from_, to, nodes, kinds = number_nodes(src, dst, stamps, order, separate=bool(kind_names), numbering=numbering)
     return Events(from_, to, stamps, weights, nodes, times.clock, kinds, kind_names, tuple(notes))

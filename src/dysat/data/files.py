@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from dysat.data.numbering import Numbering
 from dysat.data.plain import Parse, UnusualError, read_plain
 from dysat.data.sources import Source, reading
 from dysat.data.text import (
@@ -159,10 +160,10 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
             line = None
         return f"line {line}" if line else f"row {row + 1}"
 
-    def read_fields(parsers: dict[str, Parse]) -> pl.DataFrame | None:
+    def read_fields(parsers: dict[str, Parse], numbering: Numbering | None) -> pl.DataFrame | None:
         wanted = {columns.index(column): parse for column, parse in parsers.items()}
         try:
-            found = read_plain(path, separator, len(columns), header, wanted)
+            found = read_plain(path, separator, len(columns), header, wanted, numbering)
         except UnusualError:
             return None
         return pl.DataFrame([pl.Series(column, values) for column, values in zip(parsers, found, strict=True)])

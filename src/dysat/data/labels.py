@@ -6,13 +6,14 @@ become int64; anything else (`007`, `1e3`, a number beyond 64 bits) keeps its te
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dysat.data.numbering import Numbering
 from dysat.data.slots import appearances, number_slots, slots_of
 from dysat.errors import GraphError
 
@@ -29,27 +30,33 @@ def number_nodes(
     order: NDArray[np.int64] | None = None,
     *,
     separate: bool = False,
+    numbering: Numbering | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Labels, NDArray[np.uint8] | None]:
     """Number the nodes of events. `time` is in order; `order` puts `src` and `dst` in the same (None: they are).
 
     Nodes are in order of first appearance; those that appear at the same moment in order of label, so that
     the numbers depend on the events alone and not on the order of rows. With `separate`, equal labels
-    in the two columns are different nodes, of kind 0 and 1.
+    in the two columns are different nodes, of kind 0 and 1. With a `numbering`, the columns hold its numbers.
 
     Returns the nodes of `src` and `dst`, the labels, and the kinds where `separate`.
     """
-    import polars as pl
-
     sides = [src, dst]
-    slots, size = slots_of(sides, separate=separate)
+    if numbering is None:
+        slots, size = slots_of(sides, separate=separate)
+    else:
+        slots, size = [side.to_numpy(writable=True) for side in sides], numbering.size
+        if separate:
+            slots, size = [slots[0], slots[1] + np.int32(size)], 2 * size
     if order is not None:
         slots = [slot[order] for slot in slots]
-    event, column, slot = appearances(slots, size)
-    row = event if order is None else order[event]
-    first = [np.flatnonzero(column == side) for side in (0, 1)]
-    at = np.empty(len(row), dtype=np.int64)
-    at[np.concatenate(first)] = np.arange(len(row))
-    labels = pl.concat([_gather(side, row[here]) for side, here in zip(sides, first, strict=True)]).gather(at)
+    if numbering is not None and numbering.seen == 2 * len(src) and order is None and not separate:
+        event, column, slot = numbering.firsts >> 1, numbering.firsts & 1, np.arange(size, dtype=np.int32)
+    else:
+        event, column, slot = appearances(slots, size)
+    if numbering is None:
+        labels = _labels_of(sides, event if order is None else order[event], column)
+    else:
+        labels = _as_texts(numbering.texts[slot % numbering.size])
     labels = _as_integers(labels)
 
     kind = column if separate else np.zeros_like(column)
@@ -82,20 +89,19 @@ def integer_expression(column: str) -> pl.Expr:
     return pl.when(~odd).then(text.cast(pl.Int64, strict=False)).alias(column)
 
 
-def is_packed(column: pl.Series) -> bool:
-    """Whether these are texts of at most 16 bytes, as they are, in two words each."""
+def _labels_of(sides: Sequence[pl.Series], row: NDArray[np.int64], column: NDArray[np.int64]) -> pl.Series:
+    """The labels that stand in these rows, each in one of the two columns."""
     import polars as pl
 
-    return column.dtype == pl.Array(pl.UInt64, 2)
+    first = [np.flatnonzero(column == side) for side in (0, 1)]
+    at = np.empty(len(row), dtype=np.int64)
+    at[np.concatenate(first)] = np.arange(len(row))
+    return pl.concat([side.gather(row[here]) for side, here in zip(sides, first, strict=True)]).gather(at)
 
 
-def _gather(column: pl.Series, rows: NDArray[np.int64]) -> pl.Series:
-    """Some labels of a column; packed texts as texts again."""
+def _as_texts(texts: NDArray[np.bytes_]) -> pl.Series:
     import polars as pl
 
-    if not is_packed(column):
-        return column.gather(rows)
-    texts = column.to_numpy().view("S16")[rows, 0]
     return pl.Series(texts.tolist(), dtype=pl.Binary).cast(pl.String)
 
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from threading import Condition
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from dysat.data.numbering import Numbering, Words
 
 BLOCK = 1 << 21  # bytes a thread reads at a time: few enough to stay in the cache, enough to seldom need the GIL
 PAD = 16  # bytes before and after a block, so that whole words can be read at its ends
@@ -27,7 +31,6 @@ POWERS = 10 ** np.arange(16, dtype=np.uint64)
 # The words of a text of n bytes that keep its own bytes: FIRST from its beginning, LAST up to its end.
 FIRST = np.array([list(b"\xff" * n + b"\0" * (16 - n)) for n in range(17)], dtype=np.uint8).view(np.uint64)
 LAST = np.array([list(b"\0" * (8 - n) + b"\xff" * n) for n in range(9)], dtype=np.uint8).view(np.uint64)[:, 0]
-Words = NDArray[np.uint64]
 
 
 class UnusualError(Exception):
@@ -51,18 +54,23 @@ class Fields:
 Parse = Callable[[Fields], NDArray[Any]]
 
 
-def read_plain(path: Path, separator: str, width: int, header: bool, wanted: dict[int, Parse]) -> list[NDArray[Any]]:
-    """Some columns, by number from 0, of a file that has `width` of them."""
+def read_plain(
+    path: Path, separator: str, width: int, header: bool, wanted: dict[int, Parse], numbering: Numbering | None = None
+) -> list[NDArray[Any]]:
+    """Some columns, by number from 0, of a file that has `width` of them; packed texts as numbers, if asked for."""
     start = _end_of_header(path, separator, width) if header else 0
-
-    def read(block: tuple[int, int]) -> list[NDArray[Any]]:
-        columns = _split(_read_block(path, *block), ord(separator), width, list(wanted))
-        return [parse(fields) for parse, fields in zip(wanted.values(), columns, strict=True)]
-
     blocks = list(pairwise(_cuts(path, start)))
     _check(bool(blocks))
+    joined = _Joined(len(blocks), numbering)
+
+    def read(number: int) -> None:
+        with joined.failing():
+            columns = _split(_read_block(path, *blocks[number]), ord(separator), width, list(wanted))
+            joined.append(number, [parse(fields) for parse, fields in zip(wanted.values(), columns, strict=True)])
+
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return _end_to_end(pool.map(read, blocks), len(blocks))
+        list(pool.map(read, range(len(blocks))))
+    return joined.columns()
 
 
 def parser_of_integers(first: str) -> Parse | None:
@@ -130,19 +138,57 @@ def _parse_dates(month: Words, day: Words, form: bytes) -> NDArray[np.int64]:
     return days
 
 
-def _end_to_end(parts: Iterator[list[NDArray[Any]]], number: int) -> list[NDArray[Any]]:
-    """The columns of all parts. Each part is let go once it is copied, so that its memory serves the next."""
-    columns: list[NDArray[Any]] = []
-    filled = 0
-    for part in parts:
-        rows = len(part[0])
-        columns = columns or [np.empty((rows * (number + 1 + number // 8), *v.shape[1:]), v.dtype) for v in part]
-        for column, values in zip(columns, part, strict=True):
-            if filled + rows > len(column):  # the first part had longer lines than the others
-                column.resize((2 * filled + rows, *column.shape[1:]), refcheck=False)
-            column[filled : filled + rows] = values
-        filled += rows
-    return [column[:filled] for column in columns]
+class _Joined:
+    """The columns of all blocks, end to end. Threads append theirs in order of blocks, each as soon as it is its turn.
+
+    A block is let go once it is copied, so that its memory serves the next.
+    """
+
+    def __init__(self, num_blocks: int, numbering: Numbering | None) -> None:
+        self.num_blocks, self.numbering = num_blocks, numbering
+        self.next = self.filled = 0
+        self.failed = False
+        self.changed = Condition()
+        self.arrays: list[NDArray[Any]] = []
+
+    def columns(self) -> list[NDArray[Any]]:
+        return [array[: self.filled] for array in self.arrays]
+
+    def append(self, number: int, part: list[NDArray[Any]]) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.failed or self.next == number)
+            _check(not self.failed)
+        self._append(part if self.numbering is None else _numbered(part, self.numbering))
+        with self.changed:
+            self.next += 1
+            self.changed.notify_all()
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """An error ends the waiting of all threads."""
+        try:
+            yield
+        except BaseException:
+            with self.changed:
+                self.failed = True
+                self.changed.notify_all()
+            raise
+
+    def _append(self, part: list[NDArray[Any]]) -> None:
+        rows, room = len(part[0]), self.num_blocks + 1 + self.num_blocks // 8
+        self.arrays = self.arrays or [np.empty((rows * room, *v.shape[1:]), v.dtype) for v in part]
+        for array, values in zip(self.arrays, part, strict=True):
+            if self.filled + rows > len(array):  # the first block had longer lines than the others
+                array.resize((2 * self.filled + rows, *array.shape[1:]), refcheck=False)
+            array[self.filled : self.filled + rows] = values
+        self.filled += rows
+
+
+def _numbered(columns: list[NDArray[Any]], numbering: Numbering) -> list[NDArray[Any]]:
+    """Numbers instead of packed texts, which are numbered row by row."""
+    texts = [i for i, column in enumerate(columns) if column.ndim == 2]
+    numbers = numbering.add(np.stack([columns[i] for i in texts], axis=1).reshape(-1, 2)).reshape(-1, len(texts))
+    return [numbers[:, texts.index(i)] if i in texts else column for i, column in enumerate(columns)]
 
 
 def _end_of_header(path: Path, separator: str, width: int) -> int:

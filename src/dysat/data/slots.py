@@ -36,8 +36,6 @@ def slots_of(sides: Sequence[pl.Series], *, separate: bool) -> tuple[list[NDArra
     if sides[0].dtype == pl.String:
         return assign_slots([TextKeys(side) for side in sides])
     numbers = [side.to_numpy() for side in sides]
-    if numbers[0].ndim == 2:
-        return assign_slots([PackedKeys(n) for n in numbers])
     low, high = min(int(n.min()) for n in numbers), max(int(n.max()) for n in numbers)
     if high - low < max(1 << 16, 2 * sum(map(len, numbers))):  # so dense that they are their own slots
         return _in_threads(partial(_subtract, low), numbers), high - low + 1
@@ -88,24 +86,7 @@ class IntegerKeys:
         return _as_keys(self.numbers[part].view(np.uint64), 1)  # no key is zero
 
 
-class PackedKeys:
-    """Short texts, each in two words, as keys of 128 bits from which the words could be computed again."""
-
-    def __init__(self, words: NDArray[np.uint64]) -> None:
-        self.words = words
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def __getitem__(self, part: slice) -> NDArray[np.complex128]:
-        pairs = self.words[part].copy()
-        first, second = pairs[:, 0], pairs[:, 1]
-        first ^= second * np.uint64(MIX)
-        first ^= first >> np.uint64(32)
-        return pairs.view(np.complex128)[:, 0]
-
-
-Keys = TextKeys | IntegerKeys | PackedKeys | NDArray[np.complex128]
+Keys = TextKeys | IntegerKeys | NDArray[np.complex128]
 
 
 def _as_keys(high: NDArray[np.uint64], low: NDArray[np.uint64] | int) -> NDArray[np.complex128]:
@@ -161,13 +142,13 @@ def _take_slots(
 ) -> NDArray[np.int64]:
     """Write keys to slots that are free, the last one wins; return which keys do not stand in theirs."""
     found = table[slot]
-    lost = np.flatnonzero(_differ(found, keys))
-    free = lost[~_differ(found[lost], np.zeros(len(lost), dtype=np.complex128))]
+    lost = np.flatnonzero(differ(found, keys))
+    free = lost[~differ(found[lost], np.zeros(len(lost), dtype=np.complex128))]
     table[slot[free]] = keys[free]
-    return lost[_differ(table[slot[lost]], keys[lost])]
+    return lost[differ(table[slot[lost]], keys[lost])]
 
 
-def _differ(some: NDArray[np.complex128], others: NDArray[np.complex128]) -> NDArray[np.bool_]:
+def differ(some: NDArray[np.complex128], others: NDArray[np.complex128]) -> NDArray[np.bool_]:
     """Where two arrays of keys differ, bit for bit."""
     halves = some.view(np.uint64) != others.view(np.uint64)
     return np.asarray(halves.view(np.uint16) != 0)  # either half

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dysat.data.numbering import Numbering
 from dysat.data.plain import Parse
 from dysat.errors import EventsError
 
@@ -33,7 +34,8 @@ class Source:
     bipartite: bool = False
     first: dict[str, str] = field(default_factory=dict)  # the first row, where it is known before reading
     notes: tuple[str, ...] = ()
-    read_plain: Callable[[dict[str, Parse]], pl.DataFrame | None] | None = None  # faster, where nothing is unusual
+    # A faster way, where nothing is unusual; packed texts come as the numbers that a Numbering gives them.
+    read_plain: Callable[[dict[str, Parse], Numbering | None], pl.DataFrame | None] | None = None
 
 
 def open_table(source: Any) -> Source:
