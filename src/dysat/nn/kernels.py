@@ -101,8 +101,60 @@ def softmax_backward(alpha: Tensor, grad: Tensor, pattern: Pattern, order: Tenso
     return out
 
 
+def history_attention(
+    q: Tensor, kv: Tensor, past: Pattern, steps: Tensor, keep: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `history.history_attention` returns, the logits, and each query's largest and Σ exp(logit − largest)."""
+    num_heads, width = q.shape[1:]
+    stepped = len(kv) > past.num_senders
+    out, logits = torch.empty_like(q), q.new_empty(past.num_entries, num_heads)
+    scale = q.new_empty(len(q), 2, num_heads)
+    if len(q):
+        _history_attention[(len(q),)](
+            q, kv, kv[past.num_senders :] if stepped else kv, past.offsets, past.senders, steps,
+            logits if keep is None else keep, logits, scale, out, num_heads, width, ENTRIES, stepped, keep is not None,
+            num_warps=_warps(num_heads * width),
+        )  # fmt: skip
+    return out, logits, scale
+
+
+def history_attention_backward(
+    grad: Tensor, z: Tensor, q: Tensor, kv: Tensor, past: Pattern, steps: Tensor, keep: Tensor | None, logits: Tensor,
+    scale: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradient of q; and what adds up to that of kv: weights of every entry, times two rows of its query.
+
+    The weights are the logits' gradient, then β · keep  # [P, 2 H]; the rows are q, then the gradient  # [Q, 2 H, F].
+    """
+    num_heads, width = q.shape[1:]
+    stepped = len(kv) > past.num_senders
+    d_q, rows = torch.empty_like(q), q.new_empty(len(q), 2 * num_heads, width)
+    weights = q.new_empty(past.num_entries, 2 * num_heads)
+    if len(q):
+        _history_attention_backward[(len(q),)](
+            grad, z, q, kv, kv[past.num_senders :] if stepped else kv, past.offsets, past.senders, steps,
+            logits if keep is None else keep, logits, scale, d_q, weights, rows, num_heads, width, ENTRIES, stepped,
+            keep is not None, num_warps=_warps(num_heads * width),
+        )  # fmt: skip
+    return d_q, weights, rows
+
+
+def _warps(features: int) -> int:
+    """One for 1024 numbers of the entries read at once: all of d = 128, so that no warp waits for another."""
+    return max(1, min(16, features * ENTRIES // 1024))
+
+
 def _given(order: Tensor | None, pattern: Pattern) -> Tensor:
     return pattern.senders if order is None else order  # a pointer is needed, read or not
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _cells(order, first, stop, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where the numbers of the next B entries stand, and which of these are there.  # [B, H], [B, 1]"""
+    entry = first + tl.arange(0, B)
+    there = entry < stop
+    at = tl.load(order + entry, mask=there, other=0) if ORDERED else entry
+    return at[:, None] * H + tl.arange(0, H)[None, :], there[:, None]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -148,27 +200,20 @@ def _pair_dot(  # type: ignore[no-untyped-def]
 def _softmax(logits, offsets, order, out, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0)
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
-    head = tl.arange(0, H)
     top = tl.full([H], float("-inf"), dtype=logits.dtype.element_ty)
     for first in range(start, stop, B):
-        entry = first + tl.arange(0, B)
-        there = (entry < stop)[:, None]
-        at = tl.load(order + entry, mask=entry < stop, other=0) if ORDERED else entry
-        value = tl.load(logits + at[:, None] * H + head[None, :], mask=there, other=float("-inf"))
+        cell, there = _cells(order, first, stop, H, B, ORDERED)
+        value = tl.load(logits + cell, mask=there, other=float("-inf"))
         top = tl.maximum(top, tl.max(value, axis=0))
     total = tl.zeros([H], dtype=logits.dtype.element_ty)
     for first in range(start, stop, B):
-        entry = first + tl.arange(0, B)
-        there = (entry < stop)[:, None]
-        at = tl.load(order + entry, mask=entry < stop, other=0) if ORDERED else entry
-        value = tl.load(logits + at[:, None] * H + head[None, :], mask=there, other=float("-inf"))
+        cell, there = _cells(order, first, stop, H, B, ORDERED)
+        value = tl.load(logits + cell, mask=there, other=float("-inf"))
         total += tl.sum(tl.exp(value - top[None, :]), axis=0)
     for first in range(start, stop, B):
-        entry = first + tl.arange(0, B)
-        there = (entry < stop)[:, None]
-        at = tl.load(order + entry, mask=entry < stop, other=0) if ORDERED else entry
-        value = tl.load(logits + at[:, None] * H + head[None, :], mask=there, other=float("-inf"))
-        tl.store(out + at[:, None] * H + head[None, :], tl.exp(value - top[None, :]) / total[None, :], mask=there)
+        cell, there = _cells(order, first, stop, H, B, ORDERED)
+        value = tl.load(logits + cell, mask=there, other=float("-inf"))
+        tl.store(out + cell, tl.exp(value - top[None, :]) / total[None, :], mask=there)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -177,22 +222,17 @@ def _softmax_backward(  # type: ignore[no-untyped-def]
 ):
     row = tl.program_id(0)
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
-    head = tl.arange(0, H)
     mean = tl.zeros([H], dtype=alpha.dtype.element_ty)
     for first in range(start, stop, B):
-        entry = first + tl.arange(0, B)
-        there = (entry < stop)[:, None]
-        at = tl.load(order + entry, mask=entry < stop, other=0) if ORDERED else entry
-        a = tl.load(alpha + at[:, None] * H + head[None, :], mask=there, other=0.0)
-        g = tl.load(grad + at[:, None] * H + head[None, :], mask=there, other=0.0)
+        cell, there = _cells(order, first, stop, H, B, ORDERED)
+        a = tl.load(alpha + cell, mask=there, other=0.0)
+        g = tl.load(grad + cell, mask=there, other=0.0)
         mean += tl.sum(a * g, axis=0)
     for first in range(start, stop, B):
-        entry = first + tl.arange(0, B)
-        there = (entry < stop)[:, None]
-        at = tl.load(order + entry, mask=entry < stop, other=0) if ORDERED else entry
-        a = tl.load(alpha + at[:, None] * H + head[None, :], mask=there, other=0.0)
-        g = tl.load(grad + at[:, None] * H + head[None, :], mask=there, other=0.0)
-        tl.store(out + at[:, None] * H + head[None, :], a * (g - mean[None, :]), mask=there)
+        cell, there = _cells(order, first, stop, H, B, ORDERED)
+        a = tl.load(alpha + cell, mask=there, other=0.0)
+        g = tl.load(grad + cell, mask=there, other=0.0)
+        tl.store(out + cell, a * (g - mean[None, :]), mask=there)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -223,12 +263,88 @@ def _entry_logits_backward(grad, logits, weights, out, size, slope, H: tl.conste
 def _segment_sum(values, offsets, order, out, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0)
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
-    head = tl.arange(0, H)
     total = tl.zeros([H], dtype=values.dtype.element_ty)
     for first in range(start, stop, B):
-        entry = first + tl.arange(0, B)
-        at = tl.load(order + entry, mask=entry < stop, other=0) if ORDERED else entry
-        total += tl.sum(
-            tl.load(values + at[:, None] * H + head[None, :], mask=(entry < stop)[:, None], other=0.0), axis=0
-        )
-    tl.store(out + row.to(tl.int64) * H + head, total)
+        cell, there = _cells(order, first, stop, H, B, ORDERED)
+        total += tl.sum(tl.load(values + cell, mask=there, other=0.0), axis=0)
+    tl.store(out + row.to(tl.int64) * H + tl.arange(0, H), total)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _keys_and_values(  # type: ignore[no-untyped-def]
+    kv, kv_step, senders, steps, first, stop, d, D: tl.constexpr, B: tl.constexpr, STEPS: tl.constexpr
+):
+    """Of the next B entries, each its row's and its step's; 0 after the last.  # [B, H, F] each"""
+    entry = first + tl.arange(0, B)
+    there = (entry < stop)[:, None, None]
+    at = kv + tl.load(senders + entry, mask=entry < stop, other=0)[:, None, None] * (2 * D) + d[None, :, :]
+    k, v = tl.load(at, mask=there, other=0.0), tl.load(at + D, mask=there, other=0.0)
+    if STEPS:
+        at = kv_step + tl.load(steps + entry, mask=entry < stop, other=0)[:, None, None] * (2 * D) + d[None, :, :]
+        k += tl.load(at, mask=there, other=0.0)
+        v += tl.load(at + D, mask=there, other=0.0)
+    return k, v
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _history_attention(  # type: ignore[no-untyped-def]
+    q, kv, kv_step, offsets, senders, steps, keep, logits, scale, out,
+    H: tl.constexpr, F: tl.constexpr, B: tl.constexpr, STEPS: tl.constexpr, KEEP: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
+    head = tl.arange(0, H)
+    d = head[:, None] * F + tl.arange(0, F)[None, :]
+    asking = tl.load(q + row * (H * F) + d)
+    top = tl.full([H], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([H], dtype=tl.float32)
+    z = tl.zeros([H, F], dtype=tl.float32)
+    for first in range(start, stop, B):  # what is summed so far is scaled anew where a larger logit comes
+        cell, there = _cells(senders, first, stop, H, B, False)
+        k, v = _keys_and_values(kv, kv_step, senders, steps, first, stop, d, H * F, B, STEPS)
+        logit = tl.sum(asking[None, :, :] * k, axis=2)  # [B, H]
+        tl.store(logits + cell, logit, mask=there)
+        logit = tl.where(there, logit, float("-inf"))
+        higher = tl.maximum(top, tl.max(logit, axis=0))
+        weight, before = tl.exp(logit - higher[None, :]), tl.exp(top - higher)
+        total = total * before + tl.sum(weight, axis=0)
+        if KEEP:
+            weight *= tl.load(keep + cell, mask=there, other=0.0)
+        z = z * before[:, None] + tl.sum(weight[:, :, None] * v, axis=0)
+        top = higher
+    total = tl.maximum(total, 1.0)  # the largest logit alone is 1: for who has no entries
+    tl.store(scale + row * (2 * H) + head, top)
+    tl.store(scale + row * (2 * H) + H + head, total)
+    tl.store(out + row * (H * F) + d, z / total[:, None])
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _history_attention_backward(  # type: ignore[no-untyped-def]
+    grad, z, q, kv, kv_step, offsets, senders, steps, keep, logits, scale, d_q, weights, rows,
+    H: tl.constexpr, F: tl.constexpr, B: tl.constexpr, STEPS: tl.constexpr, KEEP: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
+    head = tl.arange(0, H)
+    d = head[:, None] * F + tl.arange(0, F)[None, :]
+    asking, dz = tl.load(q + row * (H * F) + d), tl.load(grad + row * (H * F) + d)
+    tl.store(rows + row * (2 * H * F) + d, asking)
+    tl.store(rows + row * (2 * H * F) + H * F + d, dz)
+    mean = tl.sum(dz * tl.load(z + row * (H * F) + d), axis=1)  # Σ β dβ is dz · z
+    top, total = tl.load(scale + row * (2 * H) + head), tl.load(scale + row * (2 * H) + H + head)
+    to_q = tl.zeros([H, F], dtype=tl.float32)
+    for first in range(start, stop, B):
+        cell, there = _cells(senders, first, stop, H, B, False)
+        k, v = _keys_and_values(kv, kv_step, senders, steps, first, stop, d, H * F, B, STEPS)
+        logit = tl.load(logits + cell, mask=there, other=float("-inf"))
+        beta = tl.exp(logit - top[None, :]) / total[None, :]
+        kept = beta
+        if KEEP:
+            kept = beta * tl.load(keep + cell, mask=there, other=0.0)
+        to_logit = kept * tl.sum(dz[None, :, :] * v, axis=2) - beta * mean[None, :]
+        to_logit = tl.where(stop - start > 1, to_logit, 0.0)  # one entry's β is 1; dz · z is its dβ but for rounding
+        to_q += tl.sum(to_logit[:, :, None] * k, axis=0)
+        pair = 2 * cell - head[None, :]  # 2 H numbers to an entry
+        tl.store(weights + pair, to_logit, mask=there)
+        tl.store(weights + pair + H, kept, mask=there)
+    tl.store(d_q + row * (H * F) + d, to_q)

@@ -140,7 +140,8 @@ def _kernels() -> ModuleType | None:
     return kernels
 
 
-def _chosen(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
+def kernels_for(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
+    """The Triton kernels, if they take what is like x with these heads."""
     # A kernel's constants are float32; in float64 the plain versions are exact to the last bit.
     kernels = _kernels() if x.is_cuda and x.dtype == torch.float32 else None
     return kernels if kernels is not None and kernels.fits(num_heads, width) else None
@@ -148,14 +149,14 @@ def _chosen(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
 
 def _sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | None = None) -> Tensor:
     """The weighted sum; entry i of the pattern has its weights in row `order[i]` of alpha."""
-    if kernels := _chosen(x, *x.shape[1:]):
+    if kernels := kernels_for(x, *x.shape[1:]):
         return kernels.weighted_sum(alpha, x, pattern, order)  # type: ignore[no-any-return]
     alpha = alpha if order is None else alpha.index_select(0, order)
     return (plain_weighted_sum if x.is_cuda else bag_weighted_sum)(alpha, x, pattern)
 
 
 def _dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    if kernels := _chosen(x, *x.shape[1:]):
+    if kernels := kernels_for(x, *x.shape[1:]):
         return kernels.pair_dot(x, y, pattern)  # type: ignore[no-any-return]
     return (plain_pair_dot if x.is_cuda else chunked_pair_dot)(x, y, pattern)
 
@@ -165,7 +166,7 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, pattern: Pattern, order: Tensor | None) -> Tensor:
-        if kernels := _chosen(logits, logits.shape[1], 1):
+        if kernels := kernels_for(logits, logits.shape[1], 1):
             alpha: Tensor = kernels.softmax(logits, pattern, order)
         else:
             softmax = plain_softmax if logits.is_cuda else segment_softmax_cpu
@@ -178,7 +179,7 @@ class _Softmax(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (alpha,) = ctx.saved_tensors
         pattern, order = ctx.pattern, ctx.order
-        if kernels := _chosen(alpha, alpha.shape[1], 1):
+        if kernels := kernels_for(alpha, alpha.shape[1], 1):
             return kernels.softmax_backward(alpha, grad, pattern, order), None, None
         weighted = alpha * grad
         ordered = _ordered(weighted, order)
@@ -230,7 +231,7 @@ class _PairDot(torch.autograd.Function):
 class _EntryLogits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
-        if kernels := _chosen(sender, sender.shape[1], 1):
+        if kernels := kernels_for(sender, sender.shape[1], 1):
             logits: Tensor = kernels.entry_logits(sender, receiver, weights, slope, pattern)
         else:
             logits = plain_entry_logits(sender, receiver, weights, slope, pattern)
@@ -242,7 +243,7 @@ class _EntryLogits(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         logits, weights = ctx.saved_tensors
         pattern = ctx.pattern
-        if kernels := _chosen(grad, grad.shape[1], 1):
+        if kernels := kernels_for(grad, grad.shape[1], 1):
             inner = kernels.entry_logits_backward(grad, logits, weights, ctx.slope)
             to_sender = kernels.segment_sum(inner, pattern.transposed, pattern.by_sender)
             return to_sender, kernels.segment_sum(inner, pattern, None), None, None, None
@@ -264,7 +265,7 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, pattern: Pattern, scale: Tensor | None) -> Tensor:
         ctx.pattern, ctx.scale = pattern, scale
-        if scale is not None and _chosen(x, 1, x.shape[1]):
+        if scale is not None and kernels_for(x, 1, x.shape[1]):
             return _sum(scale, x[:, None, :], pattern)[:, 0]
         rows = x.index_select(0, pattern.senders)
         return rows if scale is None else rows.mul_(scale)

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from dysat.nn.dropout import dropout
+from dysat.nn.dropout import dropout, keep_mask
+from dysat.nn.history import History, history_attention, takes_history
 from dysat.nn.segment import look_up, pair_dot, segment_softmax, weighted_sum
-from dysat.sampling.blocks import Pattern
+
+__all__ = ["FeedForward", "History", "Scale", "TemporalAttention"]
 
 Scale = Literal["features", "steps"]
-
-
-@dataclass(frozen=True, eq=False)
-class History:
-    """Who looks back at what: Q queries, each a row at a step, and the rows of the same node up to that step.
-
-    Shapes: rows: a Pattern.lookup of the queries' own rows, steps [Q]; past: a Pattern of Q receivers and S senders
-        with P entries; past_steps [P].
-    """
-
-    rows: Pattern
-    steps: Tensor
-    past: Pattern
-    past_steps: Tensor
-    num_steps: int
 
 
 class TemporalAttention(nn.Module):
@@ -74,6 +60,8 @@ class TemporalAttention(nn.Module):
     def forward(
         self, x: Tensor, positions: Tensor | None, history: History, *, generator: torch.Generator | None = None
     ) -> Tensor:
+        if takes_history(x, self.num_heads, self._width):
+            return self._in_one_piece(x, positions, history, generator)
         asking = look_up(x, history.rows)  # [Q, d]
         if positions is None:
             k, v = self._keys_and_values(x)  # [S, d] each
@@ -92,6 +80,23 @@ class TemporalAttention(nn.Module):
             z = z + self._of_steps(by_step, v_step)
         return z + asking if self.residual else z
 
+    def _in_one_piece(
+        self, x: Tensor, positions: Tensor | None, history: History, generator: torch.Generator | None
+    ) -> Tensor:
+        """The same with few kernels."""
+        if positions is None:
+            asking = look_up(x, history.rows)  # [Q, d]
+        else:
+            asked, ones = history.asked
+            x = torch.cat([x, positions])  # [S + T, d]
+            asking = weighted_sum(ones, x[:, None], asked).flatten(1)
+        kv = x @ torch.cat([self.key, self.value], 1)  # [S + T, 2 d]
+        keep = None
+        if generator is not None and self.rate:
+            keep = keep_mask(torch.Size([history.past.num_entries, self.num_heads]), self.rate, generator, x.dtype)
+        z = history_attention(self._heads(self._queries(asking, history)), kv, history, keep).flatten(1)
+        return z + asking if self.residual else z
+
     def attention(self, x: Tensor, positions: Tensor | None, history: History) -> Tensor:
         """β for every query, step of its past, and head.  # [P, H]"""
         asking = look_up(x, history.rows)
@@ -101,14 +106,20 @@ class TemporalAttention(nn.Module):
         return self._attention(asking, x @ self.key, positions @ self.key, history)
 
     def _attention(self, asking: Tensor, k: Tensor, k_step: Tensor | None, history: History) -> Tensor:
-        # Paper: 1/√F'. Authors' program: 1/√T. scale= chooses.
-        width = self.query.shape[1] // self.num_heads
-        root = math.sqrt(width if self.scale == "features" else history.num_steps)
-        q = asking @ (self.query / root)  # [Q, d]
+        q = self._queries(asking, history)  # [Q, d]
         logits = pair_dot(self._heads(q), self._heads(k), history.past)
         if k_step is not None:
             logits = logits + self._to_steps(q, k_step).index_select(0, _cell(history))
         return segment_softmax(logits, history.past)
+
+    def _queries(self, asking: Tensor, history: History) -> Tensor:
+        # Paper: 1/√F'. Authors' program: 1/√T. scale= chooses.
+        root = math.sqrt(self._width if self.scale == "features" else history.num_steps)
+        return asking @ (self.query / root)
+
+    @property
+    def _width(self) -> int:
+        return self.query.shape[1] // self.num_heads
 
     def _keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         k, v = torch.split(x @ torch.cat([self.key, self.value], 1), self.key.shape[1], 1)
