@@ -13,8 +13,8 @@ def pack(texts: list[str]) -> np.ndarray:
 
 
 def number(texts: list[str], block: int, numbering: Numbering) -> list[int]:
-    found = [numbering.add(pack(texts[i : i + block])).tolist() for i in range(0, len(texts), block)]
-    return sum(found, [])
+    blocks = (texts[i : i + block] for i in range(0, len(texts), block))
+    return [number for part in blocks for number in numbering.add(pack(part)).tolist()]
 
 
 def check(texts: list[str], block: int, numbering: Numbering) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from dysat.sampling.blocks import PIECE, Pattern
 
 ENTRIES = 8  # read at once
+NUMBERS = 512  # for one warp to read at once: a program of one warp waits for no other, and many are at work
 WIDE = 16  # the same where an entry is a few numbers
 FLAT = 1024  # numbers that are each computed for themselves
 
@@ -23,14 +24,14 @@ def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | Non
     """Σ over each receiver's entries: α x; entry i of the pattern has the weights in row `order[i]` of α."""
     num_heads, width = x.shape[1:]
     out = x.new_empty(pattern.num_receivers, num_heads, width)
-    pieces = pattern.pieces
+    pieces, size = pattern.pieces, num_heads * width
     if len(pieces.long):
         out.index_fill_(0, pieces.long, 0)  # what several pieces add to
     if len(out):
         _weighted_sum[(len(pieces.receivers),)](
             alpha.contiguous(), x.contiguous(), pieces.receivers, pieces.firsts, pieces.shared, pattern.offsets,
-            pattern.senders, _given(order, pattern), out, num_heads, width, pieces.at_once, PIECE, order is not None,
-            num_warps=max(1, min(4, num_heads * width * pieces.at_once // 256)),
+            pattern.senders, _given(order, pattern), out, num_heads, width, max(1, NUMBERS // size), PIECE,
+            order is not None, num_warps=max(1, size // NUMBERS),
         )  # fmt: skip
     return out
 

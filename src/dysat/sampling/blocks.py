@@ -18,7 +18,7 @@ from dysat.errors import GraphError
 
 LinkWeights = Literal["raw", "normalized"]
 Unknown = Literal["masked", "zero"]
-PIECE = 64
+PIECE = 32
 LARGEST = 1e30  # what is computed from weights must stay within a float32
 
 
@@ -29,7 +29,6 @@ class Pieces(NamedTuple):
     firsts: Tensor
     shared: Tensor
     long: Tensor
-    at_once: int  # entries that most receivers have: 1, 2, 4 or 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +89,11 @@ class Pattern:
         number = (-(-counts // PIECE)).clamp(min=1)  # a receiver without entries has an empty piece
         receivers = torch.repeat_interleave(torch.arange(self.num_receivers, device=counts.device), number)
         nth = torch.arange(len(receivers), device=counts.device) - (number.cumsum(0) - number)[receivers]
-        mean = max(1, self.num_entries // max(1, self.num_receivers))
         return Pieces(
             receivers,
             self.offsets[receivers] + nth * PIECE,
             (number > 1)[receivers],
             (number > 1).nonzero()[:, 0],
-            min(8, 1 << (mean.bit_length() - 1)),
         )
 
     def part(self, receivers: Tensor) -> Part:
