@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.data.labels import integer_expression
-from dysat.data.numbering import Numbering
+from dysat.data.numbering import IntegerNumbering, Numbering, TextNumbering
 from dysat.data.plain import pack_texts, parser_of_integers, parser_of_moments
 from dysat.data.sources import Source
 from dysat.data.times import Times, TimeUnit, check_plausible, iso_expression, parse_times
@@ -104,10 +104,10 @@ def _read_plain(source: Source, columns: dict[str, str]) -> tuple[pl.DataFrame, 
         return None
     first = {role: source.first.get(column, "") for role, column in columns.items()}
     integers = {role: parser_of_integers(text) for role, text in first.items()}
-    numbering = None
+    numbering: Numbering = IntegerNumbering()
     if not (integers["src"] and integers["dst"]):
         integers["src"] = integers["dst"] = pack_texts
-        numbering = Numbering()
+        numbering = TextNumbering()
     moments = parser_of_moments(first["time"])
     parsers = integers | ({"time": moments} if moments else {})
     found = source.read_plain({columns[role]: parse for role, parse in parsers.items() if parse}, numbering)

@@ -56,7 +56,7 @@ def number_nodes(
     if numbering is None:
         labels = _labels_of(sides, event if order is None else order[event], column)
     else:
-        labels = _as_texts(numbering.texts[slot % numbering.size])
+        labels = _as_series(numbering.labels[slot % numbering.size])
     labels = _as_integers(labels)
 
     kind = column if separate else np.zeros_like(column)
@@ -99,10 +99,12 @@ def _labels_of(sides: Sequence[pl.Series], row: NDArray[np.int64], column: NDArr
     return pl.concat([side.gather(row[here]) for side, here in zip(sides, first, strict=True)]).gather(at)
 
 
-def _as_texts(texts: NDArray[np.bytes_]) -> pl.Series:
+def _as_series(labels: NDArray[np.bytes_] | NDArray[np.int64]) -> pl.Series:
     import polars as pl
 
-    return pl.Series(texts.tolist(), dtype=pl.Binary).cast(pl.String)
+    return (
+        pl.Series(labels.tolist(), dtype=pl.Binary).cast(pl.String) if labels.dtype.kind == "S" else pl.Series(labels)
+    )
 
 
 def pack_labels(labels: Labels) -> dict[str, NDArray[Any]]:

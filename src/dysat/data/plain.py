@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dysat.data.numbering import Numbering, Words
+from dysat.data.numbering import Found, Numbering, Words
 
 BLOCK = 1 << 21  # bytes a thread reads at a time: few enough to stay in the cache, enough to seldom need the GIL
 PAD = 16  # bytes before and after a block, so that whole words can be read at its ends
-NEWLINE, ZEROS = ord("\n"), b"0" * 8
+NEWLINE, COMMA, ZEROS = ord("\n"), ord(","), b"0" * 8
 MONTHS = np.arange("1970-01", "2100-02", dtype="datetime64[M]").astype("datetime64[D]").astype(np.int64)
 POWERS = 10 ** np.arange(16, dtype=np.uint64)
 # The words of a text of n bytes that keep its own bytes: FIRST from its beginning, LAST up to its end.
@@ -57,7 +57,7 @@ Parse = Callable[[Fields], NDArray[Any]]
 def read_plain(
     path: Path, separator: str, width: int, header: bool, wanted: dict[int, Parse], numbering: Numbering | None = None
 ) -> list[NDArray[Any]]:
-    """Some columns, by number from 0, of a file that has `width` of them; packed texts as numbers, if asked for."""
+    """Some columns, by number from 0, of a file that has `width` of them; the first two are numbered, if asked for."""
     start = _end_of_header(path, separator, width) if header else 0
     blocks = list(pairwise(_cuts(path, start)))
     _check(bool(blocks))
@@ -66,7 +66,9 @@ def read_plain(
     def read(number: int) -> None:
         with joined.failing():
             columns = _split(_read_block(path, *blocks[number]), ord(separator), width, list(wanted))
-            joined.append(number, [parse(fields) for parse, fields in zip(wanted.values(), columns, strict=True)])
+            parts = [parse(fields) for parse, fields in zip(wanted.values(), columns, strict=True)]
+            found = None if numbering is None else numbering.find(_in_turn(parts[0], parts[1]))
+            joined.append(number, parts, found)
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         list(pool.map(read, range(len(blocks))))
@@ -154,11 +156,14 @@ class _Joined:
     def columns(self) -> list[NDArray[Any]]:
         return [array[: self.filled] for array in self.arrays]
 
-    def append(self, number: int, part: list[NDArray[Any]]) -> None:
+    def append(self, number: int, part: list[NDArray[Any]], found: Found | None = None) -> None:
         with self.changed:
             self.changed.wait_for(lambda: self.failed or self.next == number)
             _check(not self.failed)
-        self._append(part if self.numbering is None else _numbered(part, self.numbering))
+        if self.numbering is not None and found is not None:
+            ends = self.numbering.add(found).reshape(-1, 2)
+            part = [ends[:, 0], ends[:, 1], *part[2:]]
+        self._append(part)
         with self.changed:
             self.next += 1
             self.changed.notify_all()
@@ -184,11 +189,9 @@ class _Joined:
         self.filled += rows
 
 
-def _numbered(columns: list[NDArray[Any]], numbering: Numbering) -> list[NDArray[Any]]:
-    """Numbers instead of packed texts, which are numbered row by row."""
-    texts = [i for i, column in enumerate(columns) if column.ndim == 2]
-    numbers = numbering.add(np.stack([columns[i] for i in texts], axis=1).reshape(-1, 2)).reshape(-1, len(texts))
-    return [numbers[:, texts.index(i)] if i in texts else column for i, column in enumerate(columns)]
+def _in_turn(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    """The labels of both ends, row by row.  # [n, …] each → [2 n, …]"""
+    return np.stack([left, right], axis=1).reshape(-1, *left.shape[1:])
 
 
 def _end_of_header(path: Path, separator: str, width: int) -> int:
@@ -223,18 +226,32 @@ def _read_block(path: Path, start: int, stop: int) -> bytearray:
 
 def _split(raw: bytearray, separator: int, width: int, wanted: Sequence[int]) -> Iterator[Fields]:
     """The fields of some columns."""
-    codes = np.frombuffer(raw, dtype=np.uint8)
-    _check(codes.max() < 0x80 and b'"' not in raw and b"\r" not in raw and raw.find(b"\0", PAD, -PAD) < 0)
-    marked = codes == NEWLINE
-    num_lines = np.count_nonzero(marked)
-    marked |= codes == separator
-    marks = np.flatnonzero(marked)
-    _check(len(marks) == num_lines * width)
-    ends = marks.reshape(-1, width)
-    _check(bool((codes[ends[:, -1]] == NEWLINE).all()))
+    ends = _marks(raw, separator, width).reshape(-1, width)
     for column in wanted:
         starts = ends[:, column - 1] + 1 if column else np.append(PAD, ends[:-1, -1] + 1)
         yield Fields(raw, starts, ends[:, column] - starts)
+
+
+def _marks(raw: bytearray, separator: int, width: int) -> NDArray[np.int64]:
+    """Where all fields end."""
+    codes = np.frombuffer(raw, dtype=np.uint8)[PAD:-PAD]
+    _check(codes.max() < 0x80)
+    marks = np.flatnonzero(codes <= separator)
+    if separator != COMMA or not _alternate(codes, marks, separator, width):
+        # Quotes, blanks and whatever ends lines come before the comma: in most files only separators do.
+        _check(b'"' not in raw and b"\r" not in raw and raw.find(b"\0", PAD, -PAD) < 0)
+        marks = np.flatnonzero((codes == NEWLINE) | (codes == separator))
+        _check(_alternate(codes, marks, separator, width))
+    marks += PAD
+    return marks
+
+
+def _alternate(codes: NDArray[np.uint8], marks: NDArray[np.int64], separator: int, width: int) -> bool:
+    """Whether every line has all its fields."""
+    if len(marks) % width:
+        return False
+    found = codes[marks].reshape(-1, width)
+    return bool((found[:, :-1] == separator).all() and (found[:, -1] == NEWLINE).all())
 
 
 def _number(words: Words, lengths: NDArray[np.int64]) -> Words:
