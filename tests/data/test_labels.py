@@ -6,35 +6,34 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dysat.data import slots as module
+from dysat.data import numbering as module
 from dysat.data.labels import as_labels, number_nodes, pack_labels, unpack_labels
-from dysat.data.slots import IntegerKeys, assign_slots
 from dysat.errors import GraphError
 
 
-def check_slots(columns: list[np.ndarray]) -> None:
-    """Equal keys share a slot and different keys do not."""
-    slots, size = assign_slots([IntegerKeys(column) for column in columns])
-    keys, found = np.concatenate(columns), np.concatenate(slots)
-    assert found.min() >= 0 and found.max() < size
-    pairs = np.unique(np.stack([keys, found.astype(np.int64)]), axis=1).shape[1]
-    assert pairs == len(np.unique(keys)) == len(np.unique(found))
-
-
 @pytest.mark.parametrize("distinct", [1, 2, 1000, 100_000])
-def test_slots_are_one_to_one(distinct: int) -> None:
+def test_numbers_of_whole_numbers_and_texts_are_one_to_one(distinct: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 10_000)
     rng = np.random.default_rng(distinct)
     keys = rng.integers(-(2**63), 2**63 - 1, distinct)
-    check_slots([rng.choice(keys, 70_000), rng.choice(keys, 150_000)])
+    ends = rng.choice(keys, (2, 70_000))
+    for columns in (ends, ends.astype(str)):
+        src, dst = (pl.Series(column) for column in columns)
+        from_, to, names, _ = number_nodes(src, dst, np.arange(70_000))
+        assert names[from_].tolist() == ends[0].tolist() and names[to].tolist() == ends[1].tolist()
+        assert len(np.unique(names)) == len(names) == len(np.unique(ends))
 
 
-def test_slots_of_keys_that_collide_in_the_first_table() -> None:
-    # Multiples of 2^54 share their low bits; sequential keys share their high bits.
-    check_slots([np.arange(500) << 54, np.arange(200_000), np.arange(0)])
+def test_keys_that_share_their_low_or_high_bits() -> None:
+    for keys in (np.arange(500) << 54, np.arange(0, 10**12, 10**9 + 7), np.array([5, -5, 2**63 - 1, -(2**63)])):
+        from_, to, names, _ = number_nodes(pl.Series(keys), pl.Series(keys[::-1]), np.arange(len(keys)))
+        assert names[from_].tolist() == keys.tolist() and names[to].tolist() == keys[::-1].tolist()
 
 
 def test_keys_that_differ_only_in_their_second_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_as_keys", lambda high, low, original=module._as_keys: original(high * 0, low))
+    monkeypatch.setattr(
+        module, "_words_of", lambda column, original=module._words_of: original(column) * np.array([0, 1], np.uint64)
+    )
     src, dst = pl.Series(["ann", "bob", "ann"]), pl.Series(["bob", "cy", "cy"])
     from_, to, names, _ = number_nodes(src, dst, np.array([1, 2, 3]))
     assert names[from_].tolist() == src.to_list() and names[to].tolist() == dst.to_list()

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dysat.data.numbering import Numbering
-from dysat.data.slots import appearances, number_slots, slots_of
+from dysat.data.numbering import Numbering, number_columns
+from dysat.data.slots import appearances, dense_slots, number_slots
 from dysat.errors import GraphError
 
 if TYPE_CHECKING:
@@ -41,27 +41,31 @@ def number_nodes(
     Returns the nodes of `src` and `dst`, the labels, and the kinds where `separate`.
     """
     sides = [src, dst]
-    if numbering is None:
-        slots, size = slots_of(sides, separate=separate)
-    else:
+    named = numbering  # its labels are those of the nodes, not hashes
+    if numbering is not None:
         slots, size = [side.to_numpy(writable=True) for side in sides], numbering.size
-        if separate:
-            slots, size = [slots[0], slots[1] + np.int32(size)], 2 * size
+    elif dense := dense_slots(sides):
+        slots, size = dense
+    else:
+        slots, numbering = number_columns(sides)
+        size = numbering.size
+    if separate:
+        slots = [slots[0], slots[1] + np.int32(size)]
     if order is not None:
         slots = [slot[order] for slot in slots]
     if numbering is not None and numbering.seen == 2 * len(src) and order is None and not separate:
         event, column, slot = numbering.firsts >> 1, numbering.firsts & 1, np.arange(size, dtype=np.int32)
     else:
-        event, column, slot = appearances(slots, size)
-    if numbering is None:
-        labels = _labels_of(sides, event if order is None else order[event], column)
+        event, column, slot = appearances(slots, size * (1 + separate))
+    if named is not None:
+        labels = _as_series(named.labels[slot % size])
     else:
-        labels = _as_series(numbering.labels[slot % numbering.size])
+        labels = _labels_of(sides, event if order is None else order[event], column)
     labels = _as_integers(labels)
 
     kind = column if separate else np.zeros_like(column)
     ranked = break_ties(time[event], kind, labels.gather)
-    from_, to = number_slots(slots, size, slot[ranked])
+    from_, to = number_slots(slots, size * (1 + separate), slot[ranked])
     return from_, to, _to_labels(labels.gather(ranked)), kind[ranked].astype(np.uint8) if separate else None
 
 
