@@ -1,6 +1,6 @@
 """One method, one file."""
 
-from dysat.models.base import EmbeddingModel
+from dysat.models.base import LinkModel
 from dysat.models.dysat import DySAT
 
-MODELS: dict[str, type[EmbeddingModel]] = {model.method: model for model in (DySAT,)}
+MODELS: dict[str, type[LinkModel]] = {model.method: model for model in (DySAT,)}

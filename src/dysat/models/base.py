@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from importlib import resources
 from os import PathLike
@@ -37,16 +37,15 @@ class Forecast(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class EmbeddingModel(ABC):
-    """A method that learns a vector for every node of a dynamic graph. Its fields are its options.
+class LinkModel(ABC):
+    """A method that says of pairs of nodes of a dynamic graph how likely they are linked next.
 
-    `fit` learns and returns the model itself; names it sets end in an underscore.
+    Its fields are its options. `fit` learns and returns the model itself; names it sets end in an underscore.
     """
 
     method: ClassVar[str]
 
     graph_: DynamicGraph = field(init=False, repr=False)  # what fit was given
-    scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # of e_u ⊙ e_v, and a bias: log-odds of a link
 
     def __post_init__(self) -> None:
         for option in self.options():
@@ -60,11 +59,18 @@ class EmbeddingModel(ABC):
     def fit(self, graph: DynamicGraph) -> Self: ...
 
     @abstractmethod
-    def embed(self, step: int = -1) -> Tensor:
-        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+    def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
+        """What pairs of nodes known at a step are ranked by: any numbers, the higher the likelier.  # [B, 2] → [B]
+
+        Nothing but the snapshots up to `step` speaks in them, and what was learned in `fit`.
+        """
+
+    @abstractmethod
+    def _chances(self, scores: Tensor) -> Tensor:
+        """Scores as numbers between 0 and 1, in the same order."""
 
     def steps(self) -> range:
-        """The steps that `embed` knows."""
+        """The steps that can be asked for."""
         return range(len(self.graph_))
 
     @abstractmethod
@@ -116,13 +122,8 @@ class EmbeddingModel(ABC):
 
     def score_links(self, pairs: Any, step: int = -1) -> Tensor:
         """How likely each pair of node ids is linked in the snapshot after `step`, between 0 and 1.  # [B, 2] → [B]"""
-        e = self.embed(step).cpu()
-        pairs = _as_pairs(pairs)
-        if len(pairs) and (int(pairs.min()) < 0 or int(pairs.max()) >= len(e)):
-            raise ModelError(f"a pair has a node outside 0 … {len(e) - 1}, the nodes known at that step")
-        weights, bias = self.scorer_
-        logits: Tensor = (e[pairs[:, 0]] * e[pairs[:, 1]]) @ weights + bias
-        return torch.sigmoid(logits)
+        self._must_be_fitted()
+        return self._chances(self.pair_scores(self._check_pairs(pairs, step), step))
 
     def top_links(
         self,
@@ -140,16 +141,18 @@ class EmbeddingModel(ABC):
             raise ModelError(f"k={k} must not be negative")
         if known not in ("include", "exclude"):
             raise ModelError(f"known={known!r} is neither 'include' nor 'exclude'")
-        e = self.embed().cpu()
-        weights, bias = self.scorer_
-        rows = torch.arange(len(e)) if node is None else torch.as_tensor(self.graph_.ids([node], kind))
+        self._must_be_fitted()
+        known_now = self.graph_.known[-1]
+        rows = torch.arange(known_now) if node is None else torch.as_tensor(self.graph_.ids([node], kind))
         linked = self._linked()
-        scores, pairs = _highest(e * weights, e, rows, k, linked if known == "exclude" else None, self._kinds())
+        scores, pairs = _highest(
+            self._all_scores(), known_now, rows, k, linked if known == "exclude" else None, self._kinds()
+        )
         labels = self.graph_.nodes[pairs.numpy()].tolist()
-        seen = torch.isin(_pair_keys(pairs, len(e)), linked).tolist()
+        seen = torch.isin(_pair_keys(pairs, known_now), linked).tolist()
         return [
             Forecast(u, v, chance, before)
-            for (u, v), chance, before in zip(labels, torch.sigmoid(scores + bias).tolist(), seen, strict=True)
+            for (u, v), chance, before in zip(labels, self._chances(scores).tolist(), seen, strict=True)
         ]
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -164,8 +167,7 @@ class EmbeddingModel(ABC):
     def save_weights(self, folder: Path) -> None:
         """Write the model beside a graph folder that is there already."""
         facts = {"method": self.method, "options": self.values(), "graph": self.graph_.fingerprint}
-        weights, bias = self.scorer_
-        tensors = {**self._learned(), "scorer/weights": weights, "scorer/bias": bias}
+        tensors = self._state()
         write_tensors(folder / MODEL_FILE, "model", FORMAT_VERSION, facts, tensors, error=ModelError)
 
     @classmethod
@@ -175,17 +177,86 @@ class EmbeddingModel(ABC):
         facts, tensors = read_tensors(path / MODEL_FILE, "model", FORMAT_VERSION, error=ModelError)
         if facts.get("method") != cls.method:
             raise ModelError(f"{path / MODEL_FILE}: a model of {facts.get('method')!r}, not of {cls.method!r}")
-        model = cls.with_options({**facts["options"], "device": device})
+        here = {"device": device} if any(option.name == "device" for option in cls.options()) else {}
+        model = cls.with_options({**facts["options"], **here})
         model.graph_ = DynamicGraph.load(path / GRAPH_FOLDER)
         if model.graph_.fingerprint != facts.get("graph"):
             raise ModelError(f"{path}: the graph beside the model is not the one it was trained on")
-        model.scorer_ = tensors.pop("scorer/weights"), tensors.pop("scorer/bias")
-        model._restore(tensors)
+        model._take_state(tensors)
         return model
+
+    def _state(self) -> dict[str, Tensor]:
+        """What a file holds besides options and graph."""
+        return self._learned()
+
+    def _take_state(self, tensors: dict[str, Tensor]) -> None:
+        self._restore(tensors)
+
+    def _all_scores(self) -> Callable[[Tensor], Tensor]:
+        """What gives, now, the scores of some nodes with all nodes.  # [b] → [b, N]"""
+        nodes = torch.arange(self.graph_.known[-1])
+        return lambda rows: self.pair_scores(torch.cartesian_prod(rows, nodes)).view(len(rows), len(nodes))
+
+    def _check_pairs(self, pairs: Any, step: int) -> Tensor:
+        """Whatever holds pairs of nodes known at a step."""
+        self._check_step(step)
+        known, found = self.graph_.known[step], _as_pairs(pairs)
+        if len(found) and (int(found.min()) < 0 or int(found.max()) >= known):
+            raise ModelError(f"a pair has a node outside 0 … {known - 1}, the nodes known at that step")
+        return found
+
+    def _check_step(self, step: int) -> int:
+        """The step counted from the first, if it is one that can be asked for."""
+        at = step + len(self.graph_) if step < 0 else step
+        if at not in self.steps():
+            raise ModelError(f"step {step}: the model knows steps {self.steps().start} to {self.steps().stop - 1}")
+        return at
 
     def _must_be_fitted(self) -> None:
         if not hasattr(self, "graph_"):
             raise ModelError("the model has learned nothing yet; call fit(graph) first")
+
+    def _linked(self) -> Tensor:
+        """All pairs ever linked, as u · N + v with u ≤ v, in order."""
+        pairs = torch.cat([torch.stack(s.links()[:2], 1) for s in self.graph_]).cpu()
+        return torch.from_numpy(np.unique(_pair_keys(pairs, self.graph_.num_nodes).numpy()))
+
+    def _kinds(self) -> Tensor | None:
+        return None if self.graph_.kinds is None else torch.tensor(self.graph_.kinds.tolist())
+
+
+@dataclass(kw_only=True, eq=False)
+class EmbeddingModel(LinkModel):
+    """A method that learns a vector for every node; a link's score is a weighted sum of e_u ⊙ e_v."""
+
+    scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and a bias: log-odds of a link
+
+    @abstractmethod
+    def embed(self, step: int = -1) -> Tensor:
+        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+
+    def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
+        """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""
+        e = self.embed(step).cpu()
+        weights, bias = self.scorer_
+        scores: Tensor = (e[pairs[:, 0]] * e[pairs[:, 1]]) @ weights + bias
+        return scores
+
+    def _chances(self, scores: Tensor) -> Tensor:
+        return torch.sigmoid(scores)
+
+    def _state(self) -> dict[str, Tensor]:
+        weights, bias = self.scorer_
+        return {**self._learned(), "scorer/weights": weights, "scorer/bias": bias}
+
+    def _take_state(self, tensors: dict[str, Tensor]) -> None:
+        self.scorer_ = tensors.pop("scorer/weights"), tensors.pop("scorer/bias")
+        self._restore(tensors)
+
+    def _all_scores(self) -> Callable[[Tensor], Tensor]:
+        e = self.embed().cpu()
+        weights, bias = self.scorer_
+        return lambda rows: (e[rows] * weights) @ e.T + bias
 
     def _fit_scorer(self) -> None:
         """Learn what of e_u ⊙ e_v speaks for a link, from the last step that has one after it.
@@ -207,14 +278,6 @@ class EmbeddingModel(ABC):
         weights, bias = fit_logistic(e[pairs[:, 0]] * e[pairs[:, 1]], labels)
         self.scorer_ = weights.to(e.dtype), bias.to(e.dtype)
 
-    def _linked(self) -> Tensor:
-        """All pairs ever linked, as u · N + v with u ≤ v, in order."""
-        pairs = torch.cat([torch.stack(s.links()[:2], 1) for s in self.graph_]).cpu()
-        return torch.from_numpy(np.unique(_pair_keys(pairs, self.graph_.num_nodes).numpy()))
-
-    def _kinds(self) -> Tensor | None:
-        return None if self.graph_.kinds is None else torch.tensor(self.graph_.kinds.tolist())
-
 
 def choose_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one; a device that does not exist is an error that says which do."""
@@ -232,24 +295,24 @@ def choose_device(name: str) -> torch.device:
 
 
 def _highest(
-    left: Tensor, right: Tensor, rows: Tensor, k: int, without: Tensor | None, kinds: Tensor | None
+    scores_of: Callable[[Tensor], Tensor], size: int, rows: Tensor, k: int, without: Tensor | None, kinds: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The k highest products left_u · right_v over u in `rows` and v ≠ u, each pair once.  # [k], [k, 2]"""
-    nodes = torch.arange(len(right))
-    best, pairs = left.new_empty(0), torch.empty(0, 2, dtype=torch.int64)
-    for part in torch.split(rows, max(1, BLOCK // max(1, len(right)))):
-        scores = left[part] @ right.T  # [b, N]
+    """The k highest of the scores of rows u with all nodes v ≠ u, each pair once.  # [k], [k, 2]"""
+    nodes = torch.arange(size)
+    best, pairs = torch.empty(0), torch.empty(0, 2, dtype=torch.int64)
+    for part in torch.split(rows, max(1, BLOCK // max(1, size))):
+        scores = scores_of(part)  # [b, N]
         allowed = nodes != part[:, None] if len(rows) == 1 else nodes > part[:, None]
         if kinds is not None:
             allowed &= kinds[part][:, None] != kinds
         if without is not None:
             found = torch.stack([part[:, None].expand_as(scores), nodes.expand_as(scores)], 2).flatten(0, 1)
-            allowed &= ~torch.isin(_pair_keys(found, len(right)), without).view_as(allowed)
+            allowed &= ~torch.isin(_pair_keys(found, size), without).view_as(allowed)
         scores = scores.masked_fill_(~allowed, -torch.inf).flatten()
         top, at = scores.topk(min(k, len(scores)))
         at = at[top > -torch.inf]
         best = torch.cat([best, scores[at]])
-        pairs = torch.cat([pairs, torch.stack([part[at // len(right)], at % len(right)], 1)])
+        pairs = torch.cat([pairs, torch.stack([part[at // size], at % size], 1)])
         best, order = best.sort(descending=True, stable=True)
         best, pairs = best[:k], pairs[order[:k]]
     return best, pairs

@@ -292,10 +292,7 @@ class DySAT(EmbeddingModel):
 
     def _plan_step(self, step: int) -> Plan:
         """All nodes known at a step, at that step."""
-        at = step + len(self.graph_) if step < 0 else step
-        if at not in self.steps():
-            raise ModelError(f"step {step}: the model knows steps {self.steps().start} to {self.steps().stop - 1}")
-        at -= self.steps().start
+        at = self._check_step(step) - self.steps().start
         nodes = torch.arange(self.block_.known[at], device=self.block_.node.device)
         return self.network_.plan(self.block_, nodes, torch.full_like(nodes, at))
 
