@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
-BITS = 15  # of a word that says which shifts make a pair: no sign, and a small table
 CPU_CHUNK = 65_536  # walks at a time: few enough for the cache, enough to keep every core busy
 
 
@@ -101,31 +99,26 @@ class Contexts:
 
     Shapes:
         walks [S, L], order [S · L]: occurrences sorted by row, as positions in the flattened walks;
-        first_of_occurrence [S · L + 1], first_of_row [R + 1]: the number of the first pair of each;
-        valid [W, S · L]: bit i of word w tells whether the shift 15 w + i − window makes a pair, 0 left out.
+        first_of_occurrence [S · L + 1], first_of_row [R + 1]: the number of the first pair of each.
     """
 
     walks: Tensor
     order: Tensor
     first_of_occurrence: Tensor
     first_of_row: Tensor
-    valid: Tensor
     window: int
 
     @classmethod
     def from_walks(cls, walks: Tensor, num_rows: int, window: int) -> Self:
         walks = walks.int().contiguous()
         window = max(0, min(window, walks.shape[1] - 1))
-        valid = _valid_shifts(walks, window)
-        counts = torch.zeros(walks.numel(), dtype=torch.int32, device=walks.device)
-        for word in valid:
-            counts += _tables(walks.device).ones[word.int()]
+        counts = _count_contexts(walks, window).flatten()  # [S · L]
         rows, order = walks.flatten().sort(stable=True)
         firsts = torch.zeros(len(order) + 1, dtype=torch.int64, device=walks.device)
         torch.cumsum(counts[order], 0, dtype=torch.int64, out=firsts[1:])
         borders = torch.arange(num_rows + 1, dtype=torch.int32, device=walks.device)
         narrow = torch.int32 if len(order) < 2**31 else torch.int64
-        return cls(walks, order.to(narrow), firsts, firsts[torch.searchsorted(rows, borders)], valid, window)
+        return cls(walks, order.to(narrow), firsts, firsts[torch.searchsorted(rows, borders)], window)
 
     @property
     def num_pairs(self) -> Tensor:
@@ -144,43 +137,27 @@ class Contexts:
         occurrence = torch.searchsorted(self.first_of_occurrence, pair, right=True) - 1
         occurrence = occurrence.clamp(0, len(self.order) - 1)  # rows without pairs may point outside
         rank = pair - self.first_of_occurrence[occurrence]
-        return self._context(self.order[occurrence].long(), rank).masked_fill(pairs == 0, -1)
+        return self._context(rows, self.order[occurrence].long(), rank).masked_fill(pairs == 0, -1)
 
-    def _context(self, position: Tensor, rank: Tensor) -> Tensor:
-        """The rank-th node within the window of a position that makes a pair.  # [B, count] → [B, count]"""
-        tables = _tables(position.device)
-        shift = torch.full_like(position, -self.window)
-        for w, words in enumerate(self.valid):  # a word is passed by if it has no more than `rank` bits
-            word = words[position].long()
-            ones = tables.ones[word]
-            here = (rank >= 0) & (rank < ones)
-            shift += torch.where(here, BITS * w + tables.places[word * BITS + rank.clamp(0, BITS - 1)], 0)
-            rank = rank - ones  # below 0 once it is found
-        shift += shift >= 0  # 0 is left out
-        return self.walks.flatten()[(position + shift).clamp(0, self.walks.numel() - 1)].long()
-
-
-class _Tables(NamedTuple):
-    """Of every word how many bits are 1, and where the rank-th of them stands.  # [2^BITS], [2^BITS · BITS]"""
-
-    ones: Tensor
-    places: Tensor
+    def _context(self, rows: Tensor, position: Tensor, rank: Tensor) -> Tensor:
+        """The rank-th node within the window of a position that is another than the row itself.  # [B, count]"""
+        shifts = torch.arange(-self.window, self.window + 1, device=rows.device)  # [2w + 1]; 0 meets the row itself
+        inside = (position % self.walks.shape[1]).unsqueeze(2) >= -shifts  # [B, count, 2w + 1]; no rank is past the end
+        near = (position.unsqueeze(2) + shifts).clamp(0, self.walks.numel() - 1)
+        nodes = self.walks.flatten()[near]
+        valid = inside & (nodes != rows[:, None, None])
+        # How many are valid up to each shift, as a product: a scan over so short an axis is slow on CUDA.
+        upto = torch.ones(len(shifts), len(shifts), device=rows.device).triu()
+        before = valid.to(upto.dtype) @ upto <= rank.unsqueeze(2)
+        chosen = before.sum(2, keepdim=True).clamp(max=2 * self.window)
+        return nodes.gather(2, chosen).squeeze(2).long()
 
 
-@cache
-def _tables(device: torch.device) -> _Tables:
-    words = torch.arange(1 << BITS, device=device)
-    bits = words[:, None] >> torch.arange(BITS, device=device) & 1  # [2^BITS, BITS]
-    # Places of ones in order, then of zeros: a stable sort.
-    return _Tables(bits.sum(1).int(), bits.sort(dim=1, descending=True, stable=True).indices.flatten())
-
-
-def _valid_shifts(walks: Tensor, window: int) -> Tensor:
-    """Which shifts within the window lead to another node of the same walk.  # [S, L] → [W, S · L]"""
-    words = torch.zeros(-(-2 * window // BITS), *walks.shape, dtype=torch.int16, device=walks.device)
+def _count_contexts(walks: Tensor, window: int) -> Tensor:
+    """How many pairs begin at each position.  # [S, L]"""
+    counts = torch.zeros(walks.shape, dtype=torch.int16 if window < 2**14 else torch.int32, device=walks.device)
     for shift in range(1, window + 1):
-        differ = (walks[:, shift:] != walks[:, :-shift]).short()
-        back, ahead = window - shift, window + shift - 1
-        words[back // BITS, :, shift:] += differ << back % BITS
-        words[ahead // BITS, :, :-shift] += differ << ahead % BITS
-    return words.flatten(1)
+        differ = walks[:, shift:] != walks[:, :-shift]
+        counts[:, shift:] += differ
+        counts[:, :-shift] += differ
+    return counts
