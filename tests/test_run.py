@@ -21,6 +21,7 @@ import dysat
 from dysat.checkpoints import CHECKPOINT_VERSION
 from dysat.data.tensors import read_tensors
 from dysat.errors import DysatError, ModelError
+from dysat.models import OPPONENTS
 from dysat.run import Run, Watch
 from dysat.training import Epoch
 
@@ -222,7 +223,8 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
     first = [epoch for epoch in told[1:5] if isinstance(epoch, Epoch)]
     scores = [epoch.score or 0.0 for epoch in first]
     best = 1 + scores.index(max(scores))
-    assert told[0] == ("backtest", 4) and told[5] == ("final", best)
+    assert told[0] == ("backtest", 4) and told[5:7] == [("heuristics", 0), ("final", best)]
+    assert backtest["heuristic"]["name"] in OPPONENTS and backtest["heuristic"]["auc"] > 0.5
     assert (backtest["best_epoch"], backtest["validation_auc"], backtest["epochs"]) == (best, max(scores), 4)
     rows = history(run.folder)
     assert [(r["stage"], r["number"]) for r in rows] == [

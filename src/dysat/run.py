@@ -31,25 +31,25 @@ from dysat.checkpoints import CHECKPOINTS, Checkpoints
 from dysat.data.graph import DynamicGraph
 from dysat.data.storage import umask, write_beside
 from dysat.data.toml import as_toml
-from dysat.errors import GraphError, ModelError
-from dysat.evaluation.probe import evaluate_probe, validation_auc
+from dysat.errors import DysatError, GraphError, ModelError
+from dysat.evaluation.probe import evaluate_probe, evaluate_scores, validation_auc
 from dysat.evaluation.protocols import LinkSplit, single_step
-from dysat.models import MODELS
-from dysat.models.base import GRAPH_FOLDER, MODEL_FILE, choose_device
+from dysat.models import MODELS, OPPONENTS
+from dysat.models.base import GRAPH_FOLDER, MODEL_FILE, EmbeddingModel, choose_device
 from dysat.models.dysat import DySAT
 from dysat.training import Epoch, Progress
 
 CONFIG, METRICS, HISTORY, EMBEDDINGS = "config.toml", "metrics.json", "history.csv", "embeddings.parquet"
 KEEP_EVERY = 10.0  # seconds between checkpoints
 
-Stage = Literal["backtest", "final"]
+Stage = Literal["backtest", "heuristics", "final"]
 
 
 @dataclass(frozen=True)
 class Watch:
     """Who is told what happens, and who may stop it."""
 
-    on_stage: Callable[[Stage, int], None] = lambda stage, epochs: None  # which, and at most how many epochs
+    on_stage: Callable[[Stage, int], None] = lambda stage, epochs: None  # which, and at most how many epochs, 0 if none
     on_epoch: Callable[[Epoch], None] = lambda epoch: None
     on_note: Callable[[str], None] = lambda note: None
     stop: Callable[[], bool] = lambda: False
@@ -164,7 +164,9 @@ class Run:
             history = [{"stage": "backtest", **asdict(epoch)} for epoch in done.history]
             if not done.finished:
                 return False
-            backtest = _backtest_facts(model, split, done)
+            watch.on_stage("heuristics", 0)
+            strongest = strongest_opponent(graph[:-1], split)
+            backtest = {**_backtest_facts(model, split, done), "heuristic": strongest}
             saved = None
         model = DySAT.with_options(options)
         if backtest is not None and backtest["validation_auc"] is not None:  # it says when to stop
@@ -259,6 +261,24 @@ def check_new(folder: Path) -> None:
         raise ModelError(f"{folder}: exists already, choose another folder{hint}")
 
 
+def strongest_opponent(past: DynamicGraph, split: LinkSplit) -> dict[str, Any] | None:
+    """The heuristic that predicts best, on the same examples, and its AUC."""
+    found: list[tuple[float, str]] = []
+    for name in OPPONENTS:
+        try:
+            model = MODELS[name]().fit(past)
+            if isinstance(model, EmbeddingModel):
+                result = evaluate_probe(model.embed(), split)
+            else:
+                result = evaluate_scores(model.pair_scores(split.pairs), split)
+        except DysatError:
+            continue  # it needs more snapshots than there are
+        if result.auc == result.auc:
+            found.append((result.auc, name))
+    best = max(found, default=None)
+    return None if best is None else {"name": best[1], "auc": best[0]}
+
+
 def write_embeddings(model: DySAT, file: Path, steps: list[int] | None = None) -> int:
     """Label, (kind,) step and embedding of every known node at some steps (all), as Parquet or CSV; how many rows."""
     from dysat.data.tables import write_table
@@ -281,14 +301,13 @@ def _validation(split: LinkSplit) -> Callable[[DySAT], float]:
 
 
 def _backtest_facts(model: DySAT, split: LinkSplit, done: Progress) -> dict[str, Any]:
-    result = evaluate_probe(model.embed().cpu(), split)
+    e = model.embed().cpu()
+    result = evaluate_probe(e, split) if e.isfinite().all() else None  # where training went astray there is none
     best = done.best
+    names = ("auc", "auc_sd", "average_precision", "average_precision_sd")
     facts = {
         "step": split.step,
-        "auc": result.auc,
-        "auc_sd": result.auc_sd,
-        "average_precision": result.average_precision,
-        "average_precision_sd": result.average_precision_sd,
+        **{name: None if result is None else getattr(result, name) for name in names},
         "validation_auc": best.score if best else None,
         "best_epoch": best.number if best else 0,
         "epochs": len(done.history),

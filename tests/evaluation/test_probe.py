@@ -16,6 +16,7 @@ from torch import Tensor
 
 import dysat
 from dysat.evaluation import probe
+from dysat.evaluation.negatives import with_negatives
 from dysat.evaluation.probe import (
     auc,
     average_precision,
@@ -24,6 +25,7 @@ from dysat.evaluation.probe import (
     macro_auc,
     masked_auc,
     masked_average_precision,
+    means,
     micro_auc,
     pair_features,
     validation_auc,
@@ -187,9 +189,92 @@ def test_only_nodes_of_the_examples_are_looked_at(split: LinkSplit) -> None:
     assert validation_auc(hidden, split) == validation_auc(embeddings, split)
 
 
-def test_a_diverged_model_has_no_auc(split: LinkSplit) -> None:
-    nothing = torch.full((1809, 8), torch.nan)
-    assert math.isnan(validation_auc(nothing, split)) and math.isnan(evaluate_probe(nothing, split).auc)
+def test_a_diverged_model_never_has_the_best_epoch(split: LinkSplit) -> None:
+    assert math.isnan(validation_auc(torch.full((1809, 8), torch.nan), split))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_named(split: LinkSplit, value: float) -> None:
+    embeddings, node = normal(1809, 8), int(split.pairs[7, 1])
+    embeddings[node, 3] = value
+    with pytest.raises(
+        dysat.DysatError, match=rf"^the embedding of node {node} has a value that is not a finite number$"
+    ):
+        evaluate_probe(embeddings, split)
+    scores = normal(len(split.labels))
+    scores[7] = value
+    u, v = split.pairs[7].tolist()
+    with pytest.raises(dysat.DysatError, match=rf"^the score of pair \({u}, {v}\) is {value}, not a finite number$"):
+        evaluate_scores(scores, split)
+
+
+def test_shapes_that_do_not_fit_are_named(split: LinkSplit) -> None:
+    highest = int(split.pairs.max())
+    message = f"^embeddings have {highest:,} rows, and none for node {highest} of the examples$"
+    with pytest.raises(dysat.DysatError, match=message):
+        evaluate_probe(normal(highest, 4), split)
+    evaluate_probe(normal(highest + 1, 4), split)
+    for shape in ((1809,), (1809, 2, 2)):
+        with pytest.raises(dysat.DysatError, match=r"^embeddings have shape \(1809,.*expected \[N, d\]"):
+            evaluate_probe(normal(*shape), split)
+    for length in (3, len(split.labels) + 1):
+        with pytest.raises(
+            dysat.DysatError, match=rf"^scores have shape \({length},\), expected \[{len(split.labels)}\]"
+        ):
+            evaluate_scores(normal(length), split)
+
+
+def test_a_probe_on_the_past_uses_no_label_of_the_target(split: LinkSplit) -> None:
+    graph = dysat.load_dataset("uci")
+    before, now, earlier = normal(1809, 6, seed=1), normal(1809, 6, seed=2), single_step(graph, 5, seed=3)
+    result = evaluate_probe(now, split, past=(before, earlier))
+    x, y = pair_features(before, earlier.pairs), earlier.labels  # all of them
+    model = LogisticRegression(tol=1e-10, max_iter=10_000).fit(x.numpy(), y.numpy())
+    expected = torch.from_numpy(model.decision_function(pair_features(now, split.pairs).numpy()))
+    torch.testing.assert_close(result.scores, expected.expand(10, -1), rtol=1e-4, atol=1e-5)
+    assert result.aucs == evaluate_scores(result.scores[0], split).aucs  # tested as ever
+    flipped = dataclasses.replace(split, labels=~split.labels)
+    assert torch.equal(evaluate_probe(now, flipped, past=(before, earlier)).scores, result.scores)
+    assert not torch.equal(evaluate_probe(now, flipped).scores, evaluate_probe(now, split).scores)
+
+
+def test_what_cannot_be_the_past_is_refused(split: LinkSplit) -> None:
+    graph = dysat.load_dataset("uci")
+    embeddings, earlier = normal(1809, 6), single_step(graph, 5)
+    for later in (split, single_step(graph, 7)):
+        with pytest.raises(dysat.DysatError, match=f"^a probe on the past of step 6 cannot know .* {later.target}$"):
+            evaluate_probe(embeddings, split, past=(embeddings, later))
+    with pytest.raises(dysat.DysatError, match=r"^embeddings of 5 numbers before and 6 now"):
+        evaluate_probe(embeddings, split, past=(normal(1809, 5), earlier))
+    with pytest.raises(dysat.DysatError, match=r"^embeddings have 3 rows"):
+        evaluate_probe(embeddings, split, past=(normal(3, 6), earlier))
+    hard = with_negatives(earlier, graph, "historical")
+    with pytest.raises(
+        dysat.DysatError, match=r"^a probe is trained with uniform negatives, not with historical ones$"
+    ):
+        evaluate_probe(embeddings, split, past=(embeddings, hard))
+
+
+def test_means_leave_out_steps_without_a_figure(split: LinkSplit) -> None:
+    graph = dysat.load_dataset("uci")
+    splits = [single_step(graph, step, repeats=3) for step in (6, 9)]
+    results = [evaluate_scores(normal(len(s.labels), seed=s.step) + s.labels, s) for s in splits]
+    empty = dataclasses.replace(splits[0], target=8, test=torch.zeros_like(splits[0].test))
+    nothing = evaluate_scores(normal(len(empty.labels)), empty)
+    found = means([results[0], nothing, results[1]])
+    assert found.targets == (7, 10) and found.left_out == (8,)
+    assert found == dataclasses.replace(means(results), left_out=(8,))
+    assert found.macro_auc == pytest.approx(macro_auc(results)) and found.micro_auc == pytest.approx(micro_auc(results))
+    per_repeat = [np.mean(values) for values in zip(*(r.aucs for r in results), strict=True)]
+    assert found.macro_auc_sd == pytest.approx(np.std(per_repeat, ddof=1)) and found.macro_auc_sd > 0
+    scores, labels, test = (torch.cat([getattr(r, name) for r in results], -1) for name in ("scores", "labels", "test"))
+    pooled = [average_precision_score(labels[t], s[t]) for s, t in zip(scores, test, strict=True)]
+    assert found.micro_average_precision == pytest.approx(np.mean(pooled))
+    assert found.micro_average_precision_sd == pytest.approx(np.std(pooled, ddof=1))
+    expected = (results[0].average_precision + results[1].average_precision) / 2
+    assert found.macro_average_precision == pytest.approx(expected)
+    none = means([nothing])
+    assert none.targets == () and none.left_out == (8,) and math.isnan(none.macro_auc) and math.isnan(none.micro_auc_sd)
 
 
 def test_scores_need_no_probe(split: LinkSplit) -> None:

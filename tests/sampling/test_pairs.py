@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dysat.sampling.pairs import _number, _pair, unlinked_pairs
+from dysat.sampling.pairs import _number, _pair, unlinked_between, unlinked_pairs
 
 NONE = np.empty((0, 2), dtype=np.int64)
 
@@ -76,3 +76,46 @@ def test_large_graphs_are_drawn_from_not_listed() -> None:
 def test_the_generator_decides() -> None:
     one, two, other = (unlinked_pairs(100, NONE, 50, np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert np.array_equal(one, two) and not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("newest", [0, 1, 5, 9, 12])
+@pytest.mark.parametrize("wanted", [5, 1000])
+def test_one_end_is_new(newest: int, wanted: int) -> None:
+    links = np.array([(0, 1), (1, 5), (5, 9), (8, 9)])
+    free = {(u, v) for u, v in combinations(range(12), 2) if v >= newest} - set(map(tuple, links.tolist()))
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(300):
+        drawn = [tuple(pair) for pair in unlinked_pairs(12, links, wanted, rng, newest=newest).tolist()]
+        assert len(set(drawn)) == len(drawn) == min(wanted, len(free))
+        seen |= set(drawn)
+    assert seen == free
+
+
+LEFT, RIGHT = np.array([0, 2, 3, 7, 8, 11, 14]), np.array([1, 4, 5, 9, 10, 12])
+BETWEEN = np.array([(0, 1), (4, 8), (9, 11), (2, 12), (2, 3), (4, 5), (6, 13)])  # the last three are not between
+
+
+@pytest.mark.parametrize("newest", [0, 3, 9, 13, 20])
+@pytest.mark.parametrize("wanted", [6, 12, 1000])  # drawn or listed
+def test_pairs_between_two_sets(newest: int, wanted: int) -> None:
+    everyone = {tuple(sorted((u, v))) for u in LEFT.tolist() for v in RIGHT.tolist()}
+    free = {(u, v) for u, v in everyone - set(map(tuple, BETWEEN.tolist())) if v >= newest}
+    counts = dict.fromkeys(free, 0)
+    rng = np.random.default_rng(0)
+    for _ in range(600):
+        drawn = [tuple(pair) for pair in unlinked_between(LEFT, RIGHT, BETWEEN, wanted, rng, newest=newest).tolist()]
+        assert len(drawn) == len(set(drawn)) == min(wanted, len(free))
+        for pair in drawn:
+            counts[pair] += 1  # a KeyError is a pair that may not be drawn
+    expected = 600 * min(wanted, len(free)) / max(len(free), 1)
+    assert all(abs(count - expected) < 5 * (expected + 1) ** 0.5 for count in counts.values())
+
+
+def test_sides_that_are_empty_or_large() -> None:
+    rng = np.random.default_rng(0)
+    for left, right in ((LEFT[:0], RIGHT), (LEFT, RIGHT[:0]), (LEFT[:0], RIGHT[:0])):
+        assert unlinked_between(left, right, BETWEEN, 5, rng).shape == (0, 2)
+    even, odd = np.arange(0, 2_000_000, 2), np.arange(1, 2_000_000, 2)  # 10¹² pairs
+    drawn = unlinked_between(even, odd, NONE, 1000, rng, newest=1_999_000)
+    assert (drawn.sum(1) % 2 == 1).all() and (drawn[:, 0] < drawn[:, 1]).all() and (drawn[:, 1] >= 1_999_000).all()
+    assert len(np.unique(drawn, axis=0)) == 1000 and 0.45 < (drawn[:, 1] % 2).mean() < 0.55

@@ -26,7 +26,7 @@ from dysat.training import Epoch, keep_freed_memory
 
 RUN, PRESET = Path("run"), "program"
 QUIET = 5.0  # seconds between lines where the output is no terminal
-STAGES = {"backtest": "backtest", "final": "training"}
+STAGES = {"backtest": "backtest", "heuristics": "comparing with heuristics", "final": "training"}
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, made by [bold]dysat fit[/bold].", show_default=False)]
 Device = Annotated[str, option("Device to compute on: cpu, cuda, …; auto takes CUDA where there is one.")]
@@ -163,7 +163,10 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
             f"snapshot {backtest['step'] + 1} by a model that has seen 0 … {backtest['step']}; a logistic probe on the "
             f"product of two embeddings, mean ± deviation over {backtest['repeats']} random divisions"
         )
-        console.print(f"[dim]{note}[/dim]\n", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{note}[/dim]", highlight=False, soft_wrap=True)
+        for line in _beside_heuristics(backtest):
+            console.print(line, highlight=False, soft_wrap=True)
+        console.print()
     console.print(_links_table(links))
     console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
     console.print(
@@ -173,6 +176,18 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         soft_wrap=True,
     )
     return None
+
+
+def _beside_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
+    """One line: the strongest heuristic on these data, and whether the model beats it."""
+    strongest = backtest.get("heuristic")
+    if strongest is None or backtest["auc"] is None:
+        return
+    word = "beats" if backtest["auc"] > strongest["auc"] else "does not beat"
+    yield (
+        f"The model {word} the strongest heuristic here, [bold]{strongest['name']}[/bold] "
+        f"(AUC {strongest['auc']:.4f}); dysat evaluate compares them step by step."
+    )
 
 
 def _figure(value: float | None) -> str:
@@ -225,7 +240,7 @@ def _live(watch: Watch, progress: Progress) -> Watch:
     tasks: list[Any] = []
 
     def on_stage(stage: Stage, epochs: int) -> None:
-        tasks.append(progress.add_task(STAGES[stage], total=epochs, state="preparing"))
+        tasks.append(progress.add_task(STAGES[stage], total=epochs or None, state="preparing" if epochs else ""))
 
     def on_epoch(epoch: Epoch) -> None:
         progress.update(tasks[-1], completed=epoch.number, state=_state(epoch))

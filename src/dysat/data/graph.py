@@ -112,10 +112,10 @@ class DynamicGraph:
         if features is not None:
             features = features[:known] if isinstance(features, Tensor) else features[steps]
         return DynamicGraph(
-            nodes=self.nodes[:known],
+            nodes=self.nodes[:known].copy(),  # a view of the array would lead to the labels of later nodes
             snapshots=snapshots,
             clock=self.clock,
-            kinds=None if self.kinds is None else self.kinds[:known],
+            kinds=None if self.kinds is None else self.kinds[:known].copy(),
             kind_names=self.kind_names,
             features=features,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan
 from statistics import fmean, stdev
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dysat.errors import GraphError, ModelError
 from dysat.evaluation.protocols import LinkSplit
 from dysat.nn.logistic import fit_logistic
 
@@ -30,6 +31,8 @@ class ProbeResult:
     """
 
     step: int
+    target: int
+    negatives: str
     aucs: tuple[float, ...]
     average_precisions: tuple[float, ...]
     validation_auc: float  # of the first repeat
@@ -54,6 +57,25 @@ class ProbeResult:
         return _deviation(self.average_precisions)
 
 
+@dataclass(frozen=True)
+class Means:
+    """What several steps come to: means over the repeats, and their standard deviations.
+
+    macro is the mean of the steps' own figures, micro the figure of all their test examples pooled. NaN without steps.
+    """
+
+    targets: tuple[int, ...]  # the predicted snapshots
+    left_out: tuple[int, ...]  # predicted snapshots without a figure
+    macro_auc: float
+    macro_auc_sd: float
+    micro_auc: float
+    micro_auc_sd: float
+    macro_average_precision: float
+    macro_average_precision_sd: float
+    micro_average_precision: float
+    micro_average_precision_sd: float
+
+
 @torch.no_grad()
 def validation_auc(embeddings: Tensor, split: LinkSplit) -> float:
     """AUC on the validation examples of the first repeat's probe: what chooses the best epoch."""
@@ -65,17 +87,32 @@ def validation_auc(embeddings: Tensor, split: LinkSplit) -> float:
 
 
 @torch.no_grad()
-def evaluate_probe(embeddings: Tensor, split: LinkSplit) -> ProbeResult:
-    """Train and test a probe on the embeddings in every repeat.  # [N, d]"""
+def evaluate_probe(embeddings: Tensor, split: LinkSplit, past: tuple[Tensor, LinkSplit] | None = None) -> ProbeResult:
+    """Train and test a probe on the embeddings in every repeat.  # [N, d]
+
+    The paper trains it on links of the very snapshot it predicts. With `past`, embeddings of the same model at an
+    earlier step and the examples of a snapshot up to `split.step`, one probe is trained on all of those instead, and
+    tested as ever: no label of the target is used.
+    """
+    _check_embeddings(embeddings, split)
     split = split.to(embeddings.device)
     x = pair_features(embeddings, split.pairs)  # [B, d]
-    weights, bias = _fit_repeats(x, split)
+    if past is None:
+        weights, bias = _fit_repeats(x, split)  # [K, d], [K]
+    else:
+        weights, bias = (part.expand(split.num_repeats, *part.shape) for part in _fit_past(*past, embeddings, split))
     return _result(weights @ x.mT + bias.unsqueeze(-1), split)
 
 
 @torch.no_grad()
 def evaluate_scores(scores: Tensor, split: LinkSplit) -> ProbeResult:
     """Test scores of the split's pairs that need no probe, on the same examples.  # [B]"""
+    if scores.shape != split.labels.shape:
+        raise ModelError(f"scores have shape {tuple(scores.shape)}, expected [{len(split.labels)}]: one for each pair")
+    if not (finite := scores.isfinite()).all():
+        at = int((~finite).nonzero()[0])
+        u, v = split.pairs[at].tolist()
+        raise ModelError(f"the score of pair ({u}, {v}) is {float(scores[at])}, not a finite number")
     return _result(scores.double().expand(split.num_repeats, -1), split.to(scores.device))
 
 
@@ -92,10 +129,25 @@ def macro_auc(results: Sequence[ProbeResult]) -> float:
 
 def micro_auc(results: Sequence[ProbeResult]) -> float:
     """AUC of all steps' test predictions pooled, a repeat at a time, then the mean of the repeats."""
-    scores = torch.cat([result.scores for result in results], -1)  # [K, ΣB]
-    labels = torch.cat([result.labels for result in results])  # [ΣB]
-    test = torch.cat([result.test for result in results], -1)
-    return fmean(masked_auc(scores, labels, test).tolist())
+    return fmean(masked_auc(*_pooled(results)).tolist())
+
+
+def means(results: Sequence[ProbeResult]) -> Means:
+    """Macro and micro figures of the steps that have one; those without are named and left out."""
+    there = [result for result in results if not isnan(result.auc)]
+    pooled = _pooled(there) if there else None
+    repeats = {  # of each figure, one value per repeat
+        "macro_auc": _across(result.aucs for result in there),
+        "micro_auc": tuple(masked_auc(*pooled).tolist()) if pooled else (),
+        "macro_average_precision": _across(result.average_precisions for result in there),
+        "micro_average_precision": tuple(masked_average_precision(*pooled).tolist()) if pooled else (),
+    }
+    return Means(
+        targets=tuple(result.target for result in there),
+        left_out=tuple(result.target for result in results if isnan(result.auc)),
+        **{name: fmean(values) if values else float("nan") for name, values in repeats.items()},
+        **{f"{name}_sd": _deviation(values) for name, values in repeats.items()},
+    )
 
 
 def auc(scores: Tensor, labels: Tensor) -> float:
@@ -127,6 +179,36 @@ def masked_average_precision(scores: Tensor, labels: Tensor, mask: Tensor) -> Te
     return _where_defined(area, scores, positive, negative)
 
 
+def _fit_past(before: Tensor, examples: LinkSplit, embeddings: Tensor, split: LinkSplit) -> tuple[Tensor, Tensor]:
+    """One probe on all examples of an earlier snapshot.  # [d], []"""
+    if examples.target > split.step:
+        raise GraphError(
+            f"a probe on the past of step {split.step} cannot know the links of snapshot {examples.target}"
+        )
+    if examples.negatives != "uniform":
+        raise GraphError(f"a probe is trained with uniform negatives, not with {examples.negatives} ones")
+    _check_embeddings(before, examples)
+    if before.shape[1] != embeddings.shape[1]:
+        raise ModelError(
+            f"embeddings of {before.shape[1]} numbers before and {embeddings.shape[1]} now: of two models?"
+        )
+    x = pair_features(before.to(embeddings.device), examples.pairs.to(embeddings.device))
+    return fit_logistic(x, examples.labels.to(embeddings.device))
+
+
+def _check_embeddings(embeddings: Tensor, split: LinkSplit) -> None:
+    """Every node of the examples has a row of finite numbers; others are not looked at."""
+    if embeddings.dim() != 2:
+        raise ModelError(f"embeddings have shape {tuple(embeddings.shape)}, expected [N, d]: one row for each node")
+    nodes: Tensor = split.pairs.unique().to(embeddings.device)  # type: ignore[no-untyped-call]
+    if len(nodes) and int(nodes[-1]) >= len(embeddings):
+        missing = int(nodes[nodes >= len(embeddings)][0])
+        raise ModelError(f"embeddings have {len(embeddings):,} rows, and none for node {missing} of the examples")
+    bad = nodes[~embeddings[nodes].isfinite().all(1)]
+    if len(bad):
+        raise ModelError(f"the embedding of node {int(bad[0])} has a value that is not a finite number")
+
+
 def _fit_repeats(x: Tensor, split: LinkSplit) -> tuple[Tensor, Tensor]:
     """The probes of all repeats, on their own rows only.  # [B, d] → [K, d], [K]"""
     most = int(split.train.sum(-1).max())
@@ -145,6 +227,8 @@ def _fit_repeats(x: Tensor, split: LinkSplit) -> tuple[Tensor, Tensor]:
 def _result(scores: Tensor, split: LinkSplit) -> ProbeResult:
     return ProbeResult(
         step=split.step,
+        target=split.target,
+        negatives=split.negatives,
         aucs=tuple(masked_auc(scores, split.labels, split.test).tolist()),
         average_precisions=tuple(masked_average_precision(scores, split.labels, split.test).tolist()),
         validation_auc=float(masked_auc(scores[0], split.labels, split.validation)),
@@ -152,6 +236,17 @@ def _result(scores: Tensor, split: LinkSplit) -> ProbeResult:
         labels=split.labels,
         test=split.test,
     )
+
+
+def _pooled(results: Sequence[ProbeResult]) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, labels and test masks of all steps end to end.  # [K, ΣB], [ΣB], [K, ΣB]"""
+    scores = torch.cat([result.scores for result in results], -1)
+    return scores, torch.cat([result.labels for result in results]), torch.cat([result.test for result in results], -1)
+
+
+def _across(steps: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
+    """For each repeat the mean over the steps."""
+    return tuple(fmean(values) for values in zip(*steps, strict=True))
 
 
 def _classes(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,5 +2,39 @@
 
 from dysat.models.base import LinkModel
 from dysat.models.dysat import DySAT
+from dysat.models.heuristics import (
+    AdamicAdar,
+    CommonNeighbours,
+    DegreeProduct,
+    DegreeSum,
+    EdgeBank,
+    EdgeMemory,
+    LastSnapshot,
+    ResourceAllocation,
+)
+from dysat.models.pairs import PairBoosting, PairLogistic
+from dysat.models.svd import TruncatedSVD
 
-MODELS: dict[str, type[LinkModel]] = {model.method: model for model in (DySAT,)}
+MODELS: dict[str, type[LinkModel]] = {
+    model.method: model
+    for model in (
+        DySAT,
+        LastSnapshot,
+        EdgeBank,
+        EdgeMemory,
+        DegreeProduct,
+        DegreeSum,
+        CommonNeighbours,
+        AdamicAdar,
+        ResourceAllocation,
+        TruncatedSVD,
+        PairLogistic,
+        PairBoosting,
+    )
+}
+
+# What a model that learns must beat, in the order in which they are tried.
+OPPONENTS = (
+    *("last-snapshot", "edgebank", "edge-memory", "degree-product", "degree-sum", "common-neighbours", "adamic-adar"),
+    *("resource-allocation", "svd", "pair-logistic", "pair-boosting"),
+)

@@ -212,6 +212,20 @@ class LinkModel(ABC):
             raise ModelError(f"step {step}: the model knows steps {self.steps().start} to {self.steps().stop - 1}")
         return at
 
+    def _last_transition(self) -> tuple[Tensor, Tensor]:
+        """The last snapshot's links between nodes known before it, and as many pairs without one.  # [B, 2], [B]
+
+        None where the model knows one step only, or no link has both ends known.
+        """
+        if len(self.steps()) < 2:
+            return torch.empty(0, 2, dtype=torch.int64), torch.empty(0, dtype=torch.bool)
+        known = self.graph_.known[-2]
+        u, v, _ = self.graph_[-1].links()
+        links = torch.stack([u, v], 1).cpu().numpy()[((v < known) & (u != v)).cpu().numpy()]
+        others = unlinked_pairs(known, links, len(links), np.random.default_rng(0))
+        pairs = torch.from_numpy(np.concatenate([links, others]))
+        return pairs, torch.arange(len(pairs)) < len(links)
+
     def _must_be_fitted(self) -> None:
         if not hasattr(self, "graph_"):
             raise ModelError("the model has learned nothing yet; call fit(graph) first")
@@ -264,17 +278,10 @@ class EmbeddingModel(LinkModel):
         Features are the embeddings before the last snapshot, labels its links and as many pairs without; so a score
         of ½ means as likely as not among those, not among all pairs. With one snapshot it stays as it is.
         """
-        if len(self.steps()) < 2:
+        pairs, labels = self._last_transition()
+        if not len(pairs):
             return
-        known = self.graph_.known[-2]
-        u, v, _ = self.graph_[-1].links()
-        links = torch.stack([u, v], 1).cpu().numpy()[((v < known) & (u != v)).cpu().numpy()]
-        if not len(links):
-            return
-        others = unlinked_pairs(known, links, len(links), np.random.default_rng(0))
-        pairs = torch.from_numpy(np.concatenate([links, others]))
         e = self.embed(-2).cpu()
-        labels = torch.arange(len(pairs)) < len(links)
         weights, bias = fit_logistic(e[pairs[:, 0]] * e[pairs[:, 1]], labels)
         self.scorer_ = weights.to(e.dtype), bias.to(e.dtype)
 

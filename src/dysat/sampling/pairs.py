@@ -1,4 +1,4 @@
-"""Pairs of nodes, uniformly at random."""
+"""Pairs of nodes that are not linked, uniformly at random."""
 
 from __future__ import annotations
 
@@ -8,20 +8,47 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int64]
 
 
-def unlinked_pairs(num_nodes: int, links: Ids, wanted: int, rng: np.random.Generator) -> Ids:
-    """Up to `wanted` distinct pairs u < v that are not linked, uniformly at random.  # [≤ wanted, 2]"""
-    total = num_nodes * (num_nodes - 1) // 2
-    linked = _number(links)
-    if total <= 4 * max(wanted, len(links)):  # few pairs: list them, for drawing would mostly hit links and repeats
-        numbers = rng.permutation(np.setdiff1d(np.arange(total), linked))
+def unlinked_pairs(num_nodes: int, links: Ids, wanted: int, rng: np.random.Generator, *, newest: int = 0) -> Ids:
+    """Up to `wanted` distinct pairs u < v that are not linked, with v ≥ `newest`, uniformly.  # [≤ wanted, 2]"""
+    last, skipped = (number * (number - 1) // 2 for number in (num_nodes, newest))
+    linked = _number(links) - skipped  # pairs are numbered by v, so those of older nodes come first, below 0
+    return _pair(_draw(last - skipped, linked, wanted, rng) + skipped)
+
+
+def unlinked_between(
+    left: Ids, right: Ids, links: Ids, wanted: int, rng: np.random.Generator, *, newest: int = 0
+) -> Ids:
+    """The same for pairs of a node of `left` and one of `right`, two sets without a common node, each in order.
+
+    So pairs of two kinds are drawn, such as a user and an item.  # [≤ wanted, 2]
+    """
+    # Two rectangles end to end: newer nodes of the left with all of the right, then older ones with newer ones.
+    older, older_right = int(np.searchsorted(left, newest)), int(np.searchsorted(right, newest))
+    width, narrow = len(right), len(right) - older_right
+    first = (len(left) - older) * width
+    ends = np.concatenate([links, links[:, ::-1]])
+    ends = ends[np.isin(ends[:, 0], left) & np.isin(ends[:, 1], right) & (ends.max(1) >= newest)]
+    i, j = np.searchsorted(left, ends[:, 0]), np.searchsorted(right, ends[:, 1])
+    linked = np.where(i >= older, (i - older) * width + j, first + i * narrow + j - older_right)
+    numbers = _draw(first + older * narrow, linked, wanted, rng)
+    rest = numbers - first
+    i = np.where(rest < 0, older + numbers // max(width, 1), rest // max(narrow, 1))
+    j = np.where(rest < 0, numbers % max(width, 1), older_right + rest % max(narrow, 1))
+    return np.sort(np.stack([left[i], right[j]], axis=1), axis=1)
+
+
+def _draw(total: int, without: Ids, wanted: int, rng: np.random.Generator) -> Ids:
+    """Up to `wanted` distinct numbers below `total`, each as likely as any other.  # [≤ wanted]"""
+    if total <= 4 * max(wanted, len(without)):  # few: list them, for drawing would mostly hit links and repeats
+        numbers = rng.permutation(np.setdiff1d(np.arange(total), without))
     else:  # more than half of the draws are new
         numbers = np.empty(0, dtype=np.int64)
         while len(numbers) < wanted:
             drawn = rng.integers(0, total, 2 * wanted)
-            numbers = np.concatenate([numbers, drawn[~np.isin(drawn, linked)]])
+            numbers = np.concatenate([numbers, drawn[~np.isin(drawn, without)]])
             first = np.unique(numbers, return_index=True)[1]
             numbers = numbers[np.sort(first)]  # in the order drawn, so that the first are a fair sample
-    return _pair(numbers[:wanted])
+    return numbers[:wanted]
 
 
 def _number(pairs: Ids) -> Ids:

@@ -1,0 +1,228 @@
+"""The command that says how well models predict, beside honest opponents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dysat.cli.app import StoppedError, app
+from dysat.cli.data import find_graph
+from dysat.cli.learn import PRESET, Device
+from dysat.cli.show import new_console, new_table, print_json, telling
+from dysat.data.datasets import DATASETS
+from dysat.data.storage import write_beside
+from dysat.errors import ModelError
+from dysat.evaluation.probe import Means
+from dysat.evaluation.protocols import NewEnds, Protocol
+from dysat.experiments.evaluate import Contender, Request, evaluate
+from dysat.experiments.summary import PROBES, Evaluation, Figures
+from dysat.models import MODELS
+from dysat.options import DataDir, EventOptions, Json, option, takes
+from dysat.training import keep_freed_memory
+
+OUT = Path("evaluation")
+
+
+@app.command(name="evaluate")
+@takes(events=EventOptions)
+def evaluate_command(
+    source: Annotated[
+        str, typer.Argument(help="A log of events, a graph folder, or the name of a dataset.", show_default=False)
+    ],
+    models: Annotated[
+        list[str] | None,
+        option(
+            "Model to evaluate, or [bold]model:preset[/bold]; may be given several times [dim](default: dysat)[/dim].",
+            "--model",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, option("Option of the models that have it, like negative_weight=0.01.", "--set")
+    ] = None,
+    protocol: Annotated[Protocol, option("What is predicted; multi-step: the last six snapshots.")] = "single-step",
+    negatives: Annotated[
+        str, option("What links are told from, parted by commas: uniform, historical, inductive, degree-matched.")
+    ] = "uniform",
+    probe: Annotated[
+        Literal["present", "past"],
+        option("Train the probe on the predicted snapshot, as the paper does, or on the one before, leak-free."),
+    ] = "present",
+    first: Annotated[int | None, option("First snapshot to predict.")] = None,
+    last: Annotated[int | None, option("Last snapshot to predict.")] = None,
+    repeats: Annotated[int, option("Random divisions into training and test examples.")] = 10,
+    candidates: Annotated[int, option("Other nodes for each link, for MRR and Hits@10; 0 leaves them out.")] = 0,
+    typed: Annotated[bool, option("Bipartite data: a negative is of two kinds, as a link is.", "--typed")] = False,
+    new_ends: Annotated[NewEnds, option("With new-nodes: whether both ends of a link must be new, or one.")] = "both",
+    count_self_loops: Annotated[
+        bool, option("Count links of a node with itself among those to predict.", "--count-self-loops")
+    ] = False,
+    seed: Annotated[int, option("Of the examples and their divisions.")] = 0,
+    out: Annotated[
+        Path, option("Folder that keeps finished steps; the same command goes on with it.", "--out", "-o")
+    ] = OUT,
+    processes: Annotated[int | None, option("Processes [dim](default: one for each core; 1 on CUDA)[/dim].")] = None,
+    device: Device = "auto",
+    everyone: Annotated[bool, option("Show every opponent, not only the best.", "--all")] = False,
+    markdown: Annotated[Path | None, option("Write the table to this Markdown file.")] = None,
+    plot: Annotated[Path | None, option("Draw AUC per step to this file (.png, .svg, .pdf).")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    *,
+    events: EventOptions,
+) -> None:
+    """Say how well models predict links, step by step, and the best heuristic beside them.
+
+    A model is fitted anew on the snapshots up to every step. One that predicts worse than a heuristic is not worth its
+    time: so the best of them is always shown.
+
+    Examples:
+      [bold]dysat evaluate uci --model edge-memory --negatives uniform,historical[/bold]
+      [bold]dysat evaluate mail.csv --every 30d --model dysat --set epochs=50 --plot steps.png[/bold]
+    """
+    given = dict(_setting(text) for text in set_ or [])
+    contenders = [_contender(name, given) for name in models or ["dysat"]]
+    for name in given:
+        if not any(name in contender.options for contender in contenders):
+            raise ModelError(f"--set {name}: none of the models has that option")
+    with telling() as doing:
+        graph = find_graph(source, events, data_dir, doing)
+    if source in DATASETS and first is None and last is None and protocol != "multi-step":
+        predicted = DATASETS[source].predicted
+        first, last = predicted[0], predicted[-1]
+    request = Request(
+        protocol=protocol,
+        negatives=tuple(kind.strip() for kind in negatives.split(",") if kind.strip()) or ("uniform",),  # type: ignore[misc]
+        probe=probe,
+        first=first,
+        last=last,
+        repeats=repeats,
+        seed=seed,
+        self_loops="keep" if count_self_loops else "drop",
+        typed=typed,
+        new_ends=new_ends,
+        candidates=candidates,
+    )
+    if processes is not None and processes < 1:
+        raise ModelError(f"--processes {processes} must be at least 1")
+    keep_freed_memory()
+    try:
+        with _progress() as told:
+            found = evaluate(contenders, graph, out, request, device=device, processes=processes, on_progress=told)
+    except KeyboardInterrupt:
+        raise StoppedError(f"stopped; finished steps are kept in {out}, the same command goes on") from None
+    if markdown is not None:
+        with write_beside(markdown, ModelError) as beside:
+            beside.write_text(found.markdown(everyone=everyone) + "\n", encoding="utf-8")
+    if plot is not None:
+        _draw(found, plot, everyone)
+    if as_json:
+        return print_json(found.facts())
+    return _show(found, source, out, everyone)
+
+
+def _show(found: Evaluation, source: str, out: Path, everyone: bool) -> None:
+    console = new_console()
+    ranked = found.about["request"]["candidates"] > 0
+    table = new_table(
+        "model", "negatives", "probe", ">steps", ">macro-AUC", "", ">micro-AUC", ">avg. precision",
+        *([">MRR", ">Hits@10"] if ranked else []),
+    )  # fmt: skip
+    for model, negatives, probe, means in found.rows(found.figures if everyone else None):
+        name = f"[dim]{model.name}[/dim]" if model.opponent else f"[bold]{escape(model.name)}[/bold]"
+        table.add_row(name, negatives, PROBES[probe], str(len(means.targets)), *_cells(means), *_ranked(model, ranked))
+    console.print(table)
+    for line in _notes(found, source, out):
+        console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
+    for line in verdict(found):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def verdict(found: Evaluation) -> Iterator[str]:
+    """Whether each model beats the best heuristic."""
+    best = found.best_opponent()
+    means = best.means(probe=found.probe) if best else None
+    if best is None or means is None:
+        return
+    for model in found.asked():
+        own = model.means(probe=found.probe)
+        if own is not None:
+            gap = 100 * (own.macro_auc - means.macro_auc)
+            word = "beats" if gap > 0 else "does not beat"
+            yield f"{model.name} {word} the best heuristic, {best.name}: {gap:+.2f} points of macro-AUC"
+
+
+def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:
+    request = found.about["request"]
+    yield (
+        f"{source}, {request['protocol']}, mean ± deviation over {request['repeats']} divisions, in per cent; "
+        f"all figures are in {out}/results.json"
+    )
+    if any(model.probes() != ["none"] for model in found.shown()):
+        yield "probe on t+1: trained on a fifth of the labels it predicts, as in the paper; on t: on those before"
+    for snapshot, why in found.left_out.items():
+        yield f"snapshot {snapshot} is left out: {why}"
+    for model in found.shown():
+        for step, why in model.problems.items():
+            yield f"{model.name}, snapshots up to {step}: {why}"
+
+
+def _cells(means: Means) -> list[str]:
+    return [
+        f"{100 * means.macro_auc:.2f}",
+        f"± {100 * means.macro_auc_sd:.2f}",
+        f"{100 * means.micro_auc:.2f}",
+        f"{100 * means.macro_average_precision:.2f}",
+    ]
+
+
+def _ranked(model: Figures, ranked: bool) -> list[str]:
+    values = model.ranking().values() if ranked else []
+    return ["–" if value is None else f"{value:.3f}" for value in values]
+
+
+def _contender(text: str, given: dict[str, str]) -> Contender:
+    method, _, preset = text.partition(":")
+    if method not in MODELS:
+        return Contender(method)  # which says what there is
+    names = {option.name for option in MODELS[method].options()}
+    options = {name: value for name, value in given.items() if name in names}
+    presets = MODELS[method].presets()
+    chosen = preset or (PRESET if PRESET in presets else None)
+    return Contender(method, chosen, options)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ModelError(f"--set {text}: expected name=value")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def _draw(found: Evaluation, file: Path, everyone: bool) -> None:
+    try:
+        found.plot(file, everyone=everyone)
+    except ImportError:
+        raise ModelError("--plot needs matplotlib: pip install matplotlib") from None
+    except (OSError, ValueError) as problem:
+        raise ModelError(f"--plot {file}: {problem}") from None
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, str], None]]:
+    """Steps done, live on a terminal and as lines elsewhere."""
+    console = new_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total, what: typer.echo(f"{done} of {total}: {what}", err=True) if what else None
+        return
+    columns = [TextColumn("evaluating"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn()]
+    with Progress(*columns, console=console, transient=True) as progress:
+        task: Any = progress.add_task("", total=None, state="")
+        yield lambda done, total, what: progress.update(
+            task, completed=done, total=total, state=f"{done}/{total} {what}"
+        )

@@ -1,0 +1,339 @@
+"""What the past says of a pair of nodes: activity, earlier links, paths, low-rank scores, ages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dysat.data.csr import Snapshot
+from dysat.data.graph import DynamicGraph
+from dysat.sampling.pairs import unlinked_pairs
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+Ids = NDArray[np.int64]
+Reals = NDArray[np.float64]
+Snapshots = tuple[Snapshot, ...]
+Spectrum = tuple[Reals, NDArray[np.float32]]
+
+FACTORS = (0.0, 0.3, 0.6, 0.9, 1.0)  # what a snapshot counts less than the one after it
+TWO_STEP = (0.0, 0.6, 1.0)
+LOW_RANK = (1.0,)  # 0.6 beside it takes as long again and gains boosting at most 0.15 of AUC on any of the four
+RANKS = (4, 16, 64)
+MOST_NODES = 7_000  # for three-step paths, that reach nearly all nodes
+DENSE = 1 << 22  # numbers in a dense part of the two-step paths
+AT_ONCE = 1 << 14  # pairs whose paths are held at once
+TOLERANCE = 1e-2  # of eigenvalues; what is left out after the last rank is larger
+
+
+def pair_features(graph: DynamicGraph, step: int, pairs: Ids, *, low_rank: bool) -> Reals:
+    """Features of pairs of nodes known at a step, from the snapshots up to it alone.  # [B, 2] → [B, F]
+
+    Counts, weights and paths are logarithms log(1 + x). The order of the two nodes does not matter.
+    """
+    pairs = np.sort(pairs, axis=1)
+    columns = pair_history(graph.snapshots[: step + 1], low_rank).features(pairs, _is_small(graph))
+    return np.column_stack([columns, _differ_in_kind(graph, pairs)])
+
+
+def transition_examples(
+    graph: DynamicGraph, transitions: int, *, low_rank: bool, seed: int
+) -> tuple[Reals, NDArray[np.bool_]]:
+    """Features before a transition t' → t' + 1 and whether a link came of it, of the last transitions.  # [B, F], [B]
+
+    Positives are the links of t' + 1 between nodes known at t', negatives as many uniform pairs not linked then.
+    """
+    features, labels = [np.empty((0, 0))], [np.empty(0, dtype=bool)]
+    for before in range(max(0, len(graph) - 1 - transitions), len(graph) - 1):
+        pairs, linked, columns = _examples(graph.snapshots[: before + 2], low_rank, _is_small(graph), seed)
+        features.append(np.column_stack([columns, _differ_in_kind(graph, pairs)]))
+        labels.append(linked)
+    return np.concatenate(features[1:] or features), np.concatenate(labels)
+
+
+# The models of an evaluation, one for each step, have most of their examples in common.
+@lru_cache(maxsize=16)
+def _examples(snapshots: Snapshots, low_rank: bool, far: bool, seed: int) -> tuple[Ids, NDArray[np.bool_], Reals]:
+    """The examples of the last transition: pairs, labels, features.  # [B, 2], [B], [B, F]"""
+    known = snapshots[-2].num_nodes
+    u, v, _ = (part.cpu().numpy() for part in snapshots[-1].links())
+    links = np.stack([u, v], axis=1)[(v < known) & (u != v)]
+    others = unlinked_pairs(known, links, len(links), np.random.default_rng([seed, len(snapshots)]))
+    pairs = np.concatenate([links, others])
+    columns = pair_history(snapshots[:-1], low_rank).features(pairs, far)
+    return pairs, np.arange(len(pairs)) < len(links), columns
+
+
+@dataclass(frozen=True, eq=False)
+class PairHistory:
+    """All that features are looked up in: links of t snapshots, each pair once, and sums over them.
+
+    Shapes:
+        keys [E]: u · N + v with u < v, in order; weights [factors, E] and last [E], the step of a pair's latest link;
+        strengths and degrees [factors, N], decayed sums of weights and counts of links; first and active [N], the
+        steps a node came and was last linked; offsets [N + 1], neighbours and slots [2E]: all links as CSR, with
+        indices into keys; spectra: eigenvalues [k] and eigenvectors [N, k]. Sums are log(1 + x) of them.
+    """
+
+    now: int
+    keys: Ids
+    weights: Reals
+    last: Ids
+    strengths: Reals
+    degrees: Reals
+    first: Ids
+    active: Ids
+    offsets: Ids
+    neighbours: Ids
+    slots: Ids
+    spectra: tuple[Spectrum, ...]
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.first)
+
+    def features(self, pairs: Ids, far: bool) -> Reals:
+        """Features of pairs u ≤ v, with three-step paths if `far`.  # [B, 2] → [B, F]"""
+        parts = range(0, max(1, len(pairs)), AT_ONCE)
+        return np.concatenate([np.column_stack(self._columns(pairs[i : i + AT_ONCE], far)) for i in parts])
+
+    def _columns(self, pairs: Ids, far: bool) -> list[Reals]:
+        found = self._find(pairs)
+        columns: list[Reals] = []
+        for values in (*self.strengths, *self.degrees, self.now - self.first, self.now - self.active):
+            columns += _low_and_high(values, pairs)
+        columns += [np.append(weights, 0.0)[found] for weights in self.weights]
+        columns.append(np.append(self.now - self.last, self.now + 1)[found])
+        columns += self._two_steps(pairs)
+        if far:
+            columns.append(self._three_steps(pairs))
+        for values, vectors in self.spectra:
+            columns += _low_rank_scores(values, vectors, pairs)
+        return columns
+
+    def _find(self, pairs: Ids) -> Ids:
+        """Where pairs u ≤ v stand among the keys; those never linked after the last.  # [B, 2] → [B]"""
+        wanted = pairs[:, 0] * self.num_nodes + pairs[:, 1]
+        at = np.searchsorted(self.keys, wanted)
+        found = np.append(self.keys, -1)[at] == wanted
+        return np.where(found, at, len(self.keys))
+
+    def _two_steps(self, pairs: Ids) -> list[Reals]:
+        """Σ_z a_uz a_zv / log(2 + degree of z), for each factor.  # [B, 2] → factors × [B]"""
+        count = np.diff(self.offsets)
+        fewer = np.argmin(count[pairs], axis=1)  # the end with fewer neighbours, whose are looked up at the other
+        here, there = np.take_along_axis(pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
+        which, entries = _expand(self.offsets, here)
+        middle = self.neighbours[entries]
+        other = there[which]
+        slots = self._find(np.sort(np.stack([middle, other], axis=1), axis=1))
+        hit = slots < len(self.keys)
+        which, middle, slots, entries = which[hit], middle[hit], slots[hit], self.slots[entries[hit]]
+        sums = []
+        for factor in TWO_STEP:
+            f = FACTORS.index(factor)
+            terms = self.weights[f, entries] * self.weights[f, slots] * self._damping(f)[middle]
+            sums.append(np.log1p(np.bincount(which, terms, minlength=len(pairs))))
+        return sums
+
+    def _three_steps(self, pairs: Ids) -> Reals:
+        """Σ_zy a_uz a_zy a_yv / (log(2 + degree of z) log(2 + degree of y)), all of the past alike.  # [B, 2] → [B]"""
+        n = self.num_nodes
+        damped = self._matrix(self.weights[-1][self.slots] * self._damping(-1)[self.neighbours])
+        sums = np.zeros(len(pairs))
+        order = np.argsort(pairs[:, 0], kind="stable")
+        nodes, starts = np.unique(pairs[order, 0], return_index=True)
+        ends = np.append(starts[1:], len(order))
+        for first in range(0, len(nodes), max(1, DENSE // n)):
+            part = slice(first, first + max(1, DENSE // n))
+            paths = (damped[nodes[part]] @ damped).toarray()  # [b, N], both middle nodes divided
+            some = order[starts[part][0] : ends[part][-1]]
+            which, entries = _expand(self.offsets, pairs[some, 1])
+            row = np.searchsorted(nodes[part], pairs[some, 0])[which]
+            terms = paths[row, self.neighbours[entries]] * self.weights[-1][self.slots[entries]]
+            sums[some] = np.log1p(np.bincount(which, terms, minlength=len(some)))
+        return sums
+
+    def _damping(self, factor: int) -> Reals:
+        damping: Reals = 1 / np.log(2 + np.expm1(self.degrees[factor]))
+        return damping
+
+    def _matrix(self, values: Reals) -> sp.csr_array[np.float64]:
+        from scipy.sparse import csr_array
+
+        return csr_array((values, self.neighbours, self.offsets), shape=(self.num_nodes,) * 2)
+
+
+# Two, because a model is asked about the step that the next one learns from.
+@lru_cache(maxsize=2)
+def pair_history(snapshots: Snapshots, low_rank: bool) -> PairHistory:
+    """What the features of a step are looked up in, from the snapshots up to it; self-loops are left out."""
+    n, now = snapshots[-1].num_nodes, len(snapshots) - 1
+    u, v, weights, steps = _links(snapshots)
+    keys, which = np.unique(u * n + v, return_inverse=True)
+    low, high = keys // n, keys % n
+    age = now - steps
+    last = np.full(len(keys), -1)
+    np.maximum.at(last, which, steps)
+    known = [snapshot.num_nodes for snapshot in snapshots]
+    first = np.searchsorted(known, np.arange(n), side="right")
+    active = first - 1  # before it came, for those that only ever linked to themselves
+    np.maximum.at(active, np.concatenate([u, v]), np.concatenate([steps, steps]))
+    order = np.lexsort((np.concatenate([high, low]), np.concatenate([low, high])))
+    slots = np.concatenate([np.arange(len(keys))] * 2)[order]
+    offsets = np.searchsorted(np.concatenate([low, high])[order], np.arange(n + 1))
+    sums, strengths, degrees = [], [], []
+    for factor in FACTORS:
+        decay = np.power(factor, age, dtype=np.float64)  # 0⁰ = 1
+        sums.append(np.bincount(which, decay * weights, minlength=len(keys)))
+        strengths.append(_at_both_ends(u, v, decay * weights, n))
+        degrees.append(_at_both_ends(u, v, decay, n))
+    history = PairHistory(
+        now=now,
+        keys=keys,
+        weights=np.log1p(sums),
+        last=last,
+        strengths=np.log1p(strengths),
+        degrees=np.log1p(degrees),
+        first=first,
+        active=active,
+        offsets=offsets,
+        neighbours=np.concatenate([high, low])[order],
+        slots=slots,
+        spectra=(),
+    )
+    if not low_rank:
+        return history
+    spectra = []
+    for factor in LOW_RANK:
+        matrix = history._matrix(history.weights[FACTORS.index(factor)][slots])
+        spectra += [_leading(matrix), _leading(_normalized(matrix))]
+    return PairHistory(**{**vars(history), "spectra": tuple(spectra)})
+
+
+def _links(snapshots: Snapshots) -> tuple[Ids, Ids, Reals, Ids]:
+    """All links u < v of all snapshots, with their steps.  # each [ΣE]"""
+    parts: list[list[NDArray[Any]]] = []
+    for step, snapshot in enumerate(snapshots):
+        u, v, weights = (part.cpu().numpy() for part in snapshot.links())
+        some = u < v
+        parts.append([u[some], v[some], np.maximum(weights[some], 0.0), np.full(some.sum(), step)])
+    u, v, weights, steps = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return u, v, weights, steps
+
+
+def _at_both_ends(u: Ids, v: Ids, values: Reals, num_nodes: int) -> Reals:
+    sums = np.bincount(u, values, minlength=num_nodes) + np.bincount(v, values, minlength=num_nodes)
+    return sums.astype(np.float64)
+
+
+def _low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
+    """The smaller and the larger of the two nodes' values."""
+    ends = values[pairs]
+    return [ends.min(axis=1), ends.max(axis=1)]
+
+
+def _expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
+    """All entries of some rows of a CSR: which of the rows, and where."""
+    count = np.diff(offsets)[rows]
+    which = np.repeat(np.arange(len(rows)), count)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    return which, offsets[rows][which] + within
+
+
+def _normalized(matrix: sp.csr_array[np.float64]) -> sp.csr_array[np.float64]:
+    """a_uv / √((d_u + d)(d_v + d)) with the mean degree d, without which every tiny component is an eigenvector."""
+    degree: Reals = np.asarray(matrix.sum(axis=1))
+    scale = 1 / np.sqrt(degree + degree.mean() + (not degree.any()))
+    rows = np.repeat(np.arange(len(degree)), np.diff(matrix.indptr))
+    normalized = matrix.copy()
+    normalized.data = matrix.data * scale[rows] * scale[matrix.indices]
+    return normalized
+
+
+def _leading(matrix: sp.csr_array[np.float64]) -> Spectrum:
+    """The eigenvalues of largest size and their eigenvectors, largest first: the SVD but for signs.  # [k], [N, k]"""
+    n, most = matrix.shape[0], max(RANKS)
+    if not matrix.data.any():
+        return np.zeros(0), np.zeros((n, 0), dtype=np.float32)
+    side = _side(matrix)
+    if n <= 2 * most:  # too few for Lanczos' method
+        values, vectors = np.linalg.eigh(matrix.toarray())
+    elif side is not None and most < side.sum() < n - most:
+        values, vectors = _leading_of_two_sides(matrix, side)
+    else:
+        values, vectors = _lanczos(matrix, most)
+    order = np.argsort(-np.abs(values), kind="stable")[:most]
+    return values[order], np.ascontiguousarray(vectors[:, order], dtype=np.float32)
+
+
+def _side(matrix: sp.csr_array[np.float64]) -> NDArray[np.bool_] | None:
+    """Which nodes are on one of the two sides of a bipartite graph, or None.  # [N]"""
+    from scipy.sparse import block_array
+    from scipy.sparse.csgraph import connected_components
+
+    # Two copies of each node, linked across only: those of a node meet where a cycle is odd.
+    label = connected_components(block_array([[None, matrix], [matrix, None]]), directed=False)[1]
+    here, there = np.split(label, 2)
+    return None if (here == there).any() else here < there
+
+
+def _leading_of_two_sides(matrix: sp.csr_array[np.float64], side: NDArray[np.bool_]) -> tuple[Reals, Reals]:
+    """The same for a bipartite graph, many times faster: ±σ, and (x, ±y) / √2 from the SVD Σ σ x yᵀ of its block."""
+    from scipy.sparse.linalg import LinearOperator
+
+    few, many = sorted((np.flatnonzero(side), np.flatnonzero(~side)), key=len)
+    block: Any = matrix[few][:, many]
+    across = block.T.tocsr()
+    gram = LinearOperator((len(few),) * 2, matvec=lambda x: block @ (across @ x), dtype=np.float64)
+    squares, x = _lanczos(gram, max(RANKS) // 2)
+    some = squares > 1e-9 * squares.max()
+    sigma, x = np.sqrt(squares[some]), x[:, some]
+    vectors = np.zeros((len(side), 2 * len(sigma)))
+    vectors[few] = np.concatenate([x, x], axis=1) / np.sqrt(2)
+    y = (across @ x) / sigma
+    vectors[many] = np.concatenate([y, -y], axis=1) / np.sqrt(2)
+    order = np.arange(2 * len(sigma)).reshape(2, -1).T.ravel()  # σ and −σ side by side
+    return np.concatenate([sigma, -sigma])[order], vectors[:, order]
+
+
+def _lanczos(matrix: Any, rank: int) -> tuple[Reals, Reals]:
+    """The eigenvalues of largest size and their eigenvectors, the same in every call."""
+    from scipy.sparse.linalg import eigsh
+
+    rng = np.random.default_rng(0)
+    seeded: dict[str, Any] = {"rng": rng} if "rng" in signature(eigsh).parameters else {}  # from SciPy 1.17 on
+    values, vectors = eigsh(matrix, rank, v0=rng.standard_normal(matrix.shape[0]), tol=TOLERANCE, **seeded)
+    return values, vectors
+
+
+def _low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> list[Reals]:
+    """Reconstructions of each rank, Σ σ x_u x_v of left singular vectors x, and norms of √σ x.  # [B, 2] → [B] each
+
+    With eigenvalues λ a reconstruction is Σ λ x_u x_v, and σ = |λ|. In a bipartite graph λ come in pairs ±σ, whose
+    vectors agree on one side and differ in sign on the other: Σ σ x_u x_v is 0 across and Σ λ x_u x_v within.
+    """
+    products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)  # [B, k]
+    sizes = np.abs(values)
+    columns = [products[:, :rank] @ values[:rank] for rank in RANKS]
+    columns.append(products @ sizes)
+    return columns + _low_and_high(np.sqrt(np.square(vectors) @ sizes), pairs)
+
+
+def _is_small(graph: DynamicGraph) -> bool:
+    """Whether there are three-step paths: at all steps of a graph, or at none, so that all features mean the same."""
+    return graph.num_nodes < MOST_NODES
+
+
+def _differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:
+    """1 where nodes of two kinds meet, or where there are no kinds."""
+    if graph.kinds is None:
+        return np.ones(len(pairs))
+    kinds = graph.kinds[pairs]
+    return np.where(kinds[:, 0] != kinds[:, 1], 1.0, 0.0)

@@ -1,0 +1,91 @@
+"""dysat evaluate: what it prints and writes, that it goes on, and one line for a mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Cli = Callable[..., tuple[int, str, str]]
+MAILS = [(f"p{i}", f"p{(2 * i + week * i) % 13}", f"2024-01-{7 * week + 1:02}") for week in range(4) for i in range(13)]
+TINY = ["--set=epochs=1", "--set=walks_per_node=1"]
+TINY += [
+    f"--set={side}_{what}={n}" for side in ("structural", "temporal") for what, n in (("heads", 2), ("features", 8))
+]
+
+
+@pytest.fixture
+def mails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A log in an empty folder, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    Path("mails.csv").write_text("src,dst,time\n" + "".join(f"{u},{v},{t}\n" for u, v, t in MAILS))
+    return "mails.csv"
+
+
+def run(cli: Cli, *words: str) -> tuple[int, str, str]:
+    return cli("evaluate", *words, "--processes", "1", "--device", "cpu")
+
+
+def test_a_model_stands_beside_the_best_heuristic(cli: Cli, mails: str) -> None:
+    code, out, err = run(cli, mails, "--every", "7d", "--model", "dysat", "--model", "edgebank", *TINY)
+    assert code == 0, err
+    assert "dysat:program" in out and "edgebank" in out and "on t+1" in out and "on t " in out
+    assert "the best heuristic, " in out and "3 of 36" in err
+    facts = json.loads(Path("evaluation/results.json").read_text())
+    assert facts["best_opponent"] in out and len(facts["models"]) == 12
+    assert facts["models"][0]["options"]["epochs"] == 1
+
+
+def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) -> None:
+    words = [mails, "--every=7d", "--model=edge-memory", "--negatives=uniform,historical", "--candidates=5"]
+    code, _, err = run(cli, *words)
+    assert code == 0, err
+    code, out, err = run(cli, *words, "--json")
+    assert code == 0 and err == ""  # nothing was left to do
+    facts = json.loads(out)
+    assert facts == {**json.loads(Path("evaluation/results.json").read_text()), "date": facts["date"]}
+    assert {m["negatives"] for m in facts["models"][0]["means"]} <= {"uniform", "historical"}
+    assert facts["models"][0]["ranking"]["mrr"] > 0
+
+
+def test_tables_and_pictures_are_written(cli: Cli, mails: str) -> None:
+    pytest.importorskip("matplotlib")
+    code, out, err = run(
+        cli, mails, "--every=7d", "--model=svd", "--all", "--markdown=table.md", "--plot=steps.svg", "--candidates=3"
+    )
+    assert code == 0, err
+    assert "MRR" in out and "pair-boosting" in out
+    assert Path("table.md").read_text().count("\n| ") >= 11 and "<svg" in Path("steps.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--model=dysta"], "no model 'dysta'; there are"),
+        (["--model=dysat:paper"], "dysat has no preset 'paper'"),
+        (["--set=epochs"], "--set epochs: expected name=value"),
+        (["--set=colour=red"], "--set colour: none of the models has that option"),
+        (["--set=epochs=many"], "--epochs many is not a whole number"),
+        (["--negatives=hard"], "no negatives 'hard'; there are uniform"),
+        (["--typed"], "the nodes of this graph have no kinds"),
+        (["--first=9"], "snapshot 9 cannot be predicted"),
+        (["--protocol=multi-step"], "takes more than the 4 there are"),
+        (["--repeats=0"], "at least one repeat"),
+        (["--processes=0"], "--processes 0 must be at least 1"),
+        (["--device=tpu"], "does not exist here"),
+    ],
+)
+def test_mistakes_get_one_line_and_leave_nothing_behind(cli: Cli, mails: str, words: list[str], complaint: str) -> None:
+    code, out, err = cli("evaluate", mails, "--every=7d", *words)
+    assert code == 2 and out == "" and complaint in err and err.count("\n") == 1
+    assert not Path("evaluation").exists()
+
+
+def test_an_evaluation_of_something_else_is_not_touched(cli: Cli, mails: str) -> None:
+    assert run(cli, mails, "--every=7d", "--model=edgebank")[0] == 0
+    before = Path("evaluation/results.json").read_bytes()
+    code, _, err = run(cli, mails, "--every=7d", "--model=edgebank", "--seed=1")
+    assert code == 2 and "an evaluation with another seed (0)" in err
+    assert Path("evaluation/results.json").read_bytes() == before

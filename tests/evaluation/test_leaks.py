@@ -1,0 +1,245 @@
+"""Leaks that would flatter every figure: each test fails if what it names finds a way in."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import dysat
+from dysat.evaluation.negatives import NEGATIVES, Negatives, with_negatives
+from dysat.evaluation.probe import ProbeResult, evaluate_probe, evaluate_scores
+from dysat.evaluation.protocols import PROTOCOLS, LinkSplit, Protocol, link_split, single_step
+
+STEPS = (0, 1, 2, 3)  # of UCI: the largest, so that chance moves an AUC little
+
+
+@pytest.fixture(scope="module")
+def uci() -> dysat.DynamicGraph:
+    return dysat.load_dataset("uci")
+
+
+@pytest.fixture(scope="module")
+def splits(uci: dysat.DynamicGraph) -> list[LinkSplit]:
+    return [single_step(uci, step) for step in STEPS]
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def degrees(graph: dysat.DynamicGraph, step: int) -> Tensor:
+    """log(1 + degree) up to a step: what uniform negatives give away.  # [N, 1]"""
+    found = torch.zeros(graph.num_nodes, dtype=torch.float64)
+    for snapshot in graph.snapshots[: step + 1]:
+        found[snapshot.rows] += snapshot.offsets.diff()
+    return (1 + found).log().unsqueeze(1)
+
+
+def mean_auc(results: list[ProbeResult]) -> float:
+    return float(np.mean([result.auc for result in results]))
+
+
+def shuffled(split: LinkSplit, seed: int = 0) -> LinkSplit:
+    order = torch.randperm(len(split.labels), generator=torch.Generator().manual_seed(seed + split.step))
+    return dataclasses.replace(split, labels=split.labels[order])
+
+
+def test_shuffled_labels_give_one_half(uci: dysat.DynamicGraph, splits: list[LinkSplit]) -> None:
+    """Many features, so that a probe that saw a test example would remember it."""
+    results, peeked = [], []
+    for split in splits:
+        embeddings = torch.cat([degrees(uci, split.step), normal(1809, 63).double()], 1)
+        without = shuffled(split)
+        results.append(evaluate_probe(embeddings, without))
+        peeked.append(evaluate_probe(embeddings, dataclasses.replace(without, train=without.train | without.test)))
+        assert evaluate_probe(embeddings, split).auc > 0.6  # there was something to learn
+    assert mean_auc(results) == pytest.approx(0.5, abs=0.02)
+    assert mean_auc(peeked) > 0.54  # this is how a leak would look
+
+
+def test_shuffled_labels_give_one_half_with_a_probe_on_the_past(
+    uci: dysat.DynamicGraph, splits: list[LinkSplit]
+) -> None:
+    results, honest = [], []
+    for before, split in pairwise(splits):
+        past = degrees(uci, before.step), before
+        results.append(evaluate_probe(degrees(uci, split.step), shuffled(split), past))
+        honest.append(evaluate_probe(degrees(uci, split.step), split, past))
+    assert mean_auc(results) == pytest.approx(0.5, abs=0.02) and mean_auc(honest) > 0.7
+
+
+@pytest.mark.parametrize("kind", NEGATIVES)
+def test_noise_gives_one_half(uci: dysat.DynamicGraph, splits: list[LinkSplit], kind: Negatives) -> None:
+    hard = [with_negatives(split, uci, kind) for split in splits]
+    results = [evaluate_probe(normal(1809, 8, seed=split.step), split) for split in hard]
+    assert mean_auc(results) == pytest.approx(0.5, abs=0.02)
+    results = [evaluate_scores(normal(len(split.labels), seed=split.step), split) for split in hard]
+    assert mean_auc(results) == pytest.approx(0.5, abs=0.02)
+
+
+def test_noise_that_knows_degrees_does_not(uci: dysat.DynamicGraph, splits: list[LinkSplit]) -> None:
+    """So the test above has to be without them: length alone tells links from uniform negatives."""
+    noise = [normal(1809, 8, seed=split.step).abs() * degrees(uci, split.step) for split in splits]
+    results = [evaluate_probe(e, split) for e, split in zip(noise, splits, strict=True)]
+    assert mean_auc(results) > 0.6
+
+
+CASES = list(product(PROTOCOLS, NEGATIVES))
+
+
+@pytest.mark.parametrize(("protocol", "kind"), CASES)
+def test_parts_are_disjoint_and_negatives_no_links(
+    uci: dysat.DynamicGraph, protocol: Protocol, kind: Negatives
+) -> None:
+    target = 5 if protocol == "multi-step" else 2
+    split = with_negatives(link_split(uci, 1, protocol=protocol, target=target), uci, kind)
+    links = {(u, v) for u, v in zip(*(part.tolist() for part in uci[target].links()[:2]), strict=True)}
+    pairs = [tuple(pair) for pair in split.pairs.tolist()]
+    assert all((pair in links) == label for pair, label in zip(pairs, split.labels.tolist(), strict=True))
+    assert split.pairs.max() < uci.known[1]
+    for train, test in zip(split.train, split.test, strict=True):
+        parts = [{pairs[i] for i in mask.nonzero().flatten().tolist()} for mask in (split.validation, train, test)]
+        sizes = [int(mask.sum()) for mask in (split.validation, train, test)]
+        assert [len(part) for part in parts] == sizes and min(sizes) > 0  # none twice
+        assert len(set.union(*parts)) == sum(sizes)  # none in two
+
+
+@pytest.mark.parametrize(("protocol", "kind"), CASES)
+def test_the_seed_decides(uci: dysat.DynamicGraph, protocol: Protocol, kind: Negatives) -> None:
+    one, two, other = (
+        with_negatives(link_split(uci, 1, protocol=protocol, seed=seed), uci, kind, seed) for seed in (0, 0, 1)
+    )
+    for name in ("pairs", "labels", "validation", "train", "test"):
+        assert torch.equal(getattr(one, name), getattr(two, name))
+    assert not torch.equal(one.train, other.train) and not torch.equal(one.test, other.test)
+    assert torch.equal(one.pairs[one.labels], other.pairs[other.labels])  # the links are what they are
+    assert not torch.equal(one.pairs[~one.labels], other.pairs[~other.labels])
+
+
+# What a view shows. Two graphs differ in everything from snapshot 2 on; nothing public of [:2] may tell them apart.
+
+SEEN = 2
+
+
+def worlds() -> tuple[dysat.DynamicGraph, dysat.DynamicGraph]:
+    """The same two snapshots, and two futures: other nodes, links, weights, moments, kinds, features, notes."""
+    past = [([(0, 1), (1, 2)], [1.0, 2.0]), ([(0, 3), (2, 3), (1, 1)], [3.0, 1.0, 5.0])]
+    futures = (
+        ([(0, 4), (1, 3)], [7.0, 8.0], 400, ["later"], [1], 1),
+        ([(2, 5), (4, 5), (0, 6)], [17.0, 18.0, 19.0], 700, ["x", "y", "z"], [0, 1, 0], 3),
+    )
+    graphs = []
+    for links, weights, stop, names, kinds, more in futures:
+        edges = [0, 100, 200, stop]
+        snapshots = [
+            dysat.Snapshot.from_links(*np.array(pairs).T, np.array(w), num_nodes=n, start=start, stop=end)
+            for (pairs, w), n, start, end in zip(
+                [*past, (links, weights)], (3, 4, 4 + more), edges[:-1], edges[1:], strict=True
+            )
+        ]
+        labels = np.array(["a", "b", "c", "d", *names], dtype=object)
+        graph = dysat.DynamicGraph(labels, tuple(snapshots), notes=(f"all {stop}",))
+        features = np.concatenate([np.arange(8.0).reshape(4, 2), np.full((more, 2), float(stop))])
+        graphs.append(graph.with_kinds([0, 1, 0, 1, *kinds], ("user", "item")).with_features(features))
+    return graphs[0], graphs[1]
+
+
+# How each public method of a graph is asked; a new one fails the test until it stands here.
+METHODS: dict[str, Callable[[Any, Path], Any]] = {
+    "ids": lambda graph, _: graph.ids(["a", "b", "c", "d"]),
+    "aggregate": lambda graph, _: graph.aggregate(),
+    "summary": lambda graph, _: graph.summary(),
+    "equals": lambda graph, _: graph.equals(worlds()[0][:SEEN]),
+    "to": lambda graph, _: graph.to("cpu"),
+    "with_features": lambda graph, _: graph.with_features(np.ones((graph.num_nodes, 1))),
+    "with_kinds": lambda graph, _: graph.with_kinds([0] * graph.num_nodes, ("one",)),
+    "save": lambda graph, folder: saved(graph, folder),
+    "load": lambda graph, folder: dysat.DynamicGraph.load(saved_to(graph, folder)),
+    "entries": lambda snapshot, _: snapshot.entries(),
+    "links": lambda snapshot, _: snapshot.links(),
+    "from_links": lambda snapshot, _: None,  # builds another from what it is given
+}
+
+
+def saved_to(graph: dysat.DynamicGraph, folder: Path) -> Path:
+    graph.save(folder / "view", overwrite=True)
+    return folder / "view"
+
+
+def saved(graph: dysat.DynamicGraph, folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(saved_to(graph, folder).iterdir())}
+
+
+def surface(thing: Any, folder: Path, depth: int = 3) -> Any:
+    """Everything public of something, as plain values."""
+    if isinstance(thing, Tensor):
+        return "tensor", str(thing.dtype), tuple(thing.shape), thing.tolist()
+    if isinstance(thing, np.ndarray):
+        return "array", str(thing.dtype), thing.shape, thing.tolist()
+    if isinstance(thing, list | tuple):
+        return [surface(part, folder, depth) for part in thing]
+    if not isinstance(thing, dysat.DynamicGraph | dysat.Snapshot):
+        return repr(thing)
+    if not depth:
+        return "deeper"
+    found: dict[str, Any] = {"repr": repr(thing), "str": str(thing), "own": sorted(vars(thing))}
+    if isinstance(thing, dysat.DynamicGraph):
+        found["len"], found["iter"] = len(thing), [surface(part, folder, depth - 1) for part in thing]
+    for name in dir(thing):
+        if not name.startswith("_"):
+            value = getattr(thing, name)
+            if inspect.ismethod(value) or inspect.isfunction(value):
+                value = METHODS[name](thing, folder)
+            found[name] = surface(value, folder, depth - 1)
+    return found
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_nothing_public_of_a_view_knows_the_future(tmp_path: Path, loaded: bool) -> None:
+    one, other = worlds()
+    if loaded:
+        one, other = (
+            dysat.DynamicGraph.load(saved_to(graph, tmp_path / name)) for graph, name in ((one, "1"), (other, "2"))
+        )
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    here, there = surface(one[:SEEN], tmp_path / "a"), surface(other[:SEEN], tmp_path / "b")
+    assert {"nodes", "known", "boundaries", "fingerprint", "num_distinct_links", "kind_counts", "notes"} <= here.keys()
+    for name in here.keys() | there.keys():
+        assert here[name] == there[name], f"{name} tells of snapshot {SEEN}"
+    assert one[:SEEN].equals(other[:SEEN]) and not one.equals(other)
+
+
+def test_the_surface_would_show_a_difference(tmp_path: Path) -> None:
+    one, other = worlds()
+    here, there = surface(one, tmp_path), surface(other, tmp_path)
+    told = {name for name in here if here[name] != there[name]}
+    assert {"nodes", "kinds", "features", "snapshots", "known", "boundaries", "notes", "fingerprint", "summary"} <= told
+    assert {"repr", "aggregate", "num_nodes", "kind_counts", "save"} <= told
+
+
+def test_a_view_refuses_to_be_asked_for_more() -> None:
+    view = worlds()[0][:SEEN]
+    for ask in (lambda: view[SEEN], lambda: view.snapshots[SEEN], lambda: view.features[4], lambda: view.nodes[4]):  # type: ignore[index]
+        with pytest.raises(IndexError):
+            ask()
+    with pytest.raises(dysat.DysatError, match=r"no node 'later'$"):
+        view.ids(["later"])  # nor does the error name it
+    assert view[:99].equals(view)
+
+
+@pytest.mark.parametrize("name", ["nodes", "kinds"])
+def test_arrays_of_a_view_have_no_base_that_reaches_further(name: str) -> None:
+    array = getattr(worlds()[0][:SEEN], name)
+    while array.base is not None:
+        array = array.base
+        assert len(array) == 4

@@ -1,0 +1,141 @@
+"""One link against many: the evaluator of TGB, a loop, and competitors that may be asked."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import dysat
+from dysat.evaluation.protocols import LinkSplit, link_split, single_step
+from dysat.evaluation.ranking import hits, mrr, ranking_candidates, ranks
+
+
+@pytest.fixture(scope="module")
+def uci() -> dysat.DynamicGraph:
+    return dysat.load_dataset("uci")
+
+
+def drawn_scores(number: int = 500, candidates: int = 30, *, ties: bool, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(number, candidates + 1, generator=generator, dtype=torch.float64)
+    scores = (2 * scores).round() if ties else scores
+    return scores[:, 0], scores[:, 1:]
+
+
+def test_ranks_by_hand() -> None:
+    negative = torch.tensor([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0], [2.0, 1.0, 0.0], [1.0, 2.0, 2.0]])
+    found = ranks(torch.tensor([2.0, 1.0, 9.0, 2.0]), negative)
+    assert found.tolist() == [2.5, 2.5, 1.0, 2.0]
+    assert mrr(found) == pytest.approx((0.4 + 0.4 + 1 + 0.5) / 4)
+    assert [hits(found, k) for k in (1, 2, 3)] == [0.25, 0.5, 1.0]
+
+
+def test_ranks_are_the_mean_over_the_orders_of_ties() -> None:
+    positive, negative = drawn_scores(50, 6, ties=True)
+    for score, others, found in zip(
+        positive.tolist(), negative.tolist(), ranks(positive, negative).tolist(), strict=True
+    ):
+        above, ties = sum(o > score for o in others), sum(o == score for o in others)
+        assert found == np.mean([1 + above + place for place in range(ties + 1)])
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_measures_equal_tgb(ties: bool, k: int) -> None:
+    pytest.importorskip("tgb")
+    from tgb.linkproppred.evaluate import Evaluator  # type: ignore[import-not-found]
+
+    positive, negative = drawn_scores(ties=ties)
+    given = {"y_pred_pos": positive.numpy(), "y_pred_neg": negative.numpy(), "eval_metric": ["mrr", "hits@"]}
+    theirs = Evaluator("tgbl-wiki", k_value=k).eval(given)
+    found = ranks(positive, negative)
+    assert mrr(found) == pytest.approx(float(theirs["mrr"]), abs=1e-6)  # theirs are float32
+    assert hits(found, k) == pytest.approx(float(theirs[f"hits@{k}"]), abs=1e-6)
+
+
+def test_without_an_answer_there_is_nan() -> None:
+    found = ranks(torch.tensor([1.0, math.nan, 1.0]), torch.tensor([[0.0], [0.0], [math.nan]]))
+    assert found[0] == 1 and found[1:].isnan().all()
+    assert math.isnan(mrr(found)) and math.isnan(hits(found, 1))
+    assert math.isnan(mrr(torch.empty(0))) and math.isnan(hits(torch.empty(0), 1))
+    assert ranks(torch.zeros(2), torch.zeros(2, 0)).tolist() == [1, 1]
+
+
+def check(graph: dysat.DynamicGraph, split: LinkSplit, found: Tensor, number: int) -> None:
+    """Everything that candidates must be."""
+    positives = split.pairs[split.labels]
+    links = {frozenset(pair) for pair in zip(*(p.tolist() for p in graph[split.target].links()[:2]), strict=True)}
+    assert found.shape == (len(positives), number) and found.dtype == torch.int64
+    assert found.min() >= split.lowest[1] and found.max() < graph.known[split.step]
+    for (u, _), row in zip(positives.tolist(), found.tolist(), strict=True):
+        assert len(set(row)) == number and u not in row
+        assert not any(frozenset((u, node)) in links for node in row)
+
+
+@pytest.mark.parametrize("number", [1, 20, 300])  # the last cannot be drawn without many repeats
+def test_candidates(uci: dysat.DynamicGraph, number: int) -> None:
+    split = single_step(uci, 0)
+    found = ranking_candidates(uci, split, number)
+    assert uci.known[0] < 2 * 300
+    check(uci, split, found, number)
+    assert torch.equal(found, ranking_candidates(uci, split, number, seed=0))
+    assert not torch.equal(found, ranking_candidates(uci, split, number, seed=1))
+
+
+def test_candidates_of_other_protocols(uci: dysat.DynamicGraph) -> None:
+    for split in (
+        link_split(uci, 1, protocol="new-nodes"),
+        link_split(uci, 1, protocol="new-nodes", new_ends="one"),
+        link_split(uci, 6, protocol="multi-step", target=12),
+    ):
+        check(uci, split, ranking_candidates(uci, split, 15), 15)
+
+
+@pytest.mark.parametrize("number", [3, 17])  # drawn; listed
+def test_every_candidate_is_as_likely(number: int) -> None:
+    nodes = 24
+    links = [(0, k) for k in range(1, 5)] + [(6, 7)]
+    u, v = np.array(links).T
+    snapshots = [dysat.Snapshot.from_links(u, v, None, num_nodes=nodes, start=t, stop=t + 1) for t in (0, 1)]
+    graph = dysat.DynamicGraph(np.arange(nodes), tuple(snapshots), clock="step")
+    split = single_step(graph, 0)
+    hub = split.pairs[split.labels][:, 0] == 0
+    drawn = torch.cat([ranking_candidates(graph, split, number, seed)[hub].flatten() for seed in range(400)])
+    counts = torch.bincount(drawn, minlength=nodes)
+    assert counts[:5].tolist() == [0] * 5
+    expected = 400 * 4 * number / 19
+    assert (counts[5:] - expected).abs().max() < 5 * expected**0.5
+
+
+def test_typed_candidates_are_of_the_kind_they_stand_for(uci: dysat.DynamicGraph) -> None:
+    kinds = np.random.default_rng(0).integers(0, 2, 1809)
+    graph = uci.with_kinds(kinds, ("user", "item"))
+    split = single_step(graph, 3)
+    for number in (10, 600):
+        found = ranking_candidates(graph, split, number, typed=True)
+        check(graph, split, found, number)
+        stands_for = kinds[split.pairs[split.labels][:, 1].numpy()]
+        assert (kinds[found.numpy()] == stands_for[:, None]).all()
+    assert (kinds[ranking_candidates(graph, split, 10).numpy()] != stands_for[:, None]).any()
+
+
+def test_what_cannot_be_ranked_is_said(uci: dysat.DynamicGraph) -> None:
+    split = single_step(uci, 0)
+    with pytest.raises(
+        dysat.DysatError, match=r"^number=\d+: node \d+ has only \d+ candidates that it is not linked with$"
+    ):
+        ranking_candidates(uci, split, uci.known[0] - 1)
+    with pytest.raises(dysat.DysatError, match=r"^number=0"):
+        ranking_candidates(uci, split, 0)
+    with pytest.raises(dysat.DysatError, match=r"^seed=-1"):
+        ranking_candidates(uci, split, 5, seed=-1)
+    with pytest.raises(dysat.DysatError, match=r"^typed pairs need kinds"):
+        ranking_candidates(uci, split, 5, typed=True)
+    with pytest.raises(dysat.DysatError, match=r"^scores have shapes \(3,\) and \(2, 4\)"):
+        ranks(torch.zeros(3), torch.zeros(2, 4))
+    with pytest.raises(dysat.DysatError, match=r"^k=0"):
+        hits(torch.ones(3), 0)

@@ -1,0 +1,233 @@
+"""Evaluations: what is computed, kept and taken up again, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dysat
+from dysat.data.graph import DynamicGraph
+from dysat.errors import GraphError, ModelError
+from dysat.evaluation.probe import evaluate_probe, evaluate_scores, macro_auc, micro_auc
+from dysat.evaluation.protocols import link_split
+from dysat.experiments import evaluate as module
+from dysat.experiments.evaluate import Contender, Request, evaluate
+from dysat.models import MODELS, OPPONENTS
+
+QUICK = ("edgebank", "degree-product")
+SMALL = {
+    "structural_heads": (2,), "structural_features": (8,), "temporal_heads": (2,), "temporal_features": (8,),
+    "epochs": 2, "walks_per_node": 2, "device": "cpu",
+}  # fmt: skip
+
+
+def make_graph(seed: int = 0, steps: int = 5, size: int = 24, kinds: bool = False) -> DynamicGraph:
+    """Two groups whose members meet, some of them again and again."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for step in range(steps):
+        for _ in range(90):
+            u, v = rng.integers(0, size, 2).tolist()
+            if (u + v) % 2 == (1 if kinds else 0) or rng.random() < 0.05 * (not kinds):
+                rows.append(
+                    (f"a{u}" if not kinds or u % 2 else f"b{u}", f"a{v}" if not kinds or v % 2 else f"b{v}", step)
+                )
+    if kinds:
+        rows = [(u, v, t) if u.startswith("a") else (v, u, t) for u, v, t in rows]
+    source = tuple(list(column) for column in zip(*rows, strict=True))
+    events = dysat.read_events(source, time_unit="step", kinds=("user", "item") if kinds else None)
+    return dysat.build_snapshots(events, every=1)
+
+
+@pytest.fixture(scope="module")
+def graph() -> DynamicGraph:
+    return make_graph()
+
+
+def small_dysat() -> Contender:
+    return Contender("dysat", "program", SMALL)
+
+
+def run(folder: Path, graph: DynamicGraph, models: Any = "edge-memory", **options: Any) -> Any:
+    request = {key: options.pop(key) for key in list(options) if key in Request.__dataclass_fields__}
+    options = {"opponents": QUICK, "device": "cpu", "processes": 1, **options}
+    return evaluate(models, graph, folder, Request(**request), **options)
+
+
+def test_figures_are_those_of_the_parts(graph: DynamicGraph, tmp_path: Path) -> None:
+    found = run(tmp_path / "e", graph, [small_dysat(), "edge-memory"], repeats=4)
+    learned, memory, *others = found.figures
+    results = []
+    for step in range(4):
+        split = link_split(graph, step, repeats=4)
+        model = MODELS["edge-memory"]().fit(graph[: step + 1])
+        results.append(evaluate_scores(model.pair_scores(split.pairs), split))
+    assert [r.result.auc for r in memory.of()] == pytest.approx([r.auc for r in results])
+    means = memory.means()
+    assert means is not None and means.targets == (1, 2, 3, 4)
+    assert means.macro_auc == pytest.approx(macro_auc(results))
+    assert means.micro_auc == pytest.approx(micro_auc(results))
+    assert learned.probes() == ["present", "past"] and len(learned.of(probe="past")) == 3  # step 0 has no past
+    assert [f.name for f in others] == list(QUICK) and all(f.opponent for f in others)
+    assert found.best_opponent() in others and [f.name for f in found.asked()] == ["dysat:program", "edge-memory"]
+
+
+def test_a_probe_of_the_past_uses_no_label_of_the_future(graph: DynamicGraph) -> None:
+    """With all labels turned round the scores stay, to the bit."""
+    model = small_dysat().build()
+    split = link_split(graph, 3, repeats=2)
+    before = link_split(graph[:4], 2, repeats=1)
+    model.fit(graph[:4], validate=lambda m: 0.0)
+    result = evaluate_probe(model.embed(), split, past=(model.embed(-2), before))
+    flipped = type(split)(**{**{f: getattr(split, f) for f in split.__dataclass_fields__}, "labels": ~split.labels})
+    again = evaluate_probe(model.embed(), flipped, past=(model.embed(-2), before))
+    assert torch.equal(result.scores, again.scores) and result.auc == pytest.approx(1 - again.auc)
+
+
+def test_finished_steps_are_kept_and_not_computed_again(
+    graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(tmp_path / "whole", graph).facts()
+    calls: list[int] = []
+    original = module.run_job
+
+    def stopping(job: module.Job) -> None:
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        calls.append(job.step)
+        original(job)
+
+    monkeypatch.setattr(module, "run_job", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", graph)
+    assert len(list((tmp_path / "stopped" / "steps").iterdir())) == 5
+    calls.clear()
+    monkeypatch.setattr(module, "run_job", lambda job: (calls.append(job.step), original(job)))
+    told: list[tuple[int, int]] = []
+    again = run(tmp_path / "stopped", graph, on_progress=lambda done, total, what: told.append((done, total))).facts()
+    assert len(calls) == 3 * 4 - 5 and told[0] == (5, 12) and told[-1] == (12, 12)
+    for facts in (whole, again):
+        facts.pop("date")
+        for model in facts["models"]:
+            model.pop("seconds")
+    assert again == whole
+    calls.clear()
+    damaged = next(iter(sorted((tmp_path / "stopped" / "steps").iterdir())))
+    damaged.write_bytes(damaged.read_bytes()[:-7])
+    run(tmp_path / "stopped", graph)
+    assert len(calls) == 1
+
+
+def test_processes_change_nothing(graph: DynamicGraph, tmp_path: Path) -> None:
+    one, two = (run(tmp_path / str(n), graph, processes=n).facts()["models"] for n in (1, 2))
+    for model in (*one, *two):
+        model.pop("seconds")
+    assert one == two
+
+
+def test_a_folder_of_another_evaluation_is_refused(graph: DynamicGraph, tmp_path: Path) -> None:
+    run(tmp_path / "e", graph)
+    with pytest.raises(ModelError, match=r"an evaluation with another seed \(0\); choose another folder"):
+        run(tmp_path / "e", graph, seed=1)
+    with pytest.raises(ModelError, match="another graph"):
+        run(tmp_path / "e", make_graph(3))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(ModelError, match="exists already and is no evaluation"):
+        run(tmp_path / "mine", graph)
+    assert [f.name for f in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+def test_another_model_in_the_same_folder_computes_only_what_is_new(
+    graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "e", graph)
+    calls: list[str] = []
+    original = module.run_job
+    monkeypatch.setattr(module, "run_job", lambda job: (calls.append(job.contender.method), original(job)))
+    run(tmp_path / "e", graph, ["edge-memory", "last-snapshot"])
+    assert set(calls) == {"last-snapshot"}
+
+
+@pytest.mark.parametrize("protocol", ["single-step", "new-links", "new-nodes"])
+def test_every_protocol_and_kind_of_negatives(protocol: str, tmp_path: Path) -> None:
+    graph = make_graph(steps=6, size=60)
+    kinds = ("uniform", "historical", "inductive", "degree-matched")
+    found = run(tmp_path / "e", graph, protocol=protocol, negatives=kinds, candidates=5)
+    assert set(found.negatives) == set(kinds)
+    assert all(0 < value <= 1 for value in found.figures[0].ranking().values())
+    seen = {negatives for _, negatives, _, _ in found.rows()}
+    assert {"uniform", "degree-matched"} <= seen <= set(kinds)
+
+
+def test_multi_step_trains_once_for_six_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[int] = []
+    original = module.run_job
+    monkeypatch.setattr(module, "run_job", lambda job: (fitted.append(job.step), original(job)))
+    found = run(tmp_path / "e", make_graph(steps=9), protocol="multi-step", opponents=())
+    assert fitted == [2] and [r.result.target for r in found.figures[0].of()] == [3, 4, 5, 6, 7, 8]
+
+
+def test_typed_negatives(tmp_path: Path, graph: DynamicGraph) -> None:
+    bipartite = make_graph(kinds=True)
+    found = run(tmp_path / "e", bipartite, typed=True)
+    assert found.figures[0].means() is not None
+    with pytest.raises(GraphError, match="no kinds"):
+        run(tmp_path / "f", graph, typed=True)
+    assert not (tmp_path / "f").exists()
+
+
+def test_steps_that_cannot_be_evaluated_are_told_and_left_out(tmp_path: Path) -> None:
+    rows = [(f"p{i}", f"p{(i * 7 + t) % 20}", t) for t in (0, 1, 3, 4) for i in range(20)] + [("p0", "p5", 2)]
+    source = tuple(list(column) for column in zip(*rows, strict=True))
+    graph = dysat.build_snapshots(dysat.read_events(source, time_unit="step"), every=1)
+    found = run(tmp_path / "e", graph)
+    assert list(found.left_out) == ["2"] and [r.result.target for r in found.figures[0].of()] == [1, 3, 4]
+    with pytest.raises(GraphError, match="no step has enough links"):
+        run(tmp_path / "f", graph, first=2, last=2)
+
+
+def test_a_model_that_cannot_be_fitted_at_a_step_says_so(graph: DynamicGraph, tmp_path: Path) -> None:
+    found = run(tmp_path / "e", graph, "pair-logistic", opponents=())
+    (figures,) = found.figures
+    assert list(figures.problems) == ["0"] and [r.result.target for r in figures.of()] == [2, 3, 4]
+
+
+def test_facts_are_complete_json_and_the_table_says_the_same(graph: DynamicGraph, tmp_path: Path) -> None:
+    found = run(tmp_path / "e", graph, [small_dysat()], negatives=("uniform", "historical"), repeats=1)
+    facts = json.loads((tmp_path / "e" / "results.json").read_text())
+    assert facts == json.loads(json.dumps(found.facts(), allow_nan=False))
+    assert facts["graph"]["fingerprint"] == graph.fingerprint and facts["request"]["seed"] == 0
+    assert facts["best_opponent"] in QUICK and facts["models"][0]["options"]["epochs"] == 2
+    lines = found.markdown(everyone=True).splitlines()
+    assert lines[2].startswith("| **dysat:program** | uniform | on t+1 | 4 |")
+    assert len(lines) == 2 + 2 * 2 + 2 * len(QUICK)
+
+
+def test_a_picture(graph: DynamicGraph, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = run(tmp_path / "e", graph, negatives=("uniform", "historical"))
+    found.plot(tmp_path / "steps.png")
+    assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_requests_that_make_no_sense() -> None:
+    for wrong, words in (
+        ({"protocol": "single"}, "no protocol 'single'; there are single-step"),
+        ({"negatives": ("hard",)}, "no negatives 'hard'; there are uniform"),
+        ({"probe": "future"}, "neither 'present' nor 'past'"),
+        ({"repeats": 0}, "at least one repeat"),
+    ):
+        with pytest.raises(GraphError, match=words):
+            Request(**wrong)
+    with pytest.raises(ModelError, match=r"no model 'edgebnk'; there are .*edgebank"):
+        Contender("edgebnk")
+
+
+def test_every_opponent_is_a_model() -> None:
+    assert set(OPPONENTS) <= MODELS.keys() and len(OPPONENTS) == 11
