@@ -1,5 +1,8 @@
 """Node embeddings of graphs that change over time, and their next links."""
 
+from importlib import import_module
+from typing import Any
+
 from dysat.data.csr import Snapshot
 from dysat.data.datasets import DATASETS, load_dataset
 from dysat.data.events import Events, read_events
@@ -7,7 +10,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.data.snapshots import build_snapshots
 from dysat.errors import DatasetError, DysatError, EventsError, GraphError, ModelError, SnapshotsError
 from dysat.models import MODELS
-from dysat.models.base import EmbeddingModel, Forecast
+from dysat.models.base import EmbeddingModel, Forecast, LinkModel
 from dysat.models.dysat import DySAT
 
 __version__ = "0.1.0"
@@ -24,10 +27,19 @@ __all__ = [
     "EventsError",
     "Forecast",
     "GraphError",
+    "LinkModel",
     "ModelError",
     "Snapshot",
     "SnapshotsError",
     "build_snapshots",
+    "evaluate",
     "load_dataset",
     "read_events",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`dysat.evaluate`, from a room above this one, when it is asked for."""
+    if name == "evaluate":
+        return import_module("dysat.experiments.evaluate").evaluate
+    raise AttributeError(f"module 'dysat' has no attribute {name!r}")

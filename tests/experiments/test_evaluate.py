@@ -54,9 +54,7 @@ def small_dysat() -> Contender:
 
 
 def run(folder: Path, graph: DynamicGraph, models: Any = "edge-memory", **options: Any) -> Any:
-    request = {key: options.pop(key) for key in list(options) if key in Request.__dataclass_fields__}
-    options = {"opponents": QUICK, "device": "cpu", "processes": 1, **options}
-    return evaluate(models, graph, folder, Request(**request), **options)
+    return evaluate(models, graph, folder, **{"opponents": QUICK, "device": "cpu", "processes": 1, **options})
 
 
 def test_figures_are_those_of_the_parts(graph: DynamicGraph, tmp_path: Path) -> None:
@@ -227,6 +225,15 @@ def test_requests_that_make_no_sense() -> None:
             Request(**wrong)
     with pytest.raises(ModelError, match=r"no model 'edgebnk'; there are .*edgebank"):
         Contender("edgebnk")
+
+
+def test_models_with_their_options_and_no_folder(graph: DynamicGraph, tmp_path: Path) -> None:
+    bank = MODELS["edgebank"](window=1)  # type: ignore[call-arg]
+    found = dysat.evaluate([bank, "last-snapshot"], graph, opponents=(), processes=1)
+    one, other = (f.means() for f in found.figures)
+    assert found.figures[0].options == {"window": 1} and one == other
+    with pytest.raises(ModelError, match="no argument 'protokol'; of a request there are protocol"):
+        dysat.evaluate("edgebank", graph, protokol="new-links")
 
 
 def test_every_opponent_is_a_model() -> None:

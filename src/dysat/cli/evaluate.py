@@ -20,7 +20,7 @@ from dysat.data.storage import write_beside
 from dysat.errors import ModelError
 from dysat.evaluation.probe import Means
 from dysat.evaluation.protocols import NewEnds, Protocol
-from dysat.experiments.evaluate import Contender, Request, evaluate
+from dysat.experiments.evaluate import Contender, evaluate
 from dysat.experiments.summary import PROBES, Evaluation, Figures
 from dysat.models import MODELS
 from dysat.options import DataDir, EventOptions, Json, option, takes
@@ -95,25 +95,25 @@ def evaluate_command(
     if source in DATASETS and first is None and last is None and protocol != "multi-step":
         predicted = DATASETS[source].predicted
         first, last = predicted[0], predicted[-1]
-    request = Request(
-        protocol=protocol,
-        negatives=tuple(kind.strip() for kind in negatives.split(",") if kind.strip()) or ("uniform",),  # type: ignore[misc]
-        probe=probe,
-        first=first,
-        last=last,
-        repeats=repeats,
-        seed=seed,
-        self_loops="keep" if count_self_loops else "drop",
-        typed=typed,
-        new_ends=new_ends,
-        candidates=candidates,
-    )
+    request: dict[str, Any] = {
+        "protocol": protocol,
+        "negatives": tuple(kind.strip() for kind in negatives.split(",") if kind.strip()) or ("uniform",),
+        "probe": probe,
+        "first": first,
+        "last": last,
+        "repeats": repeats,
+        "seed": seed,
+        "self_loops": "keep" if count_self_loops else "drop",
+        "typed": typed,
+        "new_ends": new_ends,
+        "candidates": candidates,
+    }
     if processes is not None and processes < 1:
         raise ModelError(f"--processes {processes} must be at least 1")
     keep_freed_memory()
     try:
         with _progress() as told:
-            found = evaluate(contenders, graph, out, request, device=device, processes=processes, on_progress=told)
+            found = evaluate(contenders, graph, out, device=device, processes=processes, on_progress=told, **request)
     except KeyboardInterrupt:
         raise StoppedError(f"stopped; finished steps are kept in {out}, the same command goes on") from None
     if markdown is not None:
@@ -130,7 +130,7 @@ def _show(found: Evaluation, source: str, out: Path, everyone: bool) -> None:
     console = new_console()
     ranked = found.about["request"]["candidates"] > 0
     table = new_table(
-        "model", "negatives", "probe", ">steps", ">macro-AUC", "", ">micro-AUC", ">avg. precision",
+        "model", "negatives", "probe", ">steps", ">macro-AUC", "", ">micro", ">AP",
         *([">MRR", ">Hits@10"] if ranked else []),
     )  # fmt: skip
     for model, negatives, probe, means in found.rows(found.figures if everyone else None):
@@ -161,7 +161,7 @@ def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:
     request = found.about["request"]
     yield (
         f"{source}, {request['protocol']}, mean ± deviation over {request['repeats']} divisions, in per cent; "
-        f"all figures are in {out}/results.json"
+        f"AP: average precision; all figures are in {out}/results.json"
     )
     if any(model.probes() != ["none"] for model in found.shown()):
         yield "probe on t+1: trained on a fifth of the labels it predicts, as in the paper; on t: on those before"

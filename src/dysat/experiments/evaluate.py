@@ -18,6 +18,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from inspect import signature
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
@@ -149,24 +150,66 @@ class Job:
 Told = Callable[[int, int, str], None]  # done, of how many, what was done last
 
 
+Models = str | LinkModel | Contender
+
+
 def evaluate(
-    models: Sequence[str | Contender] | str,
+    models: Models | Sequence[Models],
     graph: DynamicGraph,
-    folder: str | os.PathLike[str],
-    request: Request | None = None,
+    folder: str | os.PathLike[str] | None = None,
     *,
     opponents: Sequence[str] = OPPONENTS,
     device: str = "auto",
     processes: int | None = None,
     on_progress: Told = lambda done, total, what: None,
+    **request: Any,
 ) -> Evaluation:
     """Fit every model anew at every step and tell how well it predicts what comes after.
 
-    `opponents` are evaluated beside the models that are asked for, so that one sees whether learning pays. What is
-    finished is kept in the folder, and not computed again by the same request.
+    Parameters:
+        models: names, or models, of which only the options count; one or several.
+        folder: keeps what is finished, which the same call then does not compute again.
+        opponents: evaluated beside the models that are asked for, so that one sees whether learning pays.
+        request: the fields of a `Request`: protocol, negatives, probe, first, last, repeats, …
+
+    Example:
+        >>> import dysat
+        >>> graph = dysat.load_dataset("uci")
+        >>> found = dysat.evaluate("edge-memory", graph, opponents=["edgebank"], first=11, processes=1)
+        >>> [model.name for model in found.shown()]
+        ['edge-memory', 'edgebank']
     """
-    request, path = request or Request(), Path(os.path.abspath(folder))
-    asked = [Contender(m) if isinstance(m, str) else m for m in ([models] if isinstance(models, str) else models)]
+    if folder is None:
+        with TemporaryDirectory(prefix="dysat-") as place:
+            return evaluate(
+                models, graph, place, opponents=opponents, device=device, processes=processes, on_progress=on_progress,
+                **request,
+            )  # fmt: skip
+    unknown = [name for name in request if name not in Request.__dataclass_fields__]
+    if unknown:
+        there = listed(Request.__dataclass_fields__, 20)
+        raise ModelError(f"evaluate() has no argument {unknown[0]!r}; of a request there are {there}")
+    several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    asked, path = [_as_contender(model) for model in several], Path(os.path.abspath(folder))
+    return _evaluate(asked, graph, path, Request(**request), opponents, device, processes, on_progress)
+
+
+def _as_contender(model: Models) -> Contender:
+    if isinstance(model, LinkModel):
+        return Contender(model.method, options=model.values())
+    return Contender(model) if isinstance(model, str) else model
+
+
+def _evaluate(
+    asked: list[Contender],
+    graph: DynamicGraph,
+    path: Path,
+    request: Request,
+    opponents: Sequence[str],
+    device: str,
+    processes: int | None,
+    on_progress: Told,
+) -> Evaluation:
     present = {contender.key for contender in asked}
     others = [Contender(name, opponent=True) for name in opponents]
     contenders = [*asked, *(contender for contender in others if contender.key not in present)]
