@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,3 +93,31 @@ def test_an_evaluation_of_something_else_is_not_touched(cli: Cli, mails: str) ->
     code, _, err = run(cli, mails, "--every=7d", "--model=edgebank", "--seed=1")
     assert code == 2 and "an evaluation with another seed (0)" in err
     assert Path("evaluation/results.json").read_bytes() == before
+
+
+def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(mails: str) -> None:
+    words = [
+        sys.executable,
+        "-c",
+        "from dysat.cli import main; main()",
+        "evaluate",
+        mails,
+        "--every=7d",
+        "--processes=2",
+    ]
+    words += ["--model=dysat", "--device=cpu", *TINY[1:], "--set=epochs=100000000", "--last=2"]
+    running = subprocess.Popen(
+        words,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whatever this process was started with
+    )
+    steps = Path("evaluation/steps")
+    while not steps.is_dir() and running.poll() is None:
+        time.sleep(0.1)
+    time.sleep(2)  # in the middle of something
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 130 and "finished steps are kept in evaluation" in err
+    assert "Traceback" not in err

@@ -12,9 +12,10 @@ import hashlib
 import json
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -432,14 +433,24 @@ def _finished(stretches: list[list[Job]], workers: int) -> Iterator[list[Job]]:
             torch.set_num_threads(threads)
             yield [job]
         return
-    pool = ProcessPoolExecutor(min(workers, len(stretches)), mp_context=multiprocessing.get_context("spawn"))
-    try:
-        waiting: dict[Future[None], list[Job]] = {pool.submit(run_jobs, stretch): stretch for stretch in stretches}
-        for future in as_completed(waiting):
-            future.result()
-            yield waiting[future]
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(stretches)), context, _leave_interrupts) as pool:
+        try:
+            waiting: dict[Future[None], list[Job]] = {pool.submit(run_jobs, stretch): stretch for stretch in stretches}
+            while waiting:
+                # Not without end: Polars lets system calls begin again after a signal, and Ctrl-C would not be heard.
+                for future in wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED).done:
+                    future.result()
+                    yield waiting.pop(future)
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()  # what is finished is kept, and a file is there whole or not at all
+            raise
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C reaches all processes of a terminal; only the first decides."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _processes(device: str, jobs: int) -> int:
@@ -463,6 +474,7 @@ def _figures(contender: Contender, jobs: list[Job]) -> Figures:
 
 def _about(graph: DynamicGraph, request: Request, device: str) -> dict[str, Any]:
     from datetime import UTC, datetime
+    from importlib.metadata import version
 
     from dysat.experiments.bench import hardware
 
@@ -470,6 +482,7 @@ def _about(graph: DynamicGraph, request: Request, device: str) -> dict[str, Any]
         "dysat": dysat.__version__,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": hardware(),
+        "packages": {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")},
         "device": device,
         "graph": {"fingerprint": graph.fingerprint, "nodes": graph.num_nodes, "snapshots": len(graph)},
         "request": asdict(request),
