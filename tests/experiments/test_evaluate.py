@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_figures_are_those_of_the_parts(graph: DynamicGraph, tmp_path: Path) -> 
     assert means.micro_auc == pytest.approx(micro_auc(results))
     assert learned.probes() == ["present", "past"] and len(learned.of(probe="past")) == 3  # step 0 has no past
     assert [f.name for f in others] == list(QUICK) and all(f.opponent for f in others)
-    assert found.best_opponent() in others and [f.name for f in found.asked()] == ["dysat:program", "edge-memory"]
+    assert found.best_opponent(memory) in others and [f.name for f in found.asked()] == ["dysat:program", "edge-memory"]
 
 
 def test_a_probe_of_the_past_uses_no_label_of_the_future(graph: DynamicGraph) -> None:
@@ -234,6 +235,56 @@ def test_models_with_their_options_and_no_folder(graph: DynamicGraph, tmp_path: 
     assert found.figures[0].options == {"window": 1} and one == other
     with pytest.raises(ModelError, match="no argument 'protokol'; of a request there are protocol"):
         dysat.evaluate("edgebank", graph, protokol="new-links")
+
+
+def test_models_are_compared_on_the_steps_they_share(graph: DynamicGraph, tmp_path: Path) -> None:
+    found = run(tmp_path / "e", graph, ["edge-memory", "pair-logistic"])
+    memory, logistic = found.asked()
+    assert len(memory.of()) == 4 and len(logistic.of()) == 3  # none before the first transition
+    same = [step.result.auc for step in memory.of()][1:]
+    other = [step.result.auc for step in logistic.of()]
+    assert found.gap(memory, logistic) == pytest.approx((sum(same) - sum(other)) / 3)
+    # A heuristic that was asked for is an opponent of the others, though not of itself.
+    candidates = {f.name: f.means(targets=frozenset((2, 3, 4))).macro_auc for f in found.figures if f is not memory}
+    assert found.best_opponent(memory).name == max(candidates, key=lambda name: candidates[name])
+    assert all(found.best_opponent(model) is not model for model in found.asked())
+
+
+def test_hard_negatives_alone_have_opponents_and_ranks_too(graph: DynamicGraph, tmp_path: Path) -> None:
+    found = run(tmp_path / "e", graph, negatives="historical", candidates=3)
+    assert found.negatives == ["historical"] and found.best_opponent(found.figures[0]) is not None
+    assert found.figures[0].ranking()["mrr"] > 0
+    lonely = run(tmp_path / "f", graph, negatives=("uniform", "inductive", "uniform"), first=4)
+    assert lonely.negatives == ["uniform", "inductive"] and lonely.figures[0].lacking == {"inductive": [4]}
+    with pytest.raises(ModelError, match="no figure for edge-memory: no such negatives at any step"):
+        run(tmp_path / "g", graph, negatives="inductive", first=4)
+
+
+def test_what_a_step_lacks_does_not_cost_the_rest(graph: DynamicGraph, tmp_path: Path) -> None:
+    short = Contender("dysat", "program", {**SMALL, "history": 1})
+    found = run(tmp_path / "e", graph, [short, short, "edge-memory"], candidates=10_000, repeats=1)
+    assert [f.name for f in found.asked()] == ["dysat:program", "edge-memory"]
+    assert found.asked()[0].probes() == ["present"] and len(found.asked()[0].of()) == 4
+    assert found.asked()[1].ranking() == {"mrr": None, "hits_at_10": None} and "nan" not in found.markdown()
+
+
+def test_a_folder_that_was_only_begun_is_taken_up(graph: DynamicGraph, tmp_path: Path) -> None:
+    (tmp_path / "e" / "steps").mkdir(parents=True)
+    run(tmp_path / "e", graph)
+    for file in (tmp_path / "e" / "steps").iterdir():
+        file.unlink()
+    (tmp_path / "e" / "steps").rmdir()
+    assert run(tmp_path / "e", graph).figures[0].means() is not None
+
+
+def test_a_process_that_dies_is_told_in_one_line(graph: DynamicGraph, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "run_jobs", die)
+    with pytest.raises(ModelError, match="a process was ended from outside"):
+        run(tmp_path / "e", graph, processes=2)
+
+
+def die(jobs: Any) -> None:
+    os._exit(9)
 
 
 def test_every_opponent_is_a_model() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isnan, nan
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ from dysat.errors import ModelError
 from dysat.evaluation.probe import Means
 from dysat.evaluation.protocols import NewEnds, Protocol
 from dysat.experiments.evaluate import Contender, evaluate
-from dysat.experiments.summary import PROBES, Evaluation, Figures
+from dysat.experiments.summary import PROBES, Evaluation, Figures, per_cent, spread
 from dysat.models import MODELS
 from dysat.options import DataDir, EventOptions, Json, option, takes
 from dysat.training import keep_freed_memory
@@ -145,16 +146,13 @@ def _show(found: Evaluation, source: str, out: Path, everyone: bool) -> None:
 
 def verdict(found: Evaluation) -> Iterator[str]:
     """Whether each model beats the best heuristic."""
-    best = found.best_opponent()
-    means = best.means(probe=found.probe) if best else None
-    if best is None or means is None:
-        return
     for model in found.asked():
-        own = model.means(probe=found.probe)
-        if own is not None:
-            gap = 100 * (own.macro_auc - means.macro_auc)
+        best = found.best_opponent(model)
+        gap = 100 * found.gap(model, best) if best else nan
+        if best and not isnan(gap):
             word = "beats" if gap > 0 else "does not beat"
-            yield f"{model.name} {word} the best heuristic, {best.name}: {gap:+.2f} points of macro-AUC"
+            figure = f"{gap:+.2f} points of macro-AUC on the same steps"
+            yield f"{model.name} {word} the best heuristic, {best.name}: {figure}"
 
 
 def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:
@@ -165,6 +163,8 @@ def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:
     )
     if any(model.probes() != ["none"] for model in found.shown()):
         yield "probe on t+1: trained on a fifth of the labels it predicts, as in the paper; on t: on those before"
+    for kind, targets in found.asked()[0].lacking.items():
+        yield f"too few {kind} negatives for snapshots {', '.join(map(str, targets))}"
     for snapshot, why in found.left_out.items():
         yield f"snapshot {snapshot} is left out: {why}"
     for model in found.shown():
@@ -174,10 +174,10 @@ def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:
 
 def _cells(means: Means) -> list[str]:
     return [
-        f"{100 * means.macro_auc:.2f}",
-        f"± {100 * means.macro_auc_sd:.2f}",
-        f"{100 * means.micro_auc:.2f}",
-        f"{100 * means.macro_average_precision:.2f}",
+        per_cent(means.macro_auc),
+        spread(means.macro_auc_sd),
+        per_cent(means.micro_auc),
+        per_cent(means.macro_average_precision),
     ]
 
 

@@ -16,6 +16,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -107,6 +108,8 @@ class Request:
     candidates: int = 0
 
     def __post_init__(self) -> None:
+        kinds = (self.negatives,) if isinstance(self.negatives, str) else tuple(self.negatives)
+        object.__setattr__(self, "negatives", tuple(dict.fromkeys(kinds)) or ("uniform",))
         if self.protocol not in PROTOCOLS:
             hint = nearest(self.protocol, PROTOCOLS)
             raise GraphError(f"no protocol {self.protocol!r}; there are {listed(PROTOCOLS)}{hint}")
@@ -115,7 +118,8 @@ class Request:
                 raise GraphError(f"no negatives {kind!r}; there are {listed(NEGATIVES)}{nearest(kind, NEGATIVES)}")
         if self.probe not in ("present", "past"):
             raise GraphError(f"probe={self.probe!r} is neither 'present' nor 'past'")
-        if self.candidates < 0 or self.repeats < 1:
+        whole = all(isinstance(n, int) for n in (self.candidates, self.repeats, self.seed))
+        if not whole or self.candidates < 0 or self.repeats < 1:
             raise GraphError("candidates must not be negative, and there must be at least one repeat")
 
 
@@ -161,7 +165,7 @@ def evaluate(
     *,
     opponents: Sequence[str] = OPPONENTS,
     device: str = "auto",
-    processes: int | None = None,
+    processes: int | None = 1,
     on_progress: Told = lambda done, total, what: None,
     **request: Any,
 ) -> Evaluation:
@@ -171,6 +175,7 @@ def evaluate(
         models: names, or models, of which only the options count; one or several.
         folder: keeps what is finished, which the same call then does not compute again.
         opponents: evaluated beside the models that are asked for, so that one sees whether learning pays.
+        processes: how many; None for one for each core, which needs `if __name__ == "__main__":` in a script.
         request: the fields of a `Request`: protocol, negatives, probe, first, last, repeats, …
 
     Example:
@@ -191,7 +196,8 @@ def evaluate(
         there = listed(Request.__dataclass_fields__, 20)
         raise ModelError(f"evaluate() has no argument {unknown[0]!r}; of a request there are {there}")
     several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    asked, path = [_as_contender(model) for model in several], Path(os.path.abspath(folder))
+    asked = list({one.key: one for one in map(_as_contender, several)}.values())
+    path = Path(os.path.abspath(folder))
     return _evaluate(asked, graph, path, Request(**request), opponents, device, processes, on_progress)
 
 
@@ -237,6 +243,9 @@ def _evaluate(
         left_out={**{str(target): why for target, why in left_out.items()}},
         figures=[_figures(contender, [job for job in jobs if job.contender is contender]) for contender in contenders],
     )
+    if not any(figures.results for figures in evaluation.asked()):
+        why = next((why for f in evaluation.asked() for why in f.problems.values()), "no such negatives at any step")
+        raise ModelError(f"no figure for {asked[0].name}: {why}")
     with write_beside(path / RESULTS, ModelError) as beside:
         beside.write_text(json.dumps(evaluation.facts(), indent=1) + "\n", encoding="utf-8")
     return evaluation
@@ -263,19 +272,21 @@ def run_job(job: Job) -> None:
 def _run_job(job: Job) -> tuple[dict[str, Any], dict[str, Tensor]]:
     graph, request = DynamicGraph.load(job.folder / GRAPH), job.request
     begin = time.perf_counter()
-    facts: dict[str, Any] = {"step": job.step, "results": [], "problem": None}
+    facts: dict[str, Any] = {"step": job.step, "results": [], "lacking": [], "problem": None}
     tensors: dict[str, Tensor] = {}
     try:
         splits = [_split(graph, request, job.step, target) for target in job.targets]
-        before = _split_before(graph, request, job.step)
         model = job.contender.build(job.device)
+        before = _split_before(graph, request, job.step) if getattr(model, "history", None) != 1 else None
         _fit(model, graph[: job.step + 1], splits[0], before, request)
         for split in splits:
-            for found in _measure(model, graph, split, before, request):
+            for found in _measure(model, graph, split, before, request, facts["lacking"]):
                 facts["results"].append(found.facts())
                 tensors |= {f"{what}/{found.name}": getattr(found.result, what) for what in TENSORS}
     except DysatError as problem:
         facts["problem"] = str(problem)
+    except torch.OutOfMemoryError:
+        raise ModelError("out of memory on the device; finished steps are kept, try fewer processes") from None
     facts["seconds"] = round(time.perf_counter() - begin, 3)
     return facts, tensors
 
@@ -295,7 +306,12 @@ def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSpl
 
 
 def _measure(
-    model: LinkModel, graph: DynamicGraph, split: LinkSplit, before: LinkSplit | None, request: Request
+    model: LinkModel,
+    graph: DynamicGraph,
+    split: LinkSplit,
+    before: LinkSplit | None,
+    request: Request,
+    lacking: list[tuple[str, int]],
 ) -> Iterator[StepResult]:
     """Every kind of negatives, with a probe trained on the present and on the past, where a probe is needed."""
     e = model.embed().cpu() if isinstance(model, EmbeddingModel) else None
@@ -305,7 +321,8 @@ def _measure(
         try:
             hard = split if kind == "uniform" else with_negatives(split, graph, kind, request.seed)
         except TooFewLinksError:
-            continue  # a step may have none of them
+            lacking.append((kind, split.target))
+            continue
         results: dict[str, ProbeResult] = {}
         if e is None:
             results["none"] = evaluate_scores(model.pair_scores(hard.pairs), hard)
@@ -314,7 +331,7 @@ def _measure(
             if past is not None:
                 results["past"] = evaluate_probe(e, hard, past=past)
         for probe, result in results.items():
-            own = ranked if kind == "uniform" else {}
+            own = ranked if kind == request.negatives[0] else {}
             yield StepResult(result, probe, int(split.labels.sum()), hard.missing, **own)
 
 
@@ -322,8 +339,12 @@ def _ranking(model: LinkModel, graph: DynamicGraph, split: LinkSplit, request: R
     """MRR and Hits@10 of the model's own scores, each link against other nodes for its second end."""
     if not request.candidates:
         return {}
-    links = split.pairs[split.labels]
-    others = ranking_candidates(graph, split, request.candidates, request.seed, request.typed)  # [P, K]
+    try:
+        others = ranking_candidates(graph, split, request.candidates, request.seed, request.typed)  # [P, K]
+    except GraphError:
+        return {}  # a small graph may have fewer
+    tested = ~split.validation[split.labels]  # the others may have chosen the best epoch
+    links, others = split.pairs[split.labels][tested], others[tested]
     pairs = torch.stack([links[:, :1].expand_as(others), others], 2).flatten(0, 1)
     found = ranks(model.pair_scores(links).double(), model.pair_scores(pairs).double().view_as(others))
     return {"mrr": mrr(found), "hits_at_10": hits(found, 10)}
@@ -388,8 +409,9 @@ def _open_folder(path: Path, graph: DynamicGraph, request: Request) -> None:
             raise ModelError(
                 f"{path}: an evaluation with another {other[0]} ({found.get(other[0])}); choose another folder"
             )
+        (path / STEPS).mkdir(exist_ok=True)
         return
-    if path.exists() and any(path.iterdir()):
+    if path.exists() and any(file.name not in (STEPS, GRAPH) for file in path.iterdir()):
         raise ModelError(f"{path}: exists already and is no evaluation; choose another folder")
     (path / STEPS).mkdir(parents=True, exist_ok=True)
     graph.save(path / GRAPH, overwrite=True)
@@ -442,6 +464,11 @@ def _finished(stretches: list[list[Job]], workers: int) -> Iterator[list[Job]]:
                 for future in wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED).done:
                     future.result()
                     yield waiting.pop(future)
+        except BrokenProcessPool:
+            why = (
+                "a process was ended from outside, perhaps for want of memory; a script needs if __name__ == '__main__'"
+            )
+            raise ModelError(f"{why}; finished steps are kept, try processes=1") from None
         except BaseException:
             for process in multiprocessing.active_children():
                 process.terminate()  # what is finished is kept, and a file is there whole or not at all
@@ -461,15 +488,19 @@ def _processes(device: str, jobs: int) -> int:
 def _figures(contender: Contender, jobs: list[Job]) -> Figures:
     """All that is kept of one model."""
     results: list[StepResult] = []
-    problems, seconds = {}, 0.0
+    problems: dict[str, str] = {}
+    lacking: dict[str, list[int]] = {}
+    seconds = 0.0
     for job in sorted(jobs, key=lambda job: job.step):
         facts, tensors = job.results()
         seconds += facts["seconds"]
         if facts["problem"]:
             problems[str(job.step)] = facts["problem"]
+        for kind, target in facts["lacking"]:
+            lacking.setdefault(kind, []).append(target)
         results += [StepResult.restore(found, tensors) for found in facts["results"]]
     options = {key: value for key, value in contender.build().values().items() if key != "device"}
-    return Figures(contender.name, contender.method, options, contender.opponent, results, problems, seconds)
+    return Figures(contender.name, contender.method, options, contender.opponent, results, problems, lacking, seconds)
 
 
 def _about(graph: DynamicGraph, request: Request, device: str) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from math import isnan
+from math import isnan, nan
 from statistics import fmean
 from typing import Any
 
 from torch import Tensor
 
 from dysat.evaluation.probe import Means, ProbeResult, means
+from dysat.models import OPPONENTS
 
 TENSORS = ("scores", "labels", "test")
 
@@ -62,7 +63,12 @@ class Figures:
     opponent: bool
     results: list[StepResult]
     problems: dict[str, str]  # by step
+    lacking: dict[str, list[int]]  # snapshots without a kind of negatives
     seconds: float
+
+    @property
+    def heuristic(self) -> bool:
+        return self.method in OPPONENTS
 
     def probes(self) -> list[str]:
         """How its scores were made: with a probe of the present and of the past, or without."""
@@ -73,14 +79,22 @@ class Figures:
         wanted = probe if "none" not in self.probes() else "none"
         return [step for step in self.results if step.result.negatives == negatives and step.probe == wanted]
 
-    def means(self, negatives: str = "uniform", probe: str = "present") -> Means | None:
-        """None where no step has such a figure."""
-        found = means([step.result for step in self.of(negatives, probe)])
+    def means(
+        self, negatives: str = "uniform", probe: str = "present", targets: frozenset[int] | None = None
+    ) -> Means | None:
+        """Over all steps, or some predicted snapshots; None where no step has such a figure."""
+        steps = [step.result for step in self.of(negatives, probe)]
+        found = means([result for result in steps if targets is None or result.target in targets])
         return found if found.targets else None
+
+    def targets(self, negatives: str, probe: str) -> frozenset[int]:
+        """The predicted snapshots that have a figure."""
+        found = self.means(negatives, probe)
+        return frozenset(found.targets if found else ())
 
     def ranking(self) -> dict[str, float | None]:
         """Means over the steps of what has no probe and no repeats."""
-        steps = self.of(probe=(self.probes() or ["none"])[0])
+        steps = [step for step in self.results if step.probe == self.probes()[0] and step.mrr is not None]
         return {name: _mean([getattr(step, name) for step in steps]) for name in ("mrr", "hits_at_10")}
 
 
@@ -103,15 +117,31 @@ class Evaluation:
     def asked(self) -> list[Figures]:
         return [f for f in self.figures if not f.opponent]
 
-    def best_opponent(self, negatives: str = "uniform") -> Figures | None:
-        """Of the heuristics, and of none that was asked for, the one with the highest macro-AUC."""
-        found = [(known.macro_auc, f) for f in self.figures if f.opponent and (known := f.means(negatives, self.probe))]
+    def rivals(self, model: Figures | None = None) -> list[Figures]:
+        """The heuristics that have figures, without the model that is judged."""
+        kind = self.negatives[0]
+        return [f for f in self.figures if f.heuristic and f is not model and f.targets(kind, self.probe)]
+
+    def best_opponent(self, model: Figures | None = None) -> Figures | None:
+        """Of the heuristics the one with the highest macro-AUC on the snapshots that all of them have."""
+        rivals, kind = self.rivals(model), self.negatives[0]
+        judged = [f.targets(kind, self.probe) for f in ([model] if model else self.asked())]
+        common = frozenset.intersection(*(t for t in judged if t), *(f.targets(kind, self.probe) for f in rivals))
+        found = [(known.macro_auc, f) for f in rivals if (known := f.means(kind, self.probe, common or None))]
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
+    def gap(self, model: Figures, rival: Figures) -> float:
+        """Macro-AUC of the one minus that of the other, on the snapshots that both have; NaN without any."""
+        kind = self.negatives[0]
+        common = model.targets(kind, self.probe) & rival.targets(kind, self.probe)
+        one, other = (f.means(kind, self.probe, common) for f in (model, rival))
+        return one.macro_auc - other.macro_auc if one and other else nan
+
     def shown(self) -> list[Figures]:
-        """Those that were asked for, and the best of the others."""
-        best = self.best_opponent()
-        return [*self.asked(), *([best] if best else [])]
+        """Those that were asked for, and the best heuristic beside them."""
+        asked = self.asked()
+        best = self.best_opponent(asked[0] if len(asked) == 1 else None)
+        return [*self.asked(), *([best] if best and best.opponent else [])]
 
     def rows(self, figures: list[Figures] | None = None) -> Iterator[tuple[Figures, str, str, Means]]:
         """Model, negatives, probe and means; in the order in which a table shows them."""
@@ -141,6 +171,7 @@ class Evaluation:
                     "ranking": f.ranking(),
                     "steps": [step.facts() for step in f.results],
                     "problems": f.problems,
+                    "lacking": f.lacking,
                 }
             )
         best = self.best_opponent()
@@ -156,9 +187,9 @@ class Evaluation:
         for model, negatives, probe, known in self.rows(self.figures if everyone else None):
             name = f"{model.name} (heuristic)" if model.opponent else f"**{model.name}**"
             cells = (
-                f"{100 * known.macro_auc:.2f} ± {100 * known.macro_auc_sd:.2f}",
-                f"{100 * known.micro_auc:.2f}",
-                f"{100 * known.macro_average_precision:.2f} ± {100 * known.macro_average_precision_sd:.2f}",
+                " ".join([per_cent(known.macro_auc), spread(known.macro_auc_sd)]).strip(),
+                per_cent(known.micro_auc),
+                " ".join([per_cent(known.macro_average_precision), spread(known.macro_average_precision_sd)]).strip(),
             )
             lines.append(f"| {name} | {negatives} | {PROBES[probe]} | {len(known.targets)} | {' | '.join(cells)} |")
         return "\n".join(lines)
@@ -186,6 +217,16 @@ class Evaluation:
 
 
 PROBES = {"present": "on t+1", "past": "on t", "none": "–"}
+
+
+def per_cent(value: float) -> str:
+    """Two digits."""
+    return f"{100 * value:.2f}"
+
+
+def spread(deviation: float) -> str:
+    """± a deviation, or nothing where there is none."""
+    return "" if isnan(deviation) else f"± {per_cent(deviation)}"
 
 
 def _mean(values: list[float | None]) -> float | None:
