@@ -17,7 +17,8 @@ from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import evaluate_probe, evaluate_scores, macro_auc, micro_auc
 from dysat.evaluation.protocols import link_split
 from dysat.experiments import evaluate as module
-from dysat.experiments.evaluate import Contender, Request, evaluate
+from dysat.experiments.evaluate import evaluate
+from dysat.experiments.request import Contender, Request
 from dysat.models import MODELS, OPPONENTS
 
 QUICK = ("edgebank", "degree-product")

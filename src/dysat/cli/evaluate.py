@@ -21,7 +21,8 @@ from dysat.data.storage import write_beside
 from dysat.errors import ModelError
 from dysat.evaluation.probe import Means
 from dysat.evaluation.protocols import NewEnds, Protocol
-from dysat.experiments.evaluate import Contender, evaluate
+from dysat.experiments.evaluate import evaluate
+from dysat.experiments.request import Contender
 from dysat.experiments.summary import PROBES, Evaluation, Figures, per_cent, spread
 from dysat.models import MODELS
 from dysat.options import DataDir, EventOptions, Json, option, takes

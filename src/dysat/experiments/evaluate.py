@@ -8,148 +8,35 @@ results.json                 everything, when all steps are done
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field
-from inspect import signature
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor
 
 import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.data.storage import write_beside
-from dysat.data.tensors import read_tensors, write_tensors
-from dysat.errors import DysatError, GraphError, ModelError, listed, nearest
-from dysat.evaluation.negatives import NEGATIVES, Negatives, with_negatives
-from dysat.evaluation.probe import ProbeResult, evaluate_probe, evaluate_scores, validation_auc
+from dysat.errors import GraphError, ModelError, listed
 from dysat.evaluation.protocols import (
-    PROTOCOLS,
-    LinkSplit,
-    NewEnds,
-    Protocol,
     TooFewLinksError,
-    link_split,
     predictable_steps,
 )
-from dysat.evaluation.ranking import hits, mrr, ranking_candidates, ranks
-from dysat.experiments.summary import TENSORS, Evaluation, Figures, StepResult
+from dysat.experiments.job import GRAPH, STEPS, Job, run_job, run_jobs, split_of
+from dysat.experiments.request import Contender, Request
+from dysat.experiments.summary import Evaluation, Figures, StepResult
 from dysat.models import MODELS, OPPONENTS
-from dysat.models.base import EmbeddingModel, LinkModel, choose_device
-from dysat.training import keep_freed_memory
+from dysat.models.base import LinkModel, choose_device
 
-FORMAT_VERSION = 1
-REQUEST, GRAPH, STEPS, RESULTS = "evaluation.json", "graph", "steps", "results.json"
-Probe = Literal["present", "past"]
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A model by its name, with a preset and options."""
-
-    method: str
-    preset: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    opponent: bool = False  # asked for by nobody
-
-    def __post_init__(self) -> None:
-        if self.method not in MODELS:
-            raise ModelError(f"no model {self.method!r}; there are {listed(MODELS, 30)}{nearest(self.method, MODELS)}")
-        self.build()
-
-    @property
-    def name(self) -> str:
-        return self.method if self.preset is None else f"{self.method}:{self.preset}"
-
-    def build(self, device: str | None = None) -> LinkModel:
-        """A new model, not fitted."""
-        kind = MODELS[self.method]
-        here = {"device": device} if device and any(o.name == "device" for o in kind.options()) else {}
-        given = {**self.options, **here}
-        return kind.with_options(given) if self.preset is None else kind.from_preset(self.preset, **given)
-
-    @property
-    def key(self) -> str:
-        """Differs with every option but where it is computed."""
-        values = {name: value for name, value in self.build().values().items() if name != "device"}
-        text = json.dumps([self.method, values], sort_keys=True, default=str)
-        return f"{self.method}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is evaluated, and how.
-
-    `first` and `last` are snapshots to predict; None: all that can be. `probe="past"`: no label of a predicted snapshot
-    is used for anything but testing, not even to choose the best epoch. `new_ends`: whether both ends of a link among
-    new nodes must be new, or one. `candidates`: so many other nodes for each link's MRR and Hits@10; 0 for none.
-    """
-
-    protocol: Protocol = "single-step"
-    negatives: tuple[Negatives, ...] = ("uniform",)
-    probe: Probe = "present"
-    first: int | None = None
-    last: int | None = None
-    repeats: int = 10
-    seed: int = 0
-    self_loops: Literal["drop", "keep"] = "drop"
-    typed: bool = False
-    new_ends: NewEnds = "both"
-    candidates: int = 0
-
-    def __post_init__(self) -> None:
-        kinds = (self.negatives,) if isinstance(self.negatives, str) else tuple(self.negatives)
-        object.__setattr__(self, "negatives", tuple(dict.fromkeys(kinds)) or ("uniform",))
-        if self.protocol not in PROTOCOLS:
-            hint = nearest(self.protocol, PROTOCOLS)
-            raise GraphError(f"no protocol {self.protocol!r}; there are {listed(PROTOCOLS)}{hint}")
-        for kind in self.negatives:
-            if kind not in NEGATIVES:
-                raise GraphError(f"no negatives {kind!r}; there are {listed(NEGATIVES)}{nearest(kind, NEGATIVES)}")
-        if self.probe not in ("present", "past"):
-            raise GraphError(f"probe={self.probe!r} is neither 'present' nor 'past'")
-        whole = all(isinstance(n, int) for n in (self.candidates, self.repeats, self.seed))
-        if not whole or self.candidates < 0 or self.repeats < 1:
-            raise GraphError("candidates must not be negative, and there must be at least one repeat")
-
-
-@dataclass(frozen=True)
-class Job:
-    """One model fitted on the snapshots up to a step, for all that it predicts from there."""
-
-    folder: Path
-    contender: Contender
-    request: Request
-    step: int
-    targets: tuple[int, ...]
-    device: str
-    threads: int
-
-    @property
-    def file(self) -> Path:
-        return self.folder / STEPS / f"{self.contender.key}-{self.step}.safetensors"
-
-    def is_done(self) -> bool:
-        """Whether its file is there and whole."""
-        try:
-            self.results()
-        except ModelError:
-            return False
-        return True
-
-    def results(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """What `run_job` has kept."""
-        return read_tensors(self.file, "evaluation", FORMAT_VERSION, error=ModelError)
+REQUEST, RESULTS = "evaluation.json", "results.json"
 
 
 Told = Callable[[int, int, str], None]  # done, of how many, what was done last
@@ -251,140 +138,12 @@ def _evaluate(
     return evaluation
 
 
-def run_jobs(jobs: Sequence[Job]) -> None:
-    """One after the other, in a process of their own."""
-    keep_freed_memory()
-    for job in jobs:
-        run_job(job)
-
-
-def run_job(job: Job) -> None:
-    """Fit one model at one step and keep what it reached."""
-    from threadpoolctl import threadpool_limits
-
-    if job.device == "cpu":
-        torch.set_num_threads(job.threads)
-    with threadpool_limits(job.threads):  # of SciPy and scikit-learn
-        facts, tensors = _run_job(job)
-    write_tensors(job.file, "evaluation", FORMAT_VERSION, facts, tensors, error=ModelError)
-
-
-def _run_job(job: Job) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    graph, request = DynamicGraph.load(job.folder / GRAPH), job.request
-    begin = time.perf_counter()
-    facts: dict[str, Any] = {"step": job.step, "results": [], "lacking": [], "problem": None}
-    tensors: dict[str, Tensor] = {}
-    try:
-        splits = [_split(graph, request, job.step, target) for target in job.targets]
-        model = job.contender.build(job.device)
-        before = _split_before(graph, request, job.step) if getattr(model, "history", None) != 1 else None
-        _fit(model, graph[: job.step + 1], splits[0], before, request)
-        for split in splits:
-            for found in _measure(model, graph, split, before, request, facts["lacking"]):
-                facts["results"].append(found.facts())
-                tensors |= {f"{what}/{found.name}": getattr(found.result, what) for what in TENSORS}
-    except DysatError as problem:
-        facts["problem"] = str(problem)
-    except torch.OutOfMemoryError:
-        raise ModelError("out of memory on the device; finished steps are kept, try fewer processes") from None
-    facts["seconds"] = round(time.perf_counter() - begin, 3)
-    return facts, tensors
-
-
-def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSplit | None, request: Request) -> None:
-    """Fit; a model that can be validated keeps its best epoch."""
-    if "validate" not in signature(model.fit).parameters or not isinstance(model, EmbeddingModel):
-        model.fit(past)
-        return
-    chosen = before if request.probe == "past" else split
-    at = -2 if request.probe == "past" else -1
-
-    def validate(model: EmbeddingModel) -> float:
-        return validation_auc(model.embed(at).cpu(), chosen)  # type: ignore[arg-type]
-
-    model.fit(past, **({"validate": validate} if chosen is not None else {}))
-
-
-def _measure(
-    model: LinkModel,
-    graph: DynamicGraph,
-    split: LinkSplit,
-    before: LinkSplit | None,
-    request: Request,
-    lacking: list[tuple[str, int]],
-) -> Iterator[StepResult]:
-    """Every kind of negatives, with a probe trained on the present and on the past, where a probe is needed."""
-    e = model.embed().cpu() if isinstance(model, EmbeddingModel) else None
-    past = (model.embed(-2).cpu(), before) if isinstance(model, EmbeddingModel) and before is not None else None
-    ranked = _ranking(model, graph, split, request)
-    for kind in request.negatives:
-        try:
-            hard = split if kind == "uniform" else with_negatives(split, graph, kind, request.seed)
-        except TooFewLinksError:
-            lacking.append((kind, split.target))
-            continue
-        results: dict[str, ProbeResult] = {}
-        if e is None:
-            results["none"] = evaluate_scores(model.pair_scores(hard.pairs), hard)
-        else:
-            results["present"] = evaluate_probe(e, hard)
-            if past is not None:
-                results["past"] = evaluate_probe(e, hard, past=past)
-        for probe, result in results.items():
-            own = ranked if kind == request.negatives[0] else {}
-            yield StepResult(result, probe, int(split.labels.sum()), hard.missing, **own)
-
-
-def _ranking(model: LinkModel, graph: DynamicGraph, split: LinkSplit, request: Request) -> dict[str, float]:
-    """MRR and Hits@10 of the model's own scores, each link against other nodes for its second end."""
-    if not request.candidates:
-        return {}
-    try:
-        others = ranking_candidates(graph, split, request.candidates, request.seed, request.typed)  # [P, K]
-    except GraphError:
-        return {}  # a small graph may have fewer
-    tested = ~split.validation[split.labels]  # the others may have chosen the best epoch
-    links, others = split.pairs[split.labels][tested], others[tested]
-    pairs = torch.stack([links[:, :1].expand_as(others), others], 2).flatten(0, 1)
-    found = ranks(model.pair_scores(links).double(), model.pair_scores(pairs).double().view_as(others))
-    return {"mrr": mrr(found), "hits_at_10": hits(found, 10)}
-
-
-def _split(graph: DynamicGraph, request: Request, step: int, target: int) -> LinkSplit:
-    return link_split(
-        graph,
-        step,
-        protocol=request.protocol,
-        target=target,
-        seed=request.seed,
-        repeats=request.repeats,
-        self_loops=request.self_loops,
-        typed=request.typed,
-        new_ends=request.new_ends,
-    )
-
-
-def _split_before(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | None:
-    """The transition before, which a model that has seen `step` knows."""
-    try:
-        return link_split(
-            graph[: step + 1],
-            step - 1,
-            seed=request.seed,
-            repeats=1,
-            self_loops=request.self_loops,
-            typed=request.typed,
-        )
-    except GraphError:
-        return None
-
-
 def _check_steps(graph: DynamicGraph, request: Request, steps: list[tuple[int, int]]) -> dict[int, str]:
     """Targets with too few links to divide, and why; at least one must be left."""
     left_out: dict[int, str] = {}
     for step, target in steps:
         try:
-            _split(graph, request, step, target)
+            split_of(graph, request, step, target)
         except TooFewLinksError as problem:
             left_out[target] = str(problem)
     if len(left_out) == len({target for _, target in steps}):

@@ -1,0 +1,186 @@
+"""One model at one step: fitted on the past, measured on what comes after, kept in a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dysat.data.graph import DynamicGraph
+from dysat.data.tensors import read_tensors, write_tensors
+from dysat.errors import DysatError, GraphError, ModelError
+from dysat.evaluation.negatives import with_negatives
+from dysat.evaluation.probe import ProbeResult, evaluate_probe, evaluate_scores, validation_auc
+from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, link_split
+from dysat.evaluation.ranking import hits, mrr, ranking_candidates, ranks
+from dysat.experiments.request import Contender, Request
+from dysat.experiments.summary import TENSORS, StepResult
+from dysat.models.base import EmbeddingModel, LinkModel
+from dysat.training import keep_freed_memory
+
+FORMAT_VERSION = 1
+GRAPH, STEPS = "graph", "steps"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model fitted on the snapshots up to a step, for all that it predicts from there."""
+
+    folder: Path
+    contender: Contender
+    request: Request
+    step: int
+    targets: tuple[int, ...]
+    device: str
+    threads: int
+
+    @property
+    def file(self) -> Path:
+        return self.folder / STEPS / f"{self.contender.key}-{self.step}.safetensors"
+
+    def is_done(self) -> bool:
+        """Whether its file is there and whole."""
+        try:
+            self.results()
+        except ModelError:
+            return False
+        return True
+
+    def results(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What `run_job` has kept."""
+        return read_tensors(self.file, "evaluation", FORMAT_VERSION, error=ModelError)
+
+
+def run_jobs(jobs: Sequence[Job]) -> None:
+    """One after the other, in a process of their own."""
+    keep_freed_memory()
+    for job in jobs:
+        run_job(job)
+
+
+def run_job(job: Job) -> None:
+    """Fit one model at one step and keep what it reached."""
+    from threadpoolctl import threadpool_limits
+
+    if job.device == "cpu":
+        torch.set_num_threads(job.threads)
+    with threadpool_limits(job.threads):  # of SciPy and scikit-learn
+        facts, tensors = _run_job(job)
+    write_tensors(job.file, "evaluation", FORMAT_VERSION, facts, tensors, error=ModelError)
+
+
+def _run_job(job: Job) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    graph, request = DynamicGraph.load(job.folder / GRAPH), job.request
+    begin = time.perf_counter()
+    facts: dict[str, Any] = {"step": job.step, "results": [], "lacking": [], "problem": None}
+    tensors: dict[str, Tensor] = {}
+    try:
+        splits = [split_of(graph, request, job.step, target) for target in job.targets]
+        model = job.contender.build(job.device)
+        before = _split_before(graph, request, job.step) if getattr(model, "history", None) != 1 else None
+        _fit(model, graph[: job.step + 1], splits[0], before, request)
+        for split in splits:
+            for found in _measure(model, graph, split, before, request, facts["lacking"]):
+                facts["results"].append(found.facts())
+                tensors |= {f"{what}/{found.name}": getattr(found.result, what) for what in TENSORS}
+    except DysatError as problem:
+        facts["problem"] = str(problem)
+    except torch.OutOfMemoryError:
+        raise ModelError("out of memory on the device; finished steps are kept, try fewer processes") from None
+    facts["seconds"] = round(time.perf_counter() - begin, 3)
+    return facts, tensors
+
+
+def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSplit | None, request: Request) -> None:
+    """Fit; a model that can be validated keeps its best epoch."""
+    if "validate" not in signature(model.fit).parameters or not isinstance(model, EmbeddingModel):
+        model.fit(past)
+        return
+    chosen = before if request.probe == "past" else split
+    at = -2 if request.probe == "past" else -1
+
+    def validate(model: EmbeddingModel) -> float:
+        return validation_auc(model.embed(at).cpu(), chosen)  # type: ignore[arg-type]
+
+    model.fit(past, **({"validate": validate} if chosen is not None else {}))
+
+
+def _measure(
+    model: LinkModel,
+    graph: DynamicGraph,
+    split: LinkSplit,
+    before: LinkSplit | None,
+    request: Request,
+    lacking: list[tuple[str, int]],
+) -> Iterator[StepResult]:
+    """Every kind of negatives, with a probe trained on the present and on the past, where a probe is needed."""
+    e = model.embed().cpu() if isinstance(model, EmbeddingModel) else None
+    past = (model.embed(-2).cpu(), before) if isinstance(model, EmbeddingModel) and before is not None else None
+    ranked = _ranking(model, graph, split, request)
+    for kind in request.negatives:
+        try:
+            hard = split if kind == "uniform" else with_negatives(split, graph, kind, request.seed)
+        except TooFewLinksError:
+            lacking.append((kind, split.target))
+            continue
+        results: dict[str, ProbeResult] = {}
+        if e is None:
+            results["none"] = evaluate_scores(model.pair_scores(hard.pairs), hard)
+        else:
+            results["present"] = evaluate_probe(e, hard)
+            if past is not None:
+                results["past"] = evaluate_probe(e, hard, past=past)
+        for probe, result in results.items():
+            own = ranked if kind == request.negatives[0] else {}
+            yield StepResult(result, probe, int(split.labels.sum()), hard.missing, **own)
+
+
+def _ranking(model: LinkModel, graph: DynamicGraph, split: LinkSplit, request: Request) -> dict[str, float]:
+    """MRR and Hits@10 of the model's own scores, each link against other nodes for its second end."""
+    if not request.candidates:
+        return {}
+    try:
+        others = ranking_candidates(graph, split, request.candidates, request.seed, request.typed)  # [P, K]
+    except GraphError:
+        return {}  # a small graph may have fewer
+    tested = ~split.validation[split.labels]  # the others may have chosen the best epoch
+    links, others = split.pairs[split.labels][tested], others[tested]
+    pairs = torch.stack([links[:, :1].expand_as(others), others], 2).flatten(0, 1)
+    found = ranks(model.pair_scores(links).double(), model.pair_scores(pairs).double().view_as(others))
+    return {"mrr": mrr(found), "hits_at_10": hits(found, 10)}
+
+
+def split_of(graph: DynamicGraph, request: Request, step: int, target: int) -> LinkSplit:
+    """The examples of one predicted snapshot."""
+    return link_split(
+        graph,
+        step,
+        protocol=request.protocol,
+        target=target,
+        seed=request.seed,
+        repeats=request.repeats,
+        self_loops=request.self_loops,
+        typed=request.typed,
+        new_ends=request.new_ends,
+    )
+
+
+def _split_before(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | None:
+    """The transition before, which a model that has seen `step` knows."""
+    try:
+        return link_split(
+            graph[: step + 1],
+            step - 1,
+            seed=request.seed,
+            repeats=1,
+            self_loops=request.self_loops,
+            typed=request.typed,
+        )
+    except GraphError:
+        return None
