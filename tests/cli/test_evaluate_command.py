@@ -55,7 +55,6 @@ def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) 
 
 
 def test_tables_and_pictures_are_written(cli: Cli, mails: str) -> None:
-    pytest.importorskip("matplotlib")
     code, out, err = run(
         cli, mails, "--every=7d", "--model=svd", "--all", "--markdown=table.md", "--plot=steps.svg", "--candidates=3"
     )

@@ -210,7 +210,6 @@ def test_facts_are_complete_json_and_the_table_says_the_same(graph: DynamicGraph
 
 
 def test_a_picture(graph: DynamicGraph, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     found = run(tmp_path / "e", graph, negatives=("uniform", "historical"))
     found.plot(tmp_path / "steps.png")
     assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")

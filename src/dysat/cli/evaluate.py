@@ -80,8 +80,8 @@ def evaluate_command(
 ) -> None:
     """Say how well models predict links, step by step, and the best heuristic beside them.
 
-    A model is fitted anew on the snapshots up to every step. One that predicts worse than a heuristic is not worth its
-    time: so the best of them is always shown.
+    A model is fitted anew on the snapshots up to every step.
+    The best heuristic is always shown: whoever does not beat it is not worth its time.
 
     Examples:
       [bold]dysat evaluate uci --model edge-memory --negatives uniform,historical[/bold]
@@ -118,14 +118,15 @@ def evaluate_command(
             found = evaluate(contenders, graph, out, device=device, processes=processes, on_progress=told, **request)
     except KeyboardInterrupt:
         raise StoppedError(f"stopped; finished steps are kept in {out}, the same command goes on") from None
+    if as_json:
+        print_json(found.facts())
+    else:
+        _show(found, source, out, everyone)
     if markdown is not None:
         with write_beside(markdown, ModelError) as beside:
             beside.write_text(found.markdown(everyone=everyone) + "\n", encoding="utf-8")
     if plot is not None:
         _draw(found, plot, everyone)
-    if as_json:
-        return print_json(found.facts())
-    return _show(found, source, out, everyone)
 
 
 def _show(found: Evaluation, source: str, out: Path, everyone: bool) -> None:
@@ -208,8 +209,6 @@ def _setting(text: str) -> tuple[str, str]:
 def _draw(found: Evaluation, file: Path, everyone: bool) -> None:
     try:
         found.plot(file, everyone=everyone)
-    except ImportError:
-        raise ModelError("--plot needs matplotlib: pip install matplotlib") from None
     except (OSError, ValueError) as problem:
         raise ModelError(f"--plot {file}: {problem}") from None
 

@@ -109,7 +109,7 @@ def _evaluate(
     contenders = [*asked, *(contender for contender in others if contender.key not in present)]
     steps = predictable_steps(graph, request.protocol, request.first, request.last)
     if request.typed and graph.kinds is None:
-        raise GraphError("typed=True, but the nodes of this graph have no kinds")
+        raise GraphError("negatives cannot be typed: the nodes of this graph have no kinds")
     left_out = _check_steps(graph, request, steps)
     where = choose_device(device)
     _open_folder(path, graph, request)

@@ -200,15 +200,18 @@ class Evaluation:
 
         figure = Figure(figsize=(9, 4.5), layout="constrained")
         axes = figure.add_subplot()
-        for model in self.figures if everyone else self.shown():
+        for color, model in enumerate(
+            self.figures if everyone else self.shown()
+        ):  # of a model; negatives by their dashes
             for number, negatives in enumerate(self.negatives):
                 steps = model.of(negatives, self.probe)
                 label = f"{model.name}, {negatives}" if len(self.negatives) > 1 else model.name
                 style = ["-", "--", ":", "-."][number % 4]
                 found = [step.result for step in steps]
-                axes.plot(
-                    [r.target for r in found], [r.auc for r in found], style, marker="o", markersize=3, label=label
-                )
+                points = [r.target for r in found], [r.auc for r in found]
+                axes.plot(*points, style, color=f"C{color}", marker="o", markersize=3, label=label)
+        axes.axhline(0.5, color="grey", linewidth=0.8)  # chance
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("predicted snapshot")
         axes.set_ylabel("AUC")
         axes.grid(alpha=0.3)
