@@ -197,6 +197,7 @@ class Evaluation:
     def plot(self, file: str | os.PathLike[str], *, everyone: bool = False) -> None:
         """AUC of every predicted snapshot, as a picture (PNG, SVG or PDF by its name)."""
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
 
         figure = Figure(figsize=(9, 4.5), layout="constrained")
         axes = figure.add_subplot()
@@ -211,7 +212,7 @@ class Evaluation:
                 points = [r.target for r in found], [r.auc for r in found]
                 axes.plot(*points, style, color=f"C{color}", marker="o", markersize=3, label=label)
         axes.axhline(0.5, color="grey", linewidth=0.8)  # chance
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("predicted snapshot")
         axes.set_ylabel("AUC")
         axes.grid(alpha=0.3)
