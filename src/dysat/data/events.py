@@ -107,6 +107,7 @@ def read_events(
     kinds: tuple[str, str] | None = None,
     pair_separator: str | None = None,
     bad_rows: Literal["raise", "skip"] = "raise",
+    at_least: Literal[1, 2] = 2,
 ) -> Events:
     """Read timestamped interactions.
 
@@ -125,6 +126,7 @@ def read_events(
             are then different nodes.
         pair_separator: src and dst stand in one column, parted by this text.
         bad_rows: "skip" leaves out rows that cannot be read, and notes how many.
+        at_least: how many events there must be. Two make a history; one can continue a graph that has its own.
 
     Example:
         >>> events = read_events((["ann", "bob"], ["bob", "cy"], ["2024-01-01", "2024-01-09"]))
@@ -133,6 +135,8 @@ def read_events(
     """
     if bad_rows not in ("raise", "skip"):
         raise EventsError(f"bad_rows={bad_rows!r} is neither 'raise' nor 'skip'")
+    if at_least not in (1, 2):
+        raise EventsError(f"at_least={at_least!r} is neither 1 nor 2")
     asked = {"src": src, "dst": dst, "time": time, "weight": weight}
     wanted = [str(column) for column in asked.values() if column is not None]
     if isinstance(source, str | os.PathLike):
@@ -154,7 +158,7 @@ def read_events(
         weights = weights_of(table, columns, rows)
         notes += [*rows.notes(), *([times.note] if times.note else [])]
         kind_names = _kinds(opened, kinds, notes)
-        return _assemble(opened.name, labels, numbering, times, weights, rows.good, kind_names, notes)
+        return _assemble(opened.name, labels, numbering, times, weights, rows.good, kind_names, notes, at_least)
 
 
 def _time_complaint(pattern: str | None, timezone: str) -> str:
@@ -183,6 +187,7 @@ def _assemble(
     good: NDArray[np.bool_],
     kind_names: tuple[str, ...],
     notes: list[str],
+    at_least: int,
 ) -> Events:
     """Good rows only, in order of time, with their nodes numbered."""
     if weights is not None:
@@ -193,9 +198,10 @@ def _assemble(
     if not good.all():
         src, dst, time = src.filter(good), dst.filter(good), time.filter(good)
         weights = None if weights is None else weights[good]
-    if len(time) < 2:
+    if len(time) < at_least:
         number = {0: "no events", 1: "only one event"}[len(time)]
-        raise EventsError(f"{name}: has {number}; at least two are needed")
+        needed = {1: "one is", 2: "two are"}[at_least]
+        raise EventsError(f"{name}: has {number}; at least {needed} needed")
     stamps = time.to_numpy()
     order = None
     if (stamps[1:] < stamps[:-1]).any():
