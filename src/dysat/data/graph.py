@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from dysat.data.csr import Snapshot
+from dysat.data.growth import as_features, check_distinct, kind_codes, more_features, new_kinds, new_labels
 from dysat.data.labels import Labels, pack_labels, unpack_labels
 from dysat.data.storage import read_folder, write_folder
 from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, summarize
@@ -154,27 +155,46 @@ class DynamicGraph:
     def with_features(self, features: ArrayLike | Tensor | Sequence[ArrayLike | Tensor]) -> DynamicGraph:
         """The same graph with node features: one [N, F] array in node order, or a list with one per snapshot."""
         many = isinstance(features, list | tuple) and len(features) > 0 and np.ndim(features[0]) == 2
-        parts = list(features) if many else [features]  # type: ignore[arg-type]
-        try:
-            arrays = [part if isinstance(part, Tensor) else np.array(part, dtype=np.float64) for part in parts]
-        except (TypeError, ValueError):
-            raise GraphError("features must be numbers, in rows of equal length") from None
-        dtype = torch.get_default_dtype()
-        tensors = tuple(torch.as_tensor(array).to(self.device, dtype, copy=True) for array in arrays)
-        for step, tensor in enumerate(tensors):
-            where = f" of snapshot {step}" * many
-            if not torch.isfinite(tensor).all():
-                bad = int((~torch.isfinite(tensor.reshape(len(tensor), -1)).all(1)).nonzero()[0, 0])
-                name = self.nodes[bad] if bad < self.num_nodes else bad
-                raise GraphError(f"features{where}: node {name!r} has a value that is not a finite number")
+        parts: list[Any] = list(features) if many else [features]  # type: ignore[arg-type]
+        like = torch.empty(0, dtype=torch.get_default_dtype(), device=self.device)
+        where = [f" of snapshot {step}" * many for step in range(len(parts))]
+        tensors = tuple(as_features(part, self.nodes, like, at) for part, at in zip(parts, where, strict=True))
         return replace(self, features=tensors if many else tensors[0])
 
     def with_kinds(self, kinds: ArrayLike, names: Sequence[str]) -> DynamicGraph:
         """The same graph with a kind for every node, as indices into `names`."""
-        codes = np.array(kinds)
-        if codes.dtype.kind not in "iu" or codes.min(initial=0) < 0 or codes.max(initial=0) > 255:
-            raise GraphError("kinds must be whole numbers: indices into their names")
-        return replace(self, kinds=codes.astype(np.uint8), kind_names=tuple(names))
+        return replace(self, kinds=kind_codes(kinds), kind_names=tuple(names))
+
+    def extended(
+        self,
+        snapshot: Snapshot,
+        nodes: Iterable[Hashable] | None = None,
+        kinds: ArrayLike | None = None,
+        features: ArrayLike | Tensor | None = None,
+    ) -> DynamicGraph:
+        """The same graph with one more snapshot at its end; those so far are shared.
+
+        Parameters:
+            nodes: labels of the nodes that are new in it, in order of id. May be left out where there are none, or
+                where the labels so far are 0 … N − 1, which go on.
+            kinds: of the new nodes, where nodes have kinds.
+            features: of the new nodes [new, F] where there is one row per node; of all nodes [known, F] where
+                there are features per snapshot.
+        """
+        number = snapshot.num_nodes - self.num_nodes
+        _check_next(self, snapshot)
+        labels = new_labels(self.nodes, nodes, number)
+        codes = new_kinds(kinds, number, self.kind_names, has_kinds=self.kinds is not None)
+        check_distinct(self.nodes, self.kinds, labels, codes)
+        return replace(
+            self,
+            nodes=np.concatenate([self.nodes, labels]) if number else self.nodes,
+            snapshots=(*self.snapshots, snapshot if snapshot.rows.device == self.device else snapshot.to(self.device)),
+            kinds=None if self.kinds is None else np.concatenate([self.kinds, codes]),
+            features=more_features(self.features, features, self.nodes, labels),
+            report=None,
+            notes=(),
+        )
 
     def to(self, device: str | torch.device) -> DynamicGraph:
         """The same graph with its tensors on another device."""
@@ -283,6 +303,15 @@ def _check(graph: DynamicGraph) -> None:
             _check_features(part, known[step], f"features of snapshot {step}")
         if len({part.shape[1] for part in graph.features}) > 1:
             raise GraphError("features have a different width in different snapshots")
+
+
+def _check_next(graph: DynamicGraph, snapshot: Snapshot) -> None:
+    last = graph.snapshots[-1]
+    if snapshot.start != last.stop:
+        start, stop = (write_moment(at, graph.clock) for at in (snapshot.start, last.stop))
+        raise GraphError(f"the new snapshot begins at {start}, but the last one ends at {stop}")
+    if snapshot.num_nodes < graph.num_nodes:
+        raise GraphError(f"the new snapshot knows {snapshot.num_nodes:,} nodes, the graph {graph.num_nodes:,}")
 
 
 def _check_features(features: Tensor, nodes: int, name: str) -> None:

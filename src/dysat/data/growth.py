@@ -1,0 +1,123 @@
+"""What a graph takes on as it grows: labels, kinds and features, checked against those it has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from dysat.data.labels import Labels
+from dysat.errors import DysatError, GraphError
+
+
+def labels_like(labels: Iterable[Any], known: Labels, error: type[DysatError] = GraphError) -> Labels:
+    """Labels of the type of those known: among texts a number is its text, among numbers a text must be one."""
+    if isinstance(labels, np.ndarray):
+        if labels.dtype == known.dtype == np.int64:
+            return labels
+        labels = labels.tolist()
+    values = list(labels)
+    types = set(map(type, values))  # one or two, of however many labels
+    odd = [t for t in types if t is bool or not issubclass(t, str | int | np.integer)]
+    if odd:
+        raise error(f"node {next(v for v in values if type(v) in odd)!r} is neither text nor a whole number")
+    texts = values if types == {str} else [str(value) for value in values]
+    if known.dtype.kind not in "iu":
+        array = np.empty(len(texts), dtype=object)
+        array[:] = texts
+        return array
+    words = [text for text in texts if not _is_number(text)]
+    if words:
+        raise error(f"node {words[0]!r} is no whole number, but the nodes of the graph are whole numbers")
+    return np.array([int(text) for text in texts], dtype=np.int64)
+
+
+def _is_number(text: str) -> bool:
+    """A whole number of 64 bits, written as a program would write it."""
+    try:
+        return str(int(text)) == text and -(2**63) <= int(text) < 2**63
+    except ValueError:
+        return False
+
+
+def new_labels(known: Labels, labels: Iterable[Any] | None, number: int) -> Labels:
+    """The labels of so many new nodes. Those that were counted from 0 on go on by themselves.  # [new]"""
+    if labels is not None:
+        new = labels_like(labels, known)
+        if len(new) != number:
+            raise GraphError(f"{len(new):,} labels for {number:,} new nodes")
+        return new
+    if number and (known.dtype.kind not in "iu" or not np.array_equal(known, np.arange(len(known)))):
+        raise GraphError(f"no labels for {number:,} new nodes; nodes= gives them")
+    return np.arange(len(known), len(known) + number) if number else known[:0]
+
+
+def new_kinds(kinds: ArrayLike | None, number: int, names: tuple[str, ...], *, has_kinds: bool) -> NDArray[np.uint8]:
+    """The kinds of so many new nodes; all of one, without a name, where a graph has none.  # [new]"""
+    if kinds is not None and not has_kinds:
+        raise GraphError("kinds of new nodes, but the nodes of the graph have none")
+    if kinds is None and has_kinds and number:
+        raise GraphError(f"no kinds for {number:,} new nodes; kinds= gives them ({', '.join(names)})")
+    codes = np.zeros(number, dtype=np.uint8) if kinds is None else kind_codes(kinds)
+    if codes.shape != (number,):
+        raise GraphError(f"{codes.size:,} kinds for {number:,} new nodes")
+    return codes
+
+
+def kind_codes(kinds: ArrayLike) -> NDArray[np.uint8]:
+    """Indices into the names of kinds."""
+    codes = np.array(kinds)
+    if codes.size and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() > 255):
+        raise GraphError("kinds must be whole numbers: indices into their names")
+    return codes.astype(np.uint8)
+
+
+def check_distinct(known: Labels, kinds: NDArray[np.uint8] | None, new: Labels, codes: NDArray[np.uint8]) -> None:
+    """No new node may have a name, or a name and a kind, that another has."""
+    for code in np.unique(codes):
+        names = new[codes == code].tolist()
+        distinct = set(names)
+        if len(distinct) < len(names):
+            raise GraphError(f"node {Counter(names).most_common(1)[0][0]!r} stands twice among the new ones")
+        there = distinct.intersection((known if kinds is None else known[kinds == code]).tolist())
+        if there:
+            raise GraphError(f"node {min(there)!r} is not new, the graph has it already")
+
+
+def as_features(values: ArrayLike | Tensor, names: Labels, like: Tensor, where: str = "") -> Tensor:
+    """Rows of finite numbers, of the type and on the device of `like`; `names` are those of the rows."""
+    try:
+        array = values if isinstance(values, Tensor) else np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise GraphError("features must be numbers, in rows of equal length") from None
+    tensor = torch.as_tensor(array).to(like.device, like.dtype, copy=True)
+    if not torch.isfinite(tensor).all():
+        bad = int((~torch.isfinite(tensor.reshape(len(tensor), -1)).all(1)).nonzero()[0, 0])
+        name = names.tolist()[bad] if bad < len(names) else bad
+        raise GraphError(f"features{where}: node {name!r} has a value that is not a finite number")
+    return tensor
+
+
+def more_features(
+    features: Tensor | tuple[Tensor, ...] | None, more: ArrayLike | Tensor | None, known: Labels, new: Labels
+) -> Tensor | tuple[Tensor, ...] | None:
+    """Features of one more snapshot: of all its nodes where each snapshot has its own, else of the new ones only."""
+    if features is None:
+        if more is not None:
+            raise GraphError("features of a new snapshot, but the graph has none")
+        return None
+    like, names = (features, new) if isinstance(features, Tensor) else (features[0], np.concatenate([known, new]))
+    if more is None:
+        if names is new and not len(new):
+            return features
+        raise GraphError(f"no features for {len(names):,} nodes of the new snapshot; features= gives them")
+    rows = as_features(more, names, like, " of the new snapshot")
+    if rows.shape != (len(names), like.shape[1]):
+        shape, expected = list(rows.shape), [len(names), like.shape[1]]
+        raise GraphError(f"features of the new snapshot have shape {shape}, expected {expected}")
+    return torch.cat([features, rows]) if isinstance(features, Tensor) else (*features, rows)
