@@ -85,17 +85,8 @@ def build_snapshots(
         raise SnapshotsError(f"all {len(loops):,} events are of a node with itself; nothing is left without them")
     nodes = np.arange(events.num_nodes)
     if len(dropped) or len(src) < len(events) or events.is_part:
-        src, dst, nodes = _renumber(events, slice(first, last), dropped)
-    known = np.maximum.accumulate([max(_top(src[a:b]), _top(dst[a:b])) for a, b in pairwise(cuts)])
-
-    def snapshot(t: int) -> Snapshot:
-        here = slice(int(cuts[t]), int(cuts[t + 1]))
-        part = None if weight is None else weight[here]
-        window = {"start": edges[t], "stop": edges[t + 1], "num_nodes": int(known[t])}
-        return Snapshot.from_links(src[here], dst[here], part, **window, self_loops=self_loops == "keep")
-
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # sorting leaves the interpreter free
-        snapshots = tuple(pool.map(snapshot, range(len(edges) - 1)))
+        src, dst, nodes = renumber(events, slice(first, last), dropped)
+    snapshots = cut_snapshots(src, dst, weight, edges, cuts, self_loops=self_loops == "keep")
     return DynamicGraph(
         nodes=events.labels[nodes],
         snapshots=snapshots,
@@ -110,7 +101,7 @@ def build_snapshots(
             self_loops=len(loops),
             self_loops_kept=self_loops == "keep",
         ),
-        notes=(*events.notes, *_coverage_note(events, edges)),
+        notes=(*events.notes, *coverage_note(events, edges, "stop=")),
     )
 
 
@@ -133,9 +124,7 @@ def _edges(
     if boundaries is not None:
         if start is not None or stop is not None:
             raise SnapshotsError("boundaries= say where windows start and stop; leave start= and stop= out")
-        if isinstance(boundaries, str) or not isinstance(boundaries, Iterable):
-            raise SnapshotsError(f"boundaries={boundaries!r} is no list of dates")
-        edges = [as_moment(edge, clock, f"boundaries[{i}]") for i, edge in enumerate(boundaries)]
+        edges = read_boundaries(boundaries, clock)
         check_edges(edges, clock)
         return edges
     first = as_moment(start, clock, "start") if start is not None else None
@@ -164,6 +153,13 @@ def _edges(
     return edges
 
 
+def read_boundaries(boundaries: Sequence[Moment], clock: Clock) -> list[int]:
+    """The moments a user gave, in their order."""
+    if isinstance(boundaries, str) or not isinstance(boundaries, Iterable):
+        raise SnapshotsError(f"boundaries={boundaries!r} is no list of dates")
+    return [as_moment(edge, clock, f"boundaries[{i}]") for i, edge in enumerate(boundaries)]
+
+
 def _or(value: int | None, default: int | np.int64) -> int:
     return int(default) if value is None else value
 
@@ -179,7 +175,7 @@ def _check_covered(events: Events, edges: list[int], cuts: NDArray[np.int64], *,
         raise SnapshotsError(f"all {cuts[-1] - cuts[0]:,} events fall in one window, which leaves no history{hint}")
 
 
-def _renumber(
+def renumber(
     events: Events, here: slice, dropped: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
     """Number the nodes of some events by first appearance, kind and label, as if there were no others.
@@ -197,6 +193,32 @@ def _renumber(
     return src, dst, nodes.astype(np.int64)
 
 
+def cut_snapshots(
+    src: NDArray[np.int32],
+    dst: NDArray[np.int32],
+    weight: NDArray[np.float64] | None,
+    edges: Sequence[int],
+    cuts: NDArray[np.int64],
+    *,
+    known: int = 0,
+    self_loops: bool,
+) -> tuple[Snapshot, ...]:
+    """The events of each window, `cuts[t]` to `cuts[t + 1]`, as a snapshot.
+
+    Nodes are numbered by first appearance, after the `known` ones of earlier windows.
+    """
+    tops = np.maximum.accumulate([known, *(max(_top(src[a:b]), _top(dst[a:b])) for a, b in pairwise(cuts))])
+
+    def snapshot(t: int) -> Snapshot:
+        here = slice(int(cuts[t]), int(cuts[t + 1]))
+        part = None if weight is None else weight[here]
+        window = {"start": edges[t], "stop": edges[t + 1], "num_nodes": int(tops[t + 1])}
+        return Snapshot.from_links(src[here], dst[here], part, **window, self_loops=self_loops)
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # sorting leaves the interpreter free
+        return tuple(pool.map(snapshot, range(len(edges) - 1)))
+
+
 def _series(labels: Labels) -> pl.Series:
     import polars as pl
 
@@ -207,12 +229,12 @@ def _top(ids: NDArray[np.int32]) -> int:
     return int(ids.max()) + 1 if len(ids) else 0
 
 
-def _coverage_note(events: Events, edges: list[int]) -> list[str]:
+def coverage_note(events: Events, edges: Sequence[int], option: str) -> list[str]:
     """A last window that the events do not fill makes the newest snapshot look poorer than it is."""
     covered = (int(events.time[-1]) - edges[-2]) / (edges[-1] - edges[-2])
     if events.clock == "step" or covered >= 0.5:
         return []
-    return [f"the events end {max(0, covered):.0%} into the last window; stop= can leave it out"]
+    return [f"the events end {max(0, covered):.0%} into the last window; {option} can leave it out"]
 
 
 def _span_text(span: int, clock: Clock) -> str:

@@ -1,0 +1,310 @@
+"""The next snapshots of a graph, from events that came after it was built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dysat.data.csr import Snapshot
+from dysat.data.events import Events
+from dysat.data.graph import DynamicGraph
+from dysat.data.growth import labels_like
+from dysat.data.labels import Labels
+from dysat.data.snapshots import coverage_note, cut_snapshots, read_boundaries, renumber
+from dysat.data.windows import (
+    CALENDAR_UNITS,
+    FIXED_UNITS,
+    MAX_SNAPSHOTS,
+    Clock,
+    Every,
+    Moment,
+    Width,
+    as_datetime,
+    as_moment,
+    check_edges,
+    write_moment,
+    write_span,
+)
+from dysat.errors import SnapshotsError
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How the windows of a graph go on: edge k is `start + k · width / count`, or k calendar widths after `start`.
+
+    Example:
+        >>> grid = Grid.of([0, 3, 6], "step")
+        >>> print(grid, grid.edges_until(6, 10, whole=False), grid.edges_until(6, 10, whole=True))
+        every 3 steps, as so far [6, 9, 12] [6, 9]
+    """
+
+    start: int
+    width: Width  # of `count` windows together
+    count: int
+    clock: Clock
+    text: str
+
+    @classmethod
+    def of(
+        cls, boundaries: Sequence[int], clock: Clock, *, every: Every | None = None, count: int | None = None
+    ) -> Grid:
+        """From what a graph was cut with, `every` or `count`; with neither it is told from the boundaries."""
+        edges = [int(edge) for edge in boundaries]
+        if every is not None and count is not None:
+            raise SnapshotsError("give one of every= and count=, not both")
+        if every is not None:
+            width = Width.parse(every, clock)
+            text = every.strip() if isinstance(every, str) and clock == "utc" else _write_width(width, clock)
+            return cls(edges[0], width, 1, clock, f"every {text}")
+        if count is not None:
+            if not isinstance(count, int) or not 1 <= count < len(edges):
+                raise SnapshotsError(f"count={count}, but the graph has {len(edges) - 1:,} windows")
+            return cls._equal(edges[: count + 1], clock)  # those after them came by the same grid
+        return _recognised(edges, clock)
+
+    @classmethod
+    def _equal(cls, edges: list[int], clock: Clock) -> Grid:
+        count, span = len(edges) - 1, edges[-1] - edges[0]
+        text = f"{count} equal windows of {write_span(span / count, clock)}"
+        return cls(edges[0], Width(span=span), count, clock, text)
+
+    def edge(self, k: int) -> int:
+        """Where window `k` begins, counted from the graph's first."""
+        if self.width.months:
+            return self.width.edge(self.start, k)
+        return self.start + self.width.span * k // self.count
+
+    def edges_until(self, last: int, moment: int, *, whole: bool) -> list[int]:
+        """`last` and the edges after it: up to the window that holds `moment`, or only of windows `whole` by then."""
+        first, beyond = self._after(last), self._after(moment)
+        number = max(0, beyond - first + (not whole)) if moment >= last else 0
+        if number > MAX_SNAPSHOTS:
+            at = write_moment(moment, self.clock)
+            cause = f"until={at}" if whole else f"the event of {at}"
+            hint = "" if whole else "; until= can leave it for later"
+            most = f"{number:,} more snapshots, more than {MAX_SNAPSHOTS:,}"
+            raise SnapshotsError(f"{self}: {cause} would make {most}{hint}")
+        return [last, *(self.edge(k) for k in range(first, first + number))]
+
+    def _after(self, moment: int) -> int:
+        """The number of the first edge after a moment."""
+        if self.width.months:
+            k = (_month(moment) - _month(self.start)) // self.width.months - 1
+        else:
+            k = (moment - self.start) * self.count // self.width.span
+        k = max(0, k)
+        while self.edge(k) <= moment:
+            k += 1
+        return k
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, eq=False)
+class NextSnapshot:
+    """One more snapshot, with the labels [new] and kinds [new] of the nodes that are new in it."""
+
+    snapshot: Snapshot
+    nodes: Labels
+    kinds: NDArray[np.uint8] | None
+    events: int  # without self-loops that were dropped
+
+
+@dataclass(frozen=True, eq=False)
+class Continuation:
+    """The next snapshots of a graph, and what became of the events.
+
+    `late` ones lie before the end of the graph: they are counted, never merged. Those `left` lie after the last new
+    window and wait for the next time. `self_loops` counts them inside the new windows, kept or not.
+    """
+
+    steps: tuple[NextSnapshot, ...]
+    used: int
+    late: int
+    left: int
+    self_loops: int
+    late_range: tuple[int, int] | None
+    notes: tuple[str, ...]
+
+
+def continue_snapshots(
+    graph: DynamicGraph,
+    events: Events,
+    *,
+    grid: Grid | None = None,
+    boundaries: Sequence[Moment] | None = None,
+    until: Moment | None = None,
+    self_loops: Literal["keep", "drop"] = "drop",
+) -> Continuation:
+    """Cut events into the snapshots that follow a graph's, numbered as if all events had been there from the start.
+
+    Parameters:
+        grid: how the windows go on; told from the graph's own where it is left out.
+        boundaries: instead, where the next windows stop; the graph's last boundary may stand before them.
+        until: make only windows that end by then. Without, the last window is the one that holds the last event.
+        self_loops: as in `build_snapshots`.
+
+    Without any event in the new windows there are no steps.
+
+    Example:
+        >>> from dysat import build_snapshots, read_events
+        >>> first = read_events((["ann", "bob"], ["bob", "cy"], ["2024-01-01", "2024-01-09"]))
+        >>> graph = build_snapshots(first, every="1w")
+        >>> more = read_events((["cy"], ["dee"], ["2024-01-20"]), at_least=1)
+        >>> for step in continue_snapshots(graph, more).steps:
+        ...     graph = graph.extended(step.snapshot, step.nodes, step.kinds)
+        >>> graph.known
+        (2, 3, 4)
+    """
+    _check(graph, events, self_loops)
+    if grid is not None and boundaries is not None:
+        raise SnapshotsError("give one of grid= and boundaries=, not both")
+    edges = _next_edges(graph, events, grid, boundaries, until)
+    cuts = np.searchsorted(events.time, np.array(edges))
+    late, stop = int(cuts[0]), int(cuts[-1])
+    steps, loops = _steps(graph, events, edges, cuts, keep=self_loops == "keep") if stop > late else ((), 0)
+    return Continuation(
+        steps=steps,
+        used=sum(step.events for step in steps),
+        late=late,
+        left=len(events) - stop,
+        self_loops=loops,
+        late_range=(int(events.time[0]), int(events.time[late - 1])) if late else None,
+        notes=(*events.notes, *(coverage_note(events, edges, "until=") if steps and until is None else ())),
+    )
+
+
+def _check(graph: DynamicGraph, events: Events, self_loops: str) -> None:
+    if self_loops not in ("keep", "drop"):
+        raise SnapshotsError(f"self_loops={self_loops!r} is neither 'keep' nor 'drop'")
+    if events.clock != graph.clock:
+        means = {"utc": "have dates", "step": "are numbered by step"}
+        raise SnapshotsError(f"the events {means[events.clock]}, but the windows of the graph {means[graph.clock]}")
+    ours, theirs = _kind_names(graph), _kind_names(events)
+    if ours != theirs:
+        texts = [" and ".join(names) or "none" for names in (theirs, ours)]
+        raise SnapshotsError(f"the kinds of the events ({texts[0]}) are not those of the graph ({texts[1]})")
+
+
+def _kind_names(of: DynamicGraph | Events) -> tuple[str, ...]:
+    return () if of.kinds is None else of.kind_names
+
+
+def _next_edges(
+    graph: DynamicGraph,
+    events: Events,
+    grid: Grid | None,
+    boundaries: Sequence[Moment] | None,
+    until: Moment | None,
+) -> list[int]:
+    """The graph's last boundary, and the edges of the windows after it."""
+    last, clock = graph.snapshots[-1].stop, graph.clock
+    end = None if until is None else as_moment(until, clock, "until")
+    if boundaries is not None:
+        edges = read_boundaries(boundaries, clock)
+        if edges and edges[0] < last:
+            first, stop = write_moment(edges[0], clock), write_moment(last, clock)
+            raise SnapshotsError(f"boundaries must lie after the graph, which ends at {stop}, but the first is {first}")
+        edges = edges if edges[:1] == [last] else [last, *edges]
+        check_edges(edges, clock)
+        return [last, *(edge for edge in edges[1:] if end is None or edge <= end)]
+    if not len(events) or events.time[-1] < last:
+        return [last]
+    grid = grid or Grid.of(graph.boundaries, clock)
+    return grid.edges_until(last, int(events.time[-1]) if end is None else end, whole=end is not None)
+
+
+def _steps(
+    graph: DynamicGraph, events: Events, edges: list[int], cuts: NDArray[np.int64], *, keep: bool
+) -> tuple[tuple[NextSnapshot, ...], int]:
+    """A snapshot for each window, and how many self-loops are in them."""
+    here = slice(int(cuts[0]), int(cuts[-1]))
+    cuts = cuts - cuts[0]
+    loops = np.flatnonzero(events.src[here] == events.dst[here])
+    dropped = loops[:0] if keep else loops
+    events = replace(events, labels=labels_like(events.labels, graph.nodes, SnapshotsError))
+    src, dst, nodes = renumber(events, here, dropped)
+    ids, new = _ids(graph, events, nodes)
+    ids = np.append(ids, np.int32(-1))  # the end of an event that is dropped stays −1
+    weight = None if events.weight is None else events.weight[here]
+    start = graph.num_nodes
+    snapshots = cut_snapshots(ids[src], ids[dst], weight, edges, cuts, known=start, self_loops=keep)
+
+    counts = np.diff(cuts) - np.diff(np.searchsorted(dropped, cuts))
+    tops = [start, *(snapshot.num_nodes for snapshot in snapshots)]
+    parts = [new[a - start : b - start] for a, b in pairwise(tops)]
+    steps = (
+        NextSnapshot(snapshot, events.labels[part], None if events.kinds is None else events.kinds[part], int(count))
+        for snapshot, part, count in zip(snapshots, parts, counts, strict=True)
+    )
+    return tuple(steps), len(loops)
+
+
+def _ids(graph: DynamicGraph, events: Events, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Ids for nodes of the events, those new to the graph after all it has, in order; and which are new."""
+    ids = np.full(len(nodes), -1, dtype=np.int32)
+    kinds = np.zeros(len(nodes), dtype=np.uint8) if events.kinds is None else events.kinds[nodes]
+    for kind in np.unique(kinds):
+        there = np.arange(graph.num_nodes) if graph.kinds is None else np.flatnonzero(graph.kinds == kind)
+        known = dict(zip(graph.nodes[there].tolist(), there.tolist(), strict=True))
+        here = kinds == kind
+        ids[here] = [known.get(label, -1) for label in events.labels[nodes[here]].tolist()]
+    new = ids < 0
+    ids[new] = np.arange(graph.num_nodes, graph.num_nodes + new.sum())
+    return ids, nodes[new]
+
+
+def _recognised(edges: list[int], clock: Clock) -> Grid:
+    """The grid of windows that are equally long, or as long as calendar months, quarters or years."""
+    widths = [after - before for before, after in pairwise(edges)]
+    if len(widths) < 2:
+        raise SnapshotsError("one window does not say how long the next are; boundaries= must say where they end")
+    width = _calendar(edges) if clock == "utc" else None
+    # July and August are equally long; where they begin on the first, as calendar windows do, they are months.
+    if len(set(widths)) == 1 and (width is None or width.floor(edges[0]) != edges[0]):
+        width = Width(span=widths[0])
+    if width is not None:
+        return Grid(edges[0], width, 1, clock, f"every {_write_width(width, clock)}, as so far")
+    if clock == "utc" and max(widths) - min(widths) <= 1:  # as count= makes them; it may have made the first of them
+        for count in range(len(widths), 1, -1):
+            equal = Grid._equal(edges[: count + 1], clock)
+            if all(equal.edge(k) == edge for k, edge in enumerate(edges)):
+                return equal
+    other = next(width for width in widths if width != widths[0])
+    texts = [write_span(width, clock) for width in (widths[0], other)]
+    raise SnapshotsError(f"the windows are uneven ({texts[0]}, {texts[1]}), so boundaries= must say where the next end")
+
+
+def _calendar(edges: list[int]) -> Width | None:
+    """The months between all edges, if there is such a number."""
+    try:
+        months = _month(edges[1]) - _month(edges[0])
+        width = Width(months=months)
+        fits = months > 0 and all(width.edge(edges[0], k) == edge for k, edge in enumerate(edges))
+    except SnapshotsError:
+        return None
+    return width if fits else None
+
+
+def _month(moment: int) -> int:
+    """Months since the year 0."""
+    try:
+        at = as_datetime(moment)
+    except OverflowError:
+        raise SnapshotsError("windows would run past the year 9999") from None
+    return at.year * 12 + at.month
+
+
+def _write_width(width: Width, clock: Clock) -> str:
+    """A width as it is given: `30d`, `1q`; or `3 steps`."""
+    if clock == "step":
+        return write_span(width.span, clock)
+    units, length = (CALENDAR_UNITS, width.months) if width.months else (FIXED_UNITS, width.span)
+    unit = max((unit for unit, size in units.items() if length % size == 0), key=lambda unit: units[unit])
+    return f"{length // units[unit]}{unit}"
