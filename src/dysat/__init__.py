@@ -12,6 +12,7 @@ from dysat.errors import DatasetError, DysatError, EventsError, GraphError, Mode
 from dysat.models import MODELS
 from dysat.models.base import EmbeddingModel, Forecast, LinkModel
 from dysat.models.dysat import DySAT
+from dysat.models.incsat import IncSAT
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ __all__ = [
     "EventsError",
     "Forecast",
     "GraphError",
+    "IncSAT",
     "LinkModel",
     "ModelError",
     "Snapshot",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -14,13 +14,16 @@ import typer
 
 from dysat.data.files import Format
 from dysat.data.times import TimeUnit
+from dysat.errors import ModelError
 from dysat.models.dysat import DySAT
+from dysat.models.incsat import IncSAT
+from dysat.models.option import NONE
 
 # Arguments of the library that are options here, so that an error can be told in the user's words.
 OPTIONS = (
     *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
     *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "data_dir"),
-    *(option.name for option in DySAT.options()),
+    *("until", *(option.name for option in IncSAT.options())),
 )
 
 
@@ -136,6 +139,36 @@ class EventOptions:
         """The options that are not left as they were."""
         return [field.name for field in fields(self) if getattr(self, field.name) != field.default]
 
+    def edges(self) -> list[str] | None:
+        """The boundaries one by one."""
+        return None if self.boundaries is None else self.boundaries.split(",")
+
+    def record(self, columns: Mapping[str, str]) -> dict[str, Any]:
+        """What a run keeps, so that the next log is read alike: the columns that were taken, and all that was given."""
+        return {**{name: getattr(self, name) for name in self.given()}, **columns, "self_loops": self.self_loops}
+
+    def like(self, made: Mapping[str, Any] | None, run: str) -> EventOptions:
+        """The options a run was made with, where nothing else is given; what contradicts them is refused."""
+        given = {name: getattr(self, name) for name in self.given()}
+        for name in ("start", "stop"):
+            if name in given:
+                raise ModelError(f"{name}={given[name]!r}: an update begins where the run ends; until= says how far")
+        if made is None:  # of a dataset or a graph folder, which knows no columns
+            return self
+        windows = {name: made[name] for name in ("every", "count", "boundaries") if name in made}
+        for name, value in given.items():
+            if name == "boundaries" and "boundaries" in windows:
+                continue  # those that come next
+            before = made.get(name, next(field.default for field in fields(self) if field.name == name))
+            if value != before:
+                if name in ("every", "count", "boundaries"):
+                    was = ", ".join(f"{name}={value!r}" for name, value in windows.items())
+                else:
+                    was = f"{name}={before!r}" if before is not None else f"no {name}="
+                raise ModelError(f"{name}={value!r}, but {run} was made with {was}")
+        kept = {key: value for key, value in made.items() if key not in ("start", "stop", "boundaries")}
+        return replace(self, **{**kept, **given})
+
 
 @dataclass(frozen=True)
 class ModelOptions:
@@ -163,6 +196,9 @@ def takes(events: type[EventOptions] | None = None, model: type[DySAT] | None = 
                 given["events"] = events(**{p.name: given.pop(p.name) for p in of_events})
             if model:
                 values = {p.name: given.pop(p.name) for p in of_model}
+                optional = {field.name: field for field in model.options() if field.optional}
+                for name in optional.keys() & {name for name, value in values.items() if value not in (None, NONE)}:
+                    values[name] = optional[name].read(values[name])
                 given["model"] = ModelOptions({name: value for name, value in values.items() if value is not None})
             command(**given)
 
@@ -197,6 +233,8 @@ def _model_parameters(model: type[DySAT]) -> list[inspect.Parameter]:
         # Short words for what is given, and choices in the sentence: a terminal has room for the names then.
         choices = f" ({'|'.join(get_args(kind))})" if get_origin(kind) is Literal else ""
         metavar = {int: "N", float: "X", bool: None}.get(kind, "…")
+        if field.optional:  # "none" is a value too
+            kind, choices = str, f"{choices} (or {NONE})"
         note = option(_sentence(field.help + choices), *names, panel=panel, metavar=metavar)
         annotation: Any = Annotated[kind | None, note]
         parameters.append(

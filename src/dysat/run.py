@@ -7,6 +7,7 @@
     embeddings.parquet    label, step and embedding
     metrics.json          how well the last snapshot was predicted
     history.csv           every epoch
+    stream/               what updates have added since (`stream`)
 
 First comes the backtest: a model that has not seen the last snapshot predicts it, and shows after how many epochs to
 stop. Then the model that is kept learns from all snapshots, for so many epochs.
@@ -29,6 +30,7 @@ from typing import Any, Literal
 import dysat
 from dysat.checkpoints import CHECKPOINTS, Checkpoints
 from dysat.data.graph import DynamicGraph
+from dysat.data.journal import only_one
 from dysat.data.storage import umask, write_beside
 from dysat.data.toml import as_toml
 from dysat.errors import DysatError, GraphError, ModelError
@@ -37,10 +39,16 @@ from dysat.evaluation.protocols import LinkSplit, single_step
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base import GRAPH_FOLDER, MODEL_FILE, EmbeddingModel, choose_device
 from dysat.models.dysat import DySAT
+from dysat.models.incsat import IncSAT
+from dysat.models.option import NONE
+from dysat.stream import Stream, without_features
 from dysat.training import Epoch, Progress
 
 CONFIG, METRICS, HISTORY, EMBEDDINGS = "config.toml", "metrics.json", "history.csv", "embeddings.parquet"
 KEEP_EVERY = 10.0  # seconds between checkpoints
+
+# What a run can train, by name.
+TRAINED: dict[str, type[DySAT]] = {name: kind for name, kind in MODELS.items() if issubclass(kind, DySAT)}
 
 Stage = Literal["backtest", "heuristics", "final"]
 
@@ -49,7 +57,7 @@ Stage = Literal["backtest", "heuristics", "final"]
 class Watch:
     """Who is told what happens, and who may stop it."""
 
-    on_stage: Callable[[Stage, int], None] = lambda stage, epochs: None  # which, and at most how many epochs, 0 if none
+    on_stage: Callable[[str, int], None] = lambda stage, epochs: None  # which, and at most how many epochs, 0 if none
     on_epoch: Callable[[Epoch], None] = lambda epoch: None
     on_note: Callable[[str], None] = lambda note: None
     stop: Callable[[], bool] = lambda: False
@@ -70,8 +78,12 @@ class Run:
         *,
         backtest: bool = True,
         source: str = "",
+        events: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Make the folder, whole or not at all; one that exists is never touched."""
+        """Make the folder, whole or not at all; one that exists is never touched.
+
+        `events` are columns and windows by which a log became the graph: updates read the next one like it.
+        """
         path = Path(os.path.abspath(folder))
         check_new(path)
         model.check_graph(graph)
@@ -81,7 +93,8 @@ class Run:
             "method": model.method,
             "backtest": backtest,
             "graph": graph.fingerprint,
-            "options": model.values(),
+            "options": {name: NONE if value is None else value for name, value in model.values().items()},
+            **({"events": dict(events)} if events else {}),
         }
         beside: Path | None = None
         try:
@@ -115,8 +128,8 @@ class Run:
             raise ModelError(f"{path / CONFIG}: damaged: {problem}") from None
         if wrong:
             raise ModelError(f"{path / CONFIG}: damaged: no {wrong[0]}")
-        if config["method"] not in MODELS:
-            raise ModelError(f"{path / CONFIG}: no method {config['method']!r}; there are {', '.join(MODELS)}")
+        if config["method"] not in TRAINED:
+            raise ModelError(f"{path / CONFIG}: no method {config['method']!r}; there are {', '.join(TRAINED)}")
         return cls(path, config)
 
     @property
@@ -132,10 +145,16 @@ class Run:
         return graph
 
     def model(self, device: str = "auto") -> DySAT:
-        """The trained model."""
+        """The trained model, as the last update left it."""
+        if Stream.exists(self.folder):
+            return Stream.open(self.folder).model(without_features(self.graph()), device)
         if not (self.folder / MODEL_FILE).is_file():
             raise ModelError(f"{self.folder}: not trained yet; dysat fit --resume {self.folder} goes on with it")
-        return DySAT.load(self.folder, device=device)
+        return self._kind.load(self.folder, device=device)
+
+    @property
+    def _kind(self) -> type[DySAT]:
+        return TRAINED[self.config["method"]]
 
     def metrics(self) -> dict[str, Any]:
         """What metrics.json says."""
@@ -148,9 +167,13 @@ class Run:
         """Train to the end, from wherever the run stands; whether the end was reached."""
         if self.finished:
             return True
-        graph, watch = self.graph(), watch or Watch()
+        with only_one(self.folder / CONFIG, ModelError):
+            return self._train(watch or Watch(), device, keep_every)
+
+    def _train(self, watch: Watch, device: str | None, keep_every: float) -> bool:
+        graph = self.graph()
         options = {**self.config["options"], **({"device": device} if device else {})}
-        DySAT.with_options(options).check_graph(graph)
+        self._kind.with_options(options).check_graph(graph)
         self._clear_away()
         saved = self._checkpoints().last(watch.on_note)
         facts: dict[str, Any] = dict(saved[0]) if saved else {}
@@ -159,7 +182,7 @@ class Run:
         split = self._split(graph, watch) if self.config["backtest"] else None
 
         if split is not None and backtest is None:
-            model = DySAT.with_options(options)
+            model = self._kind.with_options(options)
             done = self._stage("backtest", model, graph[:-1], split, saved, {}, watch, keep_every)
             history = [{"stage": "backtest", **asdict(epoch)} for epoch in done.history]
             if not done.finished:
@@ -168,13 +191,16 @@ class Run:
             strongest = strongest_opponent(graph[:-1], split)
             backtest = {**_backtest_facts(model, split, done), "heuristic": strongest}
             saved = None
-        model = DySAT.with_options(options)
+        model = self._kind.with_options(options)
         if backtest is not None and backtest["validation_auc"] is not None:  # it says when to stop
             model = replace(model, epochs=backtest["best_epoch"], patience=None)
         before = {"backtest": backtest, "earlier": history}
         done = self._stage("final", model, graph, None, saved, before, watch, keep_every)
-        self._write_results(model, backtest, history, done)
+        if done.finished or not isinstance(model, IncSAT):  # which, stopped early, has not seen the whole graph
+            self._write_results(model, backtest, history, done)
         if done.finished:
+            if isinstance(model, IncSAT) and model.inputs == "identity":
+                Stream.begin(self.folder, model, self.config["graph"])
             self._checkpoints().remove()
         return done.finished
 
@@ -190,7 +216,7 @@ class Run:
         keep_every: float,
     ) -> Progress:
         """Train one model, from its checkpoint where there is one."""
-        watch.on_stage(stage, model.epochs)
+        watch.on_stage(stage, model.epochs * (len(graph) if isinstance(model, IncSAT) else 1))
         progress = Progress.restore(saved[0]["progress"], saved[1]) if saved and saved[0]["stage"] == stage else None
 
         def keep(now: Progress) -> None:
@@ -283,14 +309,7 @@ def write_embeddings(model: DySAT, file: Path, steps: list[int] | None = None) -
     """Label, (kind,) step and embedding of every known node at some steps (all), as Parquet or CSV; how many rows."""
     from dysat.data.tables import write_table
 
-    graph = model.graph_
-    parts = []
-    for step in steps if steps is not None else model.steps():
-        e = model.embed(step).cpu().numpy()
-        columns: dict[str, Any] = {"node": graph.nodes[: len(e)]}
-        if graph.kinds is not None:
-            columns["kind"] = [graph.kind_names[kind] for kind in graph.kinds[: len(e)]]
-        parts.append({**columns, "step": step % len(graph), "embedding": e})
+    parts = [model.table(step) for step in (steps if steps is not None else model.steps())]
     return write_table(parts, file)
 
 

@@ -241,7 +241,7 @@ def test_forecast_of_kinds(cli: Cli, films: Path, node: str, kind: str | None) -
 
 WAITING = """
 import signal, sys, time
-from dysat.cli import learn, main
+from dysat.cli import main, watching
 from dysat.run import Run
 def wait(epoch):
     handle, heard = signal.getsignal(signal.SIGINT), []
@@ -249,7 +249,7 @@ def wait(epoch):
     print("waiting", file=sys.stderr, flush=True)
     while not heard[TIMES - 1:]:
         time.sleep(0.01)
-learn.QUIET, learn._state = 0, lambda epoch: wait(epoch) if epoch.number == 2 else ""
+watching.QUIET, watching._state = 0, lambda epoch: wait(epoch) if epoch.number == 2 else ""
 Run.train.__kwdefaults__["keep_every"] = 0
 main()
 """

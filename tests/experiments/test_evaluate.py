@@ -17,6 +17,7 @@ from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import evaluate_probe, evaluate_scores, macro_auc, micro_auc
 from dysat.evaluation.protocols import link_split
 from dysat.experiments import evaluate as module
+from dysat.experiments import job as jobs
 from dysat.experiments.evaluate import evaluate
 from dysat.experiments.request import Contender, Request
 from dysat.models import MODELS, OPPONENTS
@@ -94,20 +95,20 @@ def test_finished_steps_are_kept_and_not_computed_again(
 ) -> None:
     whole = run(tmp_path / "whole", graph).facts()
     calls: list[int] = []
-    original = module.run_job
+    original = jobs.run_job
 
-    def stopping(job: module.Job) -> None:
+    def stopping(job: module.Job, before: Any) -> Any:
         if len(calls) == 5:
             raise KeyboardInterrupt
         calls.append(job.step)
-        original(job)
+        return original(job, before)
 
-    monkeypatch.setattr(module, "run_job", stopping)
+    monkeypatch.setattr(jobs, "run_job", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "stopped", graph)
     assert len(list((tmp_path / "stopped" / "steps").iterdir())) == 5
     calls.clear()
-    monkeypatch.setattr(module, "run_job", lambda job: (calls.append(job.step), original(job)))
+    monkeypatch.setattr(jobs, "run_job", lambda job, before: (calls.append(job.step), original(job, before))[1])
     told: list[tuple[int, int]] = []
     again = run(tmp_path / "stopped", graph, on_progress=lambda done, total, what: told.append((done, total))).facts()
     assert len(calls) == 3 * 4 - 5 and told[0] == (5, 12) and told[-1] == (12, 12)
@@ -148,8 +149,10 @@ def test_another_model_in_the_same_folder_computes_only_what_is_new(
 ) -> None:
     run(tmp_path / "e", graph)
     calls: list[str] = []
-    original = module.run_job
-    monkeypatch.setattr(module, "run_job", lambda job: (calls.append(job.contender.method), original(job)))
+    original = jobs.run_job
+    monkeypatch.setattr(
+        jobs, "run_job", lambda job, before: (calls.append(job.contender.method), original(job, before))[1]
+    )
     run(tmp_path / "e", graph, ["edge-memory", "last-snapshot"])
     assert set(calls) == {"last-snapshot"}
 
@@ -167,8 +170,8 @@ def test_every_protocol_and_kind_of_negatives(protocol: str, tmp_path: Path) -> 
 
 def test_multi_step_trains_once_for_six_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted: list[int] = []
-    original = module.run_job
-    monkeypatch.setattr(module, "run_job", lambda job: (fitted.append(job.step), original(job)))
+    original = jobs.run_job
+    monkeypatch.setattr(jobs, "run_job", lambda job, before: (fitted.append(job.step), original(job, before))[1])
     found = run(tmp_path / "e", make_graph(steps=9), protocol="multi-step", opponents=())
     assert fitted == [2] and [r.result.target for r in found.figures[0].of()] == [3, 4, 5, 6, 7, 8]
 

@@ -128,7 +128,7 @@ class TestAgainstTheLoop:
 
         nodes, steps = torch.tensor(asked).T
         plan = case.net.plan(case.block, nodes, steps)
-        found = case.net.attention(case.block, case.inputs, plan).detach()
+        found = case.net.attention(case.net.rows(case.block, case.inputs, plan), plan).detach()
         past = zip(plan.last.past.receivers.tolist(), plan.last.past_steps.tolist(), strict=True)
         tight(found, torch.tensor([betas[asked[q]][j] for q, j in past], dtype=torch.float64))
         assert len(found) == sum(len(seen) for seen in betas.values())

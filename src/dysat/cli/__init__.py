@@ -1,6 +1,6 @@
 """The command line: parse, call, print. The only place that prints."""
 
-from dysat.cli import bench, data, evaluate, learn
+from dysat.cli import bench, data, evaluate, learn, update
 from dysat.cli.app import app, main
 
-__all__ = ["app", "bench", "data", "evaluate", "learn", "main"]
+__all__ = ["app", "bench", "data", "evaluate", "learn", "main", "update"]

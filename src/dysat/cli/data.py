@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
@@ -76,7 +76,7 @@ def snapshots(
     if out is not None:
         check_target(out, "graph", overwrite=overwrite, error=GraphError)
     with telling() as doing:
-        graph = read_graph(file, events, doing)
+        graph = cut(read_log(file, events, doing), events, doing)
         if out is not None:
             doing(f"writing {out}")
             graph.save(out, overwrite=overwrite)
@@ -108,25 +108,28 @@ def load_graph(name: str, data_dir: Path | None) -> dysat.DynamicGraph:
 
 def find_graph(
     name: str, options: EventOptions, data_dir: Path | None, doing: Callable[[str], None]
-) -> dysat.DynamicGraph:
-    """A dataset by name, a graph folder, or a log of events, which needs windows."""
+) -> tuple[dysat.DynamicGraph, dict[str, Any]]:
+    """A dataset by name, a graph folder, or a log of events, which needs windows; and how the log was read."""
     folder = os.path.exists(os.path.join(name, "graph.json"))
     if folder or (name in DATASETS and not os.path.exists(name)):
         if given := options.given():
             what = "a graph folder" if folder else "a dataset"
             raise GraphError(f"{name} is {what}, cut into snapshots already: --{given[0].replace('_', '-')} has no use")
         doing(f"loading {name}")
-        return load_graph(name, data_dir)
+        return load_graph(name, data_dir), {}
     if not os.path.exists(name):
         known = f"no such file or folder, and no dataset of that name (there are {', '.join(DATASETS)})"
         raise GraphError(f"{name}: {known}{nearest(name, DATASETS)}")
-    return read_graph(Path(name), options, doing)
+    events = read_log(Path(name), options, doing)
+    return cut(events, options, doing), options.record(events.columns)
 
 
-def read_graph(file: Path, options: EventOptions, doing: Callable[[str], None]) -> dysat.DynamicGraph:
-    """A log of events, cut into snapshots."""
+def read_log(
+    file: Path, options: EventOptions, doing: Callable[[str], None], at_least: Literal[1, 2] = 2
+) -> dysat.Events:
+    """A log of events."""
     doing(f"reading {file}")
-    events = dysat.read_events(
+    return dysat.read_events(
         file,
         options.src,
         options.dst,
@@ -141,13 +144,18 @@ def read_graph(file: Path, options: EventOptions, doing: Callable[[str], None]) 
         kinds=tuple(kind.strip() for kind in options.kinds.split(",")) if options.kinds else None,  # type: ignore[arg-type]
         pair_separator=options.pair_separator,
         bad_rows="skip" if options.skip_bad_rows else "raise",
+        at_least=at_least,
     )
+
+
+def cut(events: dysat.Events, options: EventOptions, doing: Callable[[str], None]) -> dysat.DynamicGraph:
+    """Events as snapshots."""
     doing(f"cutting {len(events):,} events into snapshots")
     return dysat.build_snapshots(
         events,
         every=options.every,
         count=options.count,
-        boundaries=options.boundaries.split(",") if options.boundaries else None,
+        boundaries=options.edges(),
         start=options.start,
         stop=options.stop,
         self_loops=options.self_loops,

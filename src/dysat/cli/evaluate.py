@@ -93,7 +93,7 @@ def evaluate_command(
         if not any(name in contender.options for contender in contenders):
             raise ModelError(f"--set {name}: none of the models has that option")
     with telling() as doing:
-        graph = find_graph(source, events, data_dir, doing)
+        graph, _ = find_graph(source, events, data_dir, doing)
     if source in DATASETS and first is None and last is None and protocol != "multi-step":
         predicted = DATASETS[source].predicted
         first, last = predicted[0], predicted[-1]

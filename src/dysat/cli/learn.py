@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import re
-import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
-from dysat.cli.show import new_console, new_table, print_json, telling
-from dysat.errors import ModelError
+from dysat.cli.show import SCORE, link_facts, links_table, new_console, new_table, print_json, telling
+from dysat.cli.watching import watching
+from dysat.errors import ModelError, listed, nearest
 from dysat.options import DataDir, EventOptions, Json, ModelOptions, option, takes
-from dysat.run import Run, Stage, Watch, check_new, write_embeddings
-from dysat.training import Epoch, keep_freed_memory
+from dysat.run import TRAINED, Run, check_new, write_embeddings
+from dysat.training import keep_freed_memory
 
-RUN, PRESET = Path("run"), "program"
-QUIET = 5.0  # seconds between lines where the output is no terminal
-STAGES = {"backtest": "backtest", "heuristics": "comparing with heuristics", "final": "training"}
+RUN, PRESET, METHOD = Path("run"), "program", "dysat"
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, made by [bold]dysat fit[/bold].", show_default=False)]
 Device = Annotated[str, option("Device to compute on: cpu, cuda, …; auto takes CUDA where there is one.")]
 
 
 @app.command()
-@takes(events=EventOptions, model=dysat.DySAT)
+@takes(events=EventOptions, model=dysat.IncSAT)
 def fit(
     source: Annotated[
         str | None,
@@ -41,6 +35,10 @@ def fit(
     ] = None,
     out: Annotated[Path, option("Folder of the run.", "--out", "-o")] = RUN,
     resume: Annotated[Path | None, option("Go on with a run that was stopped, to the same result.")] = None,
+    method: Annotated[
+        str,
+        option("[bold]dysat[/bold], or [bold]incsat[/bold], which takes in one snapshot after the other.", "--model"),
+    ] = METHOD,
     preset: Annotated[
         str,
         option(
@@ -66,23 +64,38 @@ def fit(
       [bold]dysat fit uci --negative-weight 0.01 --epochs 15[/bold]
       [bold]dysat fit mail.csv --src from --dst to --time sent --every 30d --out run/[/bold]
       [bold]dysat fit --resume run/[/bold]
+    Later:
+      [bold]dysat update run/ new-mail.csv[/bold]  takes in the next snapshots without starting over.
     """
     if resume is not None:
         others = [*events.given(), *(name for name in model.given if name != "device")]
-        if source is not None or others or (out, preset, backtest, data_dir) != (RUN, PRESET, True, None):
+        if (
+            source is not None
+            or others
+            or (out, method, preset, backtest, data_dir)
+            != (
+                RUN,
+                METHOD,
+                PRESET,
+                True,
+                None,
+            )
+        ):
             raise ModelError(f"--resume {resume} goes on with what the run was started with; give nothing but --device")
         run = Run.open(resume)
     else:
         if source is None:
             raise ModelError("what to learn from? a log of events, a graph folder or the name of a dataset")
         check_new(Path(out).absolute())
-        learner = dysat.DySAT.from_preset(preset, **model.given)
+        if method not in TRAINED:
+            raise ModelError(f"no model {method!r}; there are {listed(TRAINED)}{nearest(method, TRAINED)}")
+        learner = TRAINED[method].from_preset(preset, **model.given)
         with telling() as doing:
-            graph = find_graph(source, events, data_dir, doing)
+            graph, made = find_graph(source, events, data_dir, doing)
             doing(f"writing {out}")
-            run = Run.start(out, graph, learner, backtest=backtest, source=source)
+            run = Run.start(out, graph, learner, backtest=backtest, source=source, events=made)
     keep_freed_memory()
-    with _watching() as watch:
+    with watching() as watch:
         ended = run.train(watch, device=model.given.get("device"))
     if not ended:
         raise StoppedError(f"stopped; what was learned is kept, dysat fit --resume {run.folder} goes on")
@@ -135,21 +148,18 @@ def forecast(
             label = int(node)
         found = model.top_links(top, node=label, kind=kind, known=known)
     if as_json:
-        return print_json([_as_facts(link) for link in found])
+        return print_json([link_facts(link) for link in found])
     console = new_console()
-    console.print(_links_table(found))
+    console.print(links_table(found))
     console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
     return None
-
-
-SCORE = "score: between 0 and 1; ½ means as likely as not among the last snapshot's links and as many other pairs"
 
 
 def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
     metrics, model = run.metrics(), run.model()
     links = model.top_links(top)
     if as_json:
-        return print_json({"run": str(run.folder), **metrics, "top_links": [_as_facts(link) for link in links]})
+        return print_json({"run": str(run.folder), **metrics, "top_links": [link_facts(link) for link in links]})
     console = new_console()
     backtest = metrics["backtest"]
     if backtest is not None:
@@ -167,7 +177,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         for line in _beside_heuristics(backtest):
             console.print(line, highlight=False, soft_wrap=True)
         console.print()
-    console.print(_links_table(links))
+    console.print(links_table(links))
     console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
     console.print(
         f"{metrics['epochs']} epochs on {metrics['device']}, {metrics['seconds']:.1f} s in all; "
@@ -194,95 +204,8 @@ def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
-def _links_table(links: list[dysat.Forecast]) -> Any:
-    table = new_table("most likely next links", "", ">score", "linked before")
-    for link in links:
-        table.add_row(escape(str(link.u)), escape(str(link.v)), f"{link.score:.3f}", "yes" if link.known else "no")
-    return table
-
-
-def _as_facts(link: dysat.Forecast) -> dict[str, Any]:
-    u, v = (label if isinstance(label, str) else int(label) for label in (link.u, link.v))
-    return {"u": u, "v": v, "score": round(link.score, 6), "known": link.known}
-
-
 def _step(text: str) -> int:
     try:
         return int(text.replace("−", "-"))
     except ValueError:
         raise ModelError(f"--step {text} is neither a whole number nor 'all'") from None
-
-
-@contextmanager
-def _watching() -> Iterator[Watch]:
-    """Show how training goes, live on a terminal and now and then elsewhere; Ctrl-C stops it after the epoch."""
-    console = new_console(stderr=True)
-
-    def note(text: str) -> None:
-        console.print(f"[dim]{escape(text)}[/dim]", highlight=False, soft_wrap=True)
-
-    with _asked_to_stop(console.print) as stop:
-        watch = Watch(on_note=note, stop=stop)
-        if not console.is_terminal:
-            yield _plain(watch, lambda text: typer.echo(text, err=True))
-            return
-        columns = [
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(),
-        ]
-        with Progress(*columns, console=console, transient=True) as progress:
-            yield _live(watch, progress)
-
-
-def _live(watch: Watch, progress: Progress) -> Watch:
-    tasks: list[Any] = []
-
-    def on_stage(stage: Stage, epochs: int) -> None:
-        tasks.append(progress.add_task(STAGES[stage], total=epochs or None, state="preparing" if epochs else ""))
-
-    def on_epoch(epoch: Epoch) -> None:
-        progress.update(tasks[-1], completed=epoch.number, state=_state(epoch))
-
-    return replace(watch, on_stage=on_stage, on_epoch=on_epoch)
-
-
-def _plain(watch: Watch, say: Callable[[str], None]) -> Watch:
-    now: dict[str, Any] = {"stage": "", "epochs": 0, "said": 0.0, "seconds": []}
-
-    def on_stage(stage: Stage, epochs: int) -> None:
-        now.update(stage=STAGES[stage], epochs=epochs, said=time.monotonic(), seconds=[])
-
-    def on_epoch(epoch: Epoch) -> None:
-        now["seconds"].append(epoch.seconds)
-        if time.monotonic() - now["said"] < QUIET and epoch.number < now["epochs"]:
-            return
-        now["said"] = time.monotonic()
-        left = (now["epochs"] - epoch.number) * sum(now["seconds"]) / len(now["seconds"])
-        say(f"{now['stage']}: epoch {epoch.number} of {now['epochs']}, {_state(epoch)}, {left:.0f} s left")
-
-    return replace(watch, on_stage=on_stage, on_epoch=on_epoch)
-
-
-def _state(epoch: Epoch) -> str:
-    score = "" if epoch.score is None else f", validation AUC {epoch.score:.4f} (best in epoch {epoch.best})"
-    return f"loss {epoch.loss:.4g}{score}"
-
-
-@contextmanager
-def _asked_to_stop(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; pressed again, it stops at once."""
-    asked: list[bool] = []
-
-    def handle(number: int, frame: Any) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(True)
-        say("stopping after this epoch; Ctrl-C again stops at once")
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -23,6 +23,7 @@ WIDE = 120  # columns when the output is no terminal
 BAR = 12
 MINUTES = len("2024-01-01 00:00")
 EIGHTHS = " ▏▎▍▌▋▊▉"
+SCORE = "score: between 0 and 1; ½ means as likely as not among the last snapshot's links and as many other pairs"
 
 
 def show_graph(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | None) -> None:
@@ -99,6 +100,20 @@ def new_table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
     return table
+
+
+def links_table(links: list[dysat.Forecast]) -> Table:
+    """Forecasts, the likeliest first."""
+    table = new_table("most likely next links", "", ">score", "linked before")
+    for link in links:
+        table.add_row(escape(str(link.u)), escape(str(link.v)), f"{link.score:.3f}", "yes" if link.known else "no")
+    return table
+
+
+def link_facts(link: dysat.Forecast) -> dict[str, Any]:
+    """A forecast as plain values."""
+    u, v = (label if isinstance(label, str) else int(label) for label in (link.u, link.v))
+    return {"u": u, "v": v, "score": round(link.score, 6), "known": link.known}
 
 
 def bar(share: float) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,6 +51,7 @@ class Events:
     kind_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     is_part: bool = False  # a view that may lack some of the nodes' first events
+    columns: Mapping[str, str] = field(default_factory=dict)  # of the source they were read from, by role
 
     def __len__(self) -> int:
         return len(self.time)
@@ -158,7 +160,8 @@ def read_events(
         weights = weights_of(table, columns, rows)
         notes += [*rows.notes(), *([times.note] if times.note else [])]
         kind_names = _kinds(opened, kinds, notes)
-        return _assemble(opened.name, labels, numbering, times, weights, rows.good, kind_names, notes, at_least)
+        events = _assemble(opened.name, labels, numbering, times, weights, rows.good, kind_names, notes, at_least)
+        return replace(events, columns=columns)
 
 
 def _time_complaint(pattern: str | None, timezone: str) -> str:

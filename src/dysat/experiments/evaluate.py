@@ -30,7 +30,7 @@ from dysat.evaluation.protocols import (
     TooFewLinksError,
     predictable_steps,
 )
-from dysat.experiments.job import GRAPH, STEPS, Job, run_job, run_jobs, split_of
+from dysat.experiments.job import GRAPH, STEPS, Job, run_jobs, run_stretch, split_of
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import Evaluation, Figures, StepResult
 from dysat.models import MODELS, OPPONENTS
@@ -190,11 +190,14 @@ def _run(jobs: list[Job], total: int, workers: int, told: Told) -> None:
 def _stretches(jobs: list[Job], workers: int) -> list[list[Job]]:
     """What one process does in one go: a model that is trained at one step, or consecutive steps of others.
 
-    The pair models share what they compute, with each other and from step to step; so they stay together.
+    An incremental model goes on from step to step. The pair models share what they compute, with each other and from
+    step to step; so they stay together.
     """
-    alone, together = [], dict[str, list[Job]]()
+    alone, together, chains = [], dict[str, list[Job]](), dict[str, list[Job]]()
     for job in jobs:
-        if any(option.name == "device" for option in MODELS[job.contender.method].options()):
+        if job.goes_on:
+            chains.setdefault(job.contender.key, []).append(job)
+        elif any(option.name == "device" for option in MODELS[job.contender.method].options()):
             alone.append([job])
         else:
             together.setdefault(job.contender.method.partition("-")[0], []).append(job)
@@ -203,16 +206,17 @@ def _stretches(jobs: list[Job], workers: int) -> list[list[Job]]:
         family.sort(key=lambda job: job.step)
         size = -(-len(family) // workers)
         parts += [family[i : i + size] for i in range(0, len(family), size)]
-    return [*alone, *sorted(parts, key=len, reverse=True)]
+    in_order = [sorted(chain, key=lambda job: job.step) for chain in chains.values()]
+    return [*in_order, *alone, *sorted(parts, key=len, reverse=True)]
 
 
 def _finished(stretches: list[list[Job]], workers: int) -> Iterator[list[Job]]:
     if workers == 1 or len(stretches) < 2:
         threads = torch.get_num_threads()
-        for job in (job for stretch in stretches for job in stretch):
-            run_job(job)
-            torch.set_num_threads(threads)
-            yield [job]
+        for stretch in stretches:
+            for job in run_stretch(stretch):
+                torch.set_num_threads(threads)
+                yield [job]
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(stretches)), context, _leave_interrupts) as pool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, link_split
 from dysat.evaluation.ranking import hits, mrr, ranking_candidates, ranks
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import TENSORS, StepResult
-from dysat.models.base import EmbeddingModel, LinkModel
+from dysat.models import MODELS
+from dysat.models.base import EmbeddingModel, Incremental, LinkModel
 from dysat.training import keep_freed_memory
 
 FORMAT_VERSION = 1
@@ -44,6 +45,11 @@ class Job:
     def file(self) -> Path:
         return self.folder / STEPS / f"{self.contender.key}-{self.step}.safetensors"
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether its model can go on from the one of the step before."""
+        return hasattr(MODELS[self.contender.method], "take_in")
+
     def is_done(self) -> bool:
         """Whether its file is there and whole."""
         try:
@@ -60,41 +66,74 @@ class Job:
 def run_jobs(jobs: Sequence[Job]) -> None:
     """One after the other, in a process of their own."""
     keep_freed_memory()
+    for _ in run_stretch(jobs):
+        pass
+
+
+def run_stretch(jobs: Sequence[Job]) -> Iterator[Job]:
+    """Jobs that are done, one after the other; an incremental model goes on from the job before."""
+    model: LinkModel | None = None
     for job in jobs:
-        run_job(job)
+        model = run_job(job, model if model is not None and job.goes_on else None)
+        yield job
 
 
-def run_job(job: Job) -> None:
-    """Fit one model at one step and keep what it reached."""
+def run_job(job: Job, before: LinkModel | None = None) -> LinkModel | None:
+    """Fit one model at one step and keep what it reached; the model, if it has one."""
     from threadpoolctl import threadpool_limits
 
     if job.device == "cpu":
         torch.set_num_threads(job.threads)
     with threadpool_limits(job.threads):  # of SciPy and scikit-learn
-        facts, tensors = _run_job(job)
+        facts, tensors, model = _run_job(job, before)
     write_tensors(job.file, "evaluation", FORMAT_VERSION, facts, tensors, error=ModelError)
+    return model
 
 
-def _run_job(job: Job) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _run_job(job: Job, model: LinkModel | None) -> tuple[dict[str, Any], dict[str, Tensor], LinkModel | None]:
     graph, request = DynamicGraph.load(job.folder / GRAPH), job.request
     begin = time.perf_counter()
     facts: dict[str, Any] = {"step": job.step, "results": [], "lacking": [], "problem": None}
     tensors: dict[str, Tensor] = {}
     try:
         splits = [split_of(graph, request, job.step, target) for target in job.targets]
-        model = job.contender.build(job.device)
+        model = model or job.contender.build(job.device)
         before = _split_before(graph, request, job.step) if getattr(model, "history", None) != 1 else None
-        _fit(model, graph[: job.step + 1], splits[0], before, request)
+        if isinstance(model, Incremental):
+            _go_on(model, graph, job.step, request)
+        else:
+            _fit(model, graph[: job.step + 1], splits[0], before, request)
         for split in splits:
             for found in _measure(model, graph, split, before, request, facts["lacking"]):
                 facts["results"].append(found.facts())
                 tensors |= {f"{what}/{found.name}": getattr(found.result, what) for what in TENSORS}
     except DysatError as problem:
-        facts["problem"] = str(problem)
+        facts["problem"], model = str(problem), None
     except torch.OutOfMemoryError:
         raise ModelError("out of memory on the device; finished steps are kept, try fewer processes") from None
     facts["seconds"] = round(time.perf_counter() - begin, 3)
-    return facts, tensors
+    return facts, tensors, model
+
+
+def _go_on(model: Any, graph: DynamicGraph, last: int, request: Request) -> None:
+    """Take in the snapshots up to the last, each with its own best epoch, as if it were the last one."""
+    for step in range(len(model.graph_) if hasattr(model, "graph_") else 0, last + 1):
+        chosen, at = _split_before(graph, request, step), -2
+        if request.probe != "past":
+            chosen, at = _own_split(graph, request, step), -1
+        if chosen is None or (at == -2 and model.history == 1):
+            model.take_in(graph)
+        else:
+            model.take_in(graph, validate=_validation(chosen, at))
+
+
+def _own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | None:
+    """The transition from a step to the next, by the request's protocol where that has one for every step."""
+    try:
+        single = replace(request, protocol="single-step") if request.protocol == "multi-step" else request
+        return split_of(graph, single, step, step + 1)
+    except GraphError:
+        return None
 
 
 def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSplit | None, request: Request) -> None:
@@ -105,10 +144,11 @@ def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSpl
     chosen = before if request.probe == "past" else split
     at = -2 if request.probe == "past" else -1
 
-    def validate(model: EmbeddingModel) -> float:
-        return validation_auc(model.embed(at).cpu(), chosen)  # type: ignore[arg-type]
+    model.fit(past, **({"validate": _validation(chosen, at)} if chosen is not None else {}))
 
-    model.fit(past, **({"validate": validate} if chosen is not None else {}))
+
+def _validation(split: LinkSplit, at: int) -> Callable[[EmbeddingModel], float]:
+    return lambda model: validation_auc(model.embed(at).cpu(), split)
 
 
 def _measure(

@@ -12,6 +12,7 @@ from dysat.models.heuristics import (
     LastSnapshot,
     ResourceAllocation,
 )
+from dysat.models.incsat import IncSAT
 from dysat.models.pairs import PairBoosting, PairLogistic
 from dysat.models.svd import TruncatedSVD
 
@@ -19,6 +20,7 @@ MODELS: dict[str, type[LinkModel]] = {
     model.method: model
     for model in (
         DySAT,
+        IncSAT,
         LastSnapshot,
         EdgeBank,
         EdgeMemory,

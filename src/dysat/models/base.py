@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from importlib import resources
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_type_hints, runtime_checkable
 
 import numpy as np
 import torch
@@ -34,6 +34,14 @@ class Forecast(NamedTuple):
     v: Any
     score: float  # between 0 and 1
     known: bool  # whether the two were linked in any snapshot so far
+
+
+@runtime_checkable
+class Incremental(Protocol):
+    """A model that goes on from where it stands."""
+
+    def take_in(self, graph: DynamicGraph, *, validate: Callable[[Any], float] | None = None) -> Any:
+        """Learn from the first snapshot of a graph that the model has not seen yet."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -142,18 +150,22 @@ class LinkModel(ABC):
         if known not in ("include", "exclude"):
             raise ModelError(f"known={known!r} is neither 'include' nor 'exclude'")
         self._must_be_fitted()
-        known_now = self.graph_.known[-1]
-        rows = torch.arange(known_now) if node is None else torch.as_tensor(self.graph_.ids([node], kind))
+        rows = None if node is None else torch.as_tensor(self.graph_.ids([node], kind))
         linked = self._linked()
-        scores, pairs = _highest(
-            self._all_scores(), known_now, rows, k, linked if known == "exclude" else None, self._kinds()
-        )
+        pairs, chances = self.top_pairs(k, rows, linked if known == "exclude" else None)
         labels = self.graph_.nodes[pairs.numpy()].tolist()
-        seen = torch.isin(_pair_keys(pairs, known_now), linked).tolist()
+        seen = torch.isin(_pair_keys(pairs, self.graph_.known[-1]), linked).tolist()
         return [
             Forecast(u, v, chance, before)
-            for (u, v), chance, before in zip(labels, self._chances(scores).tolist(), seen, strict=True)
+            for (u, v), chance, before in zip(labels, chances.tolist(), seen, strict=True)
         ]
+
+    def top_pairs(self, k: int, rows: Tensor | None = None, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The ids of the k most likely pairs (of some nodes), without some, and how likely they are.  # [k, 2], [k]"""
+        known = self.graph_.known[-1]
+        rows = torch.arange(known) if rows is None else rows
+        scores, pairs = _highest(self._all_scores(), known, rows, k, without, self._kinds())
+        return pairs, self._chances(scores)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model and its graph to a folder; nothing in it is ever unpickled."""
@@ -248,6 +260,14 @@ class EmbeddingModel(LinkModel):
     @abstractmethod
     def embed(self, step: int = -1) -> Tensor:
         """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+
+    def table(self, step: int = -1) -> dict[str, Any]:
+        """Columns of a table: label, (kind,) step and embedding of the nodes known at a step."""
+        e, graph = self.embed(step).cpu().numpy(), self.graph_
+        columns: dict[str, Any] = {"node": graph.nodes[: len(e)]}
+        if graph.kinds is not None:
+            columns["kind"] = [graph.kind_names[kind] for kind in graph.kinds[: len(e)]]
+        return {**columns, "step": step % len(graph), "embedding": e}
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
         """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""

@@ -163,20 +163,11 @@ class DySAT(EmbeddingModel):
         generator = torch.Generator(device).manual_seed(self.seed)
         sampler = self.sampler(generator)
         items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])  # nodes with something to learn from
-        parameters = dict(self.network_.named_parameters())
-        settings = Settings(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            l2=self.l2,
-            clip_norm=self.clip_norm,
-            patience=self.patience,
-        )
         done = minimize(
             self.loss(sampler),
-            parameters,
+            dict(self.network_.named_parameters()),
             items,
-            settings,
+            self._settings(),
             generator=generator,
             penalized=frozenset(self._penalized()),
             validate=None if validate is None else lambda: validate(self),
@@ -204,7 +195,8 @@ class DySAT(EmbeddingModel):
         if self.blocks == "structural":
             raise ModelError("blocks='structural': without temporal attention there are no weights to show")
         plan = self._plan_step(step)
-        beta = self.network_.attention(self.block_, self.inputs_, plan).mean(1)  # [P]
+        x = self.network_.rows(self.block_, self.inputs_, plan)
+        beta = self.network_.attention(x, plan).mean(1)  # [P]
         steps = (step + len(self.graph_) if step < 0 else step) - self.steps().start + 1
         table = beta.new_zeros(plan.last.past.num_receivers, steps)
         table[plan.last.past.receivers, plan.last.past_steps] = beta
@@ -248,9 +240,25 @@ class DySAT(EmbeddingModel):
         # Authors' program: weights of the structural layers without their biases.
         return [n for n in names if self.l2_on == "all" or (n.startswith("structural.") and not n.endswith(".bias"))]
 
+    def _settings(self) -> Settings:
+        return Settings(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            l2=self.l2,
+            clip_norm=self.clip_norm,
+            patience=self.patience,
+        )
+
     def _build(self, device: torch.device) -> None:
         """The block of the graph, the inputs, and a network with its first weights."""
-        graph = self._recent().to(device)
+        graph = self._recent()
+        self._look_at(graph.to(device))
+        weights = torch.Generator().manual_seed(self.seed)  # the same on every device
+        self.network_ = self._network(graph.num_nodes, len(graph), weights).to(device)
+
+    def _look_at(self, graph: DynamicGraph) -> None:
+        """The block of a graph, and the inputs."""
         features = graph.features if self.inputs != "identity" else None
         every_step = isinstance(features, tuple)
         self.block_ = whole_block(
@@ -264,12 +272,15 @@ class DySAT(EmbeddingModel):
         values = torch.cat(features) if isinstance(features, tuple) else features
         values = None if values is None else values.to(self.block_.weights.dtype)
         self.inputs_ = Inputs(values, per_row=every_step)
+
+    def _network(self, num_nodes: int, num_steps: int, generator: torch.Generator) -> AttentionNetwork:
+        """A network for so many nodes and positions, with its first weights."""
         structural = tuple(zip(self.structural_heads, self.structural_features, strict=True))
         temporal = tuple(zip(self.temporal_heads, self.temporal_features, strict=True))
-        self.network_ = AttentionNetwork(
-            num_nodes=graph.num_nodes if self.inputs != "features" else 0,
-            num_features=0 if values is None else values.shape[1],
-            num_steps=len(graph),
+        return AttentionNetwork(
+            num_nodes=num_nodes if self.inputs != "features" else 0,
+            num_features=0 if self.inputs_.values is None else self.inputs_.values.shape[1],
+            num_steps=num_steps,
             structural=() if self.blocks == "temporal" else structural,
             temporal=() if self.blocks == "structural" else temporal,
             width=self.structural_features[-1],
@@ -280,8 +291,8 @@ class DySAT(EmbeddingModel):
             residual=self.residual,
             feedforward=self.feedforward,
             dropout=(self.structural_dropout, self.temporal_dropout),
-            generator=torch.Generator().manual_seed(self.seed),  # the same weights on every device
-        ).to(device)
+            generator=generator,
+        )
 
     def _recent(self) -> DynamicGraph:
         return self.graph_ if self.history is None else self.graph_[-self.history :]

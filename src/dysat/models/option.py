@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from dysat.errors import ModelError
 
+NONE = "none"  # in a file or on a command line, where there is no None
+
 
 class Option(NamedTuple):
     """One field of a model: what it may be and what it is for."""
@@ -20,7 +22,7 @@ class Option(NamedTuple):
 
     def read(self, value: Any) -> Any:
         """A value from a file or the command line as this option takes it, or a ModelError."""
-        if value is None and self.optional:
+        if self.optional and (value is None or value == NONE):
             return None
         if get_origin(self.kind) is tuple:
             values = value.split(",") if isinstance(value, str) else value if isinstance(value, Sequence) else [value]

@@ -114,28 +114,29 @@ class AttentionNetwork(nn.Module):
         if len(self.temporal) > 1:
             return self._deep_plan(block, nodes, steps)
         past, at = block.histories(nodes, steps)
-        active, lonely, zero, compact = _needed(block, past.senders)
+        active, lonely, zero, compact = needed(block, past.senders)
         size = len(active) + lonely.num_receivers + zero
-        return Plan(active, lonely, zero, _history(past, at, compact[past.senders], size, steps, block.num_steps))
+        return Plan(active, lonely, zero, renumbered(past, at, compact[past.senders], size, steps, block.num_steps))
 
     def forward(self, block: Block, inputs: Inputs, plan: Plan, *, generator: torch.Generator | None = None) -> Tensor:
         """Embeddings of the queries of a plan.  # [Q, d]"""
-        x, position = self._below_last(block, inputs, plan, generator)
+        return self.attend(self.rows(block, inputs, plan, generator=generator), plan, generator=generator)
+
+    def attend(self, x: Tensor, plan: Plan, *, generator: torch.Generator | None = None) -> Tensor:
+        """Embeddings of the queries of a plan, from the rows of its histories.  # [S, d] → [Q, d]"""
+        x, position = self._below_last(x, plan, generator)
         if self.position is None:
             return look_up(x, plan.last.rows)
         x = self._temporal()[-1](x, position, plan.last, generator=generator)
         return x if self.feedforward is None else _present(self.feedforward(x))
 
-    def attention(self, block: Block, inputs: Inputs, plan: Plan) -> Tensor:
-        """The last layer's weights β for every query, step of its past, and head.  # [P, H]"""
-        x, position = self._below_last(block, inputs, plan, None)
+    def attention(self, x: Tensor, plan: Plan) -> Tensor:
+        """The last layer's weights β for every query, step of its past, and head.  # [S, d] → [P, H]"""
+        x, position = self._below_last(x, plan, None)
         return self._temporal()[-1].attention(x, position, plan.last)
 
-    def _below_last(
-        self, block: Block, inputs: Inputs, plan: Plan, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def _below_last(self, x: Tensor, plan: Plan, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
         """What the last temporal layer is given; positions are added by the first.  # [S, d], [T, d]"""
-        x = self.rows(block, inputs, plan, generator=generator)
         position: Tensor | None = self.position
         if plan.cells is not None:
             history = plan.cells[0]
@@ -199,18 +200,18 @@ class AttentionNetwork(nn.Module):
     def _deep_plan(self, block: Block, nodes: Tensor, steps: Tensor) -> Plan:
         past, at = block.histories(nodes, steps)
         cells, index = torch.unique(nodes[past.receivers] * block.num_steps + at, return_inverse=True)
-        last = _history(past, at, index, len(cells), steps, block.num_steps)
+        last = renumbered(past, at, index, len(cells), steps, block.num_steps)
         inner_nodes, inner_steps = cells // block.num_steps, cells % block.num_steps
         inner, inner_at = block.histories(inner_nodes, inner_steps)
-        active, lonely, zero, compact = _needed(block, inner.senders)
+        active, lonely, zero, compact = needed(block, inner.senders)
         size = len(active) + lonely.num_receivers + zero
-        from_rows = _history(inner, inner_at, compact[inner.senders], size, inner_steps, block.num_steps)
+        from_rows = renumbered(inner, inner_at, compact[inner.senders], size, inner_steps, block.num_steps)
         own = torch.searchsorted(cells, inner_nodes[inner.receivers] * block.num_steps + inner_at)
-        from_cells = _history(inner, inner_at, own, len(cells), inner_steps, block.num_steps)
+        from_cells = renumbered(inner, inner_at, own, len(cells), inner_steps, block.num_steps)
         return Plan(active, lonely, zero, last, (from_rows, from_cells))
 
 
-def _needed(block: Block, rows: Tensor) -> tuple[Tensor, Pattern, bool, Tensor]:
+def needed(block: Block, rows: Tensor) -> tuple[Tensor, Pattern, bool, Tensor]:
     """The distinct rows among these: with links, without, nothing; and the new number of every row."""
     active, nodes = block.num_active, block.num_nodes
     mark = torch.zeros(active + nodes + 1, dtype=torch.bool, device=rows.device)
@@ -220,7 +221,7 @@ def _needed(block: Block, rows: Tensor) -> tuple[Tensor, Pattern, bool, Tensor]:
     return mark[:active].nonzero()[:, 0], lonely, bool(mark[-1]), compact
 
 
-def _history(past: Pattern, at: Tensor, senders: Tensor, num_senders: int, steps: Tensor, num_steps: int) -> History:
+def renumbered(past: Pattern, at: Tensor, senders: Tensor, num_senders: int, steps: Tensor, num_steps: int) -> History:
     """A past whose senders are renumbered; the last entry of each query is the query itself."""
     own = Pattern.lookup(senders[past.offsets[1:] - 1], num_senders)
     return History(own, steps, Pattern(past.receivers, senders, past.offsets, num_senders), at, num_steps)

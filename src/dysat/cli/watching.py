@@ -1,0 +1,98 @@
+"""How training goes: live on a terminal, now and then elsewhere; and Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dysat.cli.show import new_console
+from dysat.run import Watch
+from dysat.training import Epoch
+
+QUIET = 5.0  # seconds between lines where the output is no terminal
+STAGES = {"backtest": "backtest", "heuristics": "comparing with heuristics", "final": "training"}
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """Show how training goes, live on a terminal and now and then elsewhere; Ctrl-C stops it after the epoch."""
+    console = new_console(stderr=True)
+
+    def note(text: str) -> None:
+        console.print(f"[dim]{escape(text)}[/dim]", highlight=False, soft_wrap=True)
+
+    with _asked_to_stop(console.print) as stop:
+        watch = Watch(on_note=note, stop=stop)
+        if not console.is_terminal:
+            yield _plain(watch, lambda text: typer.echo(text, err=True))
+            return
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(),
+        ]
+        with Progress(*columns, console=console, transient=True) as progress:
+            yield _live(watch, progress)
+
+
+def _live(watch: Watch, progress: Progress) -> Watch:
+    tasks: list[Any] = []
+
+    def on_stage(stage: str, epochs: int) -> None:
+        tasks.append(
+            progress.add_task(STAGES.get(stage, stage), total=epochs or None, state="preparing" if epochs else "")
+        )
+
+    def on_epoch(epoch: Epoch) -> None:
+        progress.update(tasks[-1], completed=epoch.number, state=_state(epoch))
+
+    return replace(watch, on_stage=on_stage, on_epoch=on_epoch)
+
+
+def _plain(watch: Watch, say: Callable[[str], None]) -> Watch:
+    now: dict[str, Any] = {"stage": "", "epochs": 0, "said": 0.0, "seconds": []}
+
+    def on_stage(stage: str, epochs: int) -> None:
+        now.update(stage=STAGES.get(stage, stage), epochs=epochs, said=time.monotonic(), seconds=[])
+
+    def on_epoch(epoch: Epoch) -> None:
+        now["seconds"].append(epoch.seconds)
+        if time.monotonic() - now["said"] < QUIET and epoch.number < now["epochs"]:
+            return
+        now["said"] = time.monotonic()
+        left = (now["epochs"] - epoch.number) * sum(now["seconds"]) / len(now["seconds"])
+        say(f"{now['stage']}: epoch {epoch.number} of {now['epochs']}, {_state(epoch)}, {left:.0f} s left")
+
+    return replace(watch, on_stage=on_stage, on_epoch=on_epoch)
+
+
+def _state(epoch: Epoch) -> str:
+    score = "" if epoch.score is None else f", validation AUC {epoch.score:.4f} (best in epoch {epoch.best})"
+    return f"loss {epoch.loss:.4g}{score}"
+
+
+@contextmanager
+def _asked_to_stop(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed; pressed again, it stops at once."""
+    asked: list[bool] = []
+
+    def handle(number: int, frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(True)
+        say("stopping after this epoch; Ctrl-C again stops at once")
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)

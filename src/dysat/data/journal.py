@@ -1,0 +1,129 @@
+"""An append-only file of arrays, read through one memory map; and a lock, so that one process at a time appends.
+
+What is appended counts once whoever keeps the records says so: on the next opening the file is cut back to the records
+that were kept, so a write that was killed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dysat.errors import DysatError
+
+Array = NDArray[Any]
+Record = dict[str, Any]  # plain values, to be kept as JSON: arrays by name (type, shape, place), size, checksum
+ALIGN = 64  # bytes
+
+
+class Journal:
+    """The arrays of some records, in a file."""
+
+    def __init__(self, file: Path, records: Sequence[Record], error: type[DysatError]) -> None:
+        self.file, self.records, self.error = file, list(records), error
+        self._map: Array | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records; what lies after them does not count."""
+        return int(self.records[-1]["end"]) if self.records else 0
+
+    def check(self) -> None:
+        """All records must be there."""
+        found = self.file.stat().st_size if self.file.exists() else 0
+        if found < self.size:
+            raise self.error(f"{self.file}: damaged: {found:,} bytes, where {self.size:,} were written")
+
+    def cut_back(self) -> None:
+        """Remove what a write that was killed has left after the last record."""
+        self.check()
+        if self.file.exists() and self.file.stat().st_size > self.size:
+            os.truncate(self.file, self.size)
+
+    def append(self, arrays: Mapping[str, Array]) -> Record:
+        """Write arrays at the end, down to the disk; the record is what to keep of them."""
+        digest = hashlib.sha256()
+        about: dict[str, list[Any]] = {}
+        at = self.size
+        try:
+            with open(self.file, "r+b" if self.file.exists() else "w+b") as out:
+                for name, array in arrays.items():
+                    at = -(-at // ALIGN) * ALIGN
+                    data = np.ascontiguousarray(array)
+                    about[name] = [data.dtype.str, list(data.shape), at]
+                    out.seek(at)
+                    out.write(data.data if data.size else b"")
+                    digest.update(data.data if data.size else b"")
+                    at += data.nbytes
+                out.truncate(at)
+                out.flush()
+                os.fsync(out.fileno())
+        except OSError as problem:
+            raise self.error(f"{self.file}: cannot be written: {problem.strerror or problem}") from problem
+        record = {"arrays": about, "end": at, "sha256": digest.hexdigest()}
+        self.records.append(record)
+        self._map = None
+        return record
+
+    def read(self, index: int, *, verify: bool = False) -> dict[str, Array]:
+        """The arrays of a record; no write to them ever reaches the file."""
+        record = self.records[index]
+        arrays = {name: self._view(*about) for name, about in record["arrays"].items()}
+        if verify:
+            digest = hashlib.sha256()
+            for array in arrays.values():
+                digest.update(np.ascontiguousarray(array).data if array.size else b"")
+            if digest.hexdigest() != record["sha256"]:
+                raise self.error(f"{self.file}: damaged: record {index} does not match its checksum")
+        return arrays
+
+    def _view(self, dtype: str, shape: list[int], at: int) -> Array:
+        if 0 in shape:
+            return np.empty(shape, dtype=dtype)
+        if self._map is None:
+            self.check()
+            self._map = np.memmap(self.file, dtype=np.uint8, mode="c", shape=(self.size,))
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return self._map[at : at + size].view(dtype).reshape(shape)
+
+
+@contextmanager
+def only_one(file: Path, error: type[DysatError], *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock on a file, which ends with the process however it ends; a second one waits, or is refused."""
+    try:
+        handle = os.open(file, os.O_RDWR)
+    except OSError as problem:
+        raise error(f"{file}: cannot be written: {problem.strerror or problem}") from problem
+    try:
+        if not _lock(handle, wait=wait):
+            raise error(f"{file.parent}: another process is at work on it; try again when it has ended")
+        yield
+    finally:
+        os.close(handle)  # which gives the lock back
+
+
+def _lock(handle: int, *, wait: bool) -> bool:
+    """Whether the file is ours now."""
+    if os.name == "nt":  # pragma: no cover
+        import msvcrt
+
+        os.lseek(handle, 1 << 30, os.SEEK_SET)  # beyond what anybody reads
+        try:
+            msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        except OSError:
+            return False
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True

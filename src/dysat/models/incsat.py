@@ -1,0 +1,393 @@
+"""IncSAT: DySAT that takes in one snapshot after the other and never looks back at those before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dysat.data.csr import Snapshot
+from dysat.data.graph import DynamicGraph
+from dysat.data.labels import Labels
+from dysat.errors import ModelError
+from dysat.models.base import choose_device
+from dysat.models.dysat import DySAT
+from dysat.nn.objective import WalkSampler, walk_loss
+from dysat.nn.stored import LookBack, Rows, look_back
+from dysat.training import Epoch, Progress, Settings, minimize
+
+SUMMARY = "summary/"
+
+
+@dataclass(kw_only=True, eq=False)
+class IncSAT(DySAT):
+    """Incremental self-attention network.
+
+    At step t structural attention sees snapshot t alone. What it makes of each node, h^t, is stored; temporal attention
+    of a node at t runs over its stored h up to t, and only walks of snapshot t are learned from. So an update costs
+    as much as its snapshot, however long the past is.
+
+    The weights go on from step to step (`carry`), or begin anew as in the authors' program. A node that is new gets a
+    row in the tables; one without links keeps its own untouched. `history` is how many steps are attended to, the
+    newest among them: older rows are not read again. It has no effect until there are more steps than that.
+
+    Attributes:
+        summary_: for each step the stored rows of the nodes known then; None for steps that are no longer needed.
+
+    Example:
+        >>> import dysat
+        >>> graph = dysat.load_dataset("uci")
+        >>> model = dysat.IncSAT(epochs=1, walks_per_node=1).fit(graph[:2])
+        >>> model = model.partial_fit(graph[2], graph.nodes[graph.known[1] : graph.known[2]])
+        >>> model.embed().shape
+        torch.Size([1190, 128])
+
+    Reference: Sankar, Wu, Gou, Zhang, Yang: DySAT, WSDM 2020, appendix "Incremental Self-Attention Network".
+    """
+
+    method: ClassVar[str] = "incsat"
+
+    history: Annotated[int | None, "attend to the last so many snapshots only"] = 10
+    structural_dropout: Annotated[float, "on the input and the attention of structural layers"] = 0.4
+    temporal_dropout: Annotated[float, "on the attention of temporal layers"] = 0.4
+    carry: Annotated[bool, "go on with the weights of the step before, or begin anew at every step"] = True
+
+    summary_: list[Rows | None] = field(init=False, repr=False)
+
+    @classmethod
+    def continuing(cls, model: DySAT) -> Self:
+        """Go on where a trained DySAT stands: its structural outputs become the summary of the past."""
+        model._must_be_fitted()
+        found = cls.with_options({**model.values(), "carry": True})
+        found.graph_, found.network_, found.scorer_ = model.graph_, model.network_, model.scorer_
+        found.epochs_, found.finished_ = getattr(model, "epochs_", []), getattr(model, "finished_", True)
+        found.summary_ = [None] * len(model.graph_)
+        for step in model.steps():
+            found.summary_[step] = _structural_rows(model, step)
+        found._look_at(found.graph_[-1:].to(model.block_.node.device))
+        return found
+
+    def fit(
+        self,
+        graph: DynamicGraph,
+        *,
+        validate: Callable[[Self], float] | None = None,
+        on_epoch: Callable[[Epoch], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        progress: Progress | None = None,
+        keep: Callable[[Progress], None] | None = None,
+        keep_every: float = 30.0,
+    ) -> Self:
+        """Take in the snapshots of a graph one after the other, as `partial_fit` does.
+
+        `validate` scores the epochs of the last snapshot; the arguments are those of `DySAT.fit`. A graph that was not
+        taken in to its end, since `stop` was asked for, can be gone on with from what `keep` was given.
+        """
+        self.check_graph(graph)
+        self._forget()
+        if progress is not None:
+            self.summary_ = _summary_of(progress.tensors)
+        while len(self.summary_) < len(graph):
+            step = len(self.summary_)
+            self._learn(
+                graph[: step + 1],
+                validate=validate if step == len(graph) - 1 else None,
+                on_epoch=_shifted(on_epoch, step * self.epochs),
+                stop=stop,
+                progress=progress,
+                keep=keep,
+                keep_every=keep_every,
+            )
+            progress = None
+            if not self.finished_:
+                return self
+        self.graph_ = graph
+        self._fit_scorer()
+        return self
+
+    def take_in(self, graph: DynamicGraph, *, validate: Callable[[Self], float] | None = None) -> Self:
+        """Learn from the first snapshot of a graph that the model has not seen; those before must be what it has."""
+        step = len(self.graph_) if hasattr(self, "graph_") else 0
+        if step >= len(graph):
+            raise ModelError(f"the model has seen all {len(graph)} snapshots")
+        before = dict(vars(self))
+        with self._unchanged_by_failure(before):
+            if not step:
+                self._forget()
+            self.check_graph(graph[: step + 1])
+            self._learn(graph[: step + 1], validate=validate)
+            self._fit_scorer()
+        return self
+
+    def partial_fit(
+        self,
+        snapshot: Snapshot,
+        nodes: Labels | Sequence[Any] | None = None,
+        *,
+        kinds: Any = None,
+        features: Any = None,
+        validate: Callable[[Self], float] | None = None,
+        on_epoch: Callable[[Epoch], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        progress: Progress | None = None,
+        keep: Callable[[Progress], None] | None = None,
+        keep_every: float = 30.0,
+    ) -> Self:
+        """Learn from the next snapshot; nothing but it and the stored rows is looked at.
+
+        `nodes` are the labels of the nodes that are new in it, and `kinds` and `features` theirs, as
+        `DynamicGraph.extended` takes them. Should anything fail, the model is as it was before. Where `stop` ended
+        it early, what was learned until then counts.
+        """
+        before = dict(vars(self))
+        with self._unchanged_by_failure(before):
+            if "graph_" in before:
+                self._must_be_whole()
+                graph = self.graph_.extended(snapshot, nodes, kinds, features)
+            else:
+                self._forget()
+                graph = _first_graph(snapshot, nodes, kinds, features)
+            self.check_graph(graph)
+            self._learn(
+                graph,
+                validate=validate,
+                on_epoch=on_epoch,
+                stop=stop,
+                progress=progress,
+                keep=keep,
+                keep_every=keep_every,
+            )
+            if len(self.summary_) < len(self.graph_):
+                self._store()  # stopped early
+            self._fit_scorer()
+        return self
+
+    @torch.no_grad()
+    def embed(self, step: int = -1) -> Tensor:
+        """The embeddings of the nodes known at a step, by the newest weights.  # [known, d]"""
+        self._must_be_fitted()
+        at = self._check_step(step)
+        nodes = torch.arange(self.graph_.known[at], device=self._device())
+        look = self._look_back(nodes, at)
+        return self.network_.attend(self._rows(look), look.plan)
+
+    @torch.no_grad()
+    def attention(self, step: int = -1) -> Tensor:
+        """How much each node known at a step attends to each step up to it, mean over heads.  # [known, steps]"""
+        self._must_be_fitted()
+        if self.blocks == "structural":
+            raise ModelError("blocks='structural': without temporal attention there are no weights to show")
+        at = self._check_step(step)
+        look = self._look_back(torch.arange(self.graph_.known[at], device=self._device()), at)
+        beta = self.network_.attention(self._rows(look), look.plan).mean(1)  # [P]
+        past = look.plan.last
+        table = beta.new_zeros(past.past.num_receivers, at - self.steps().start + 1)
+        table[past.past.receivers, past.past_steps] = beta
+        return table
+
+    def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
+        """The loss of a batch of nodes in the newest snapshot."""
+        drawn = sampler.block
+        tables = [p for name, p in self.network_.named_parameters() if name in self._penalized() and _is_table(name)]
+
+        def loss(batch: Tensor, generator: torch.Generator) -> Tensor:
+            examples = sampler.draw(batch, generator)
+            used = examples.rows_used(drawn.num_active)
+            look = self._look_back(drawn.node[used], len(self.graph_) - 1)
+            e = self.network_.attend(self._rows(look, generator), look.plan, generator=generator)
+            value = walk_loss(
+                e,
+                examples.renumbered(used),
+                negative_weight=self.negative_weight,
+                sharing=self.sharing,
+                reduction=self.reduction,
+            )
+            # Adam would take the rows of absent nodes to zero, were they penalised too.
+            for table in tables:
+                value = value + 0.5 * self.l2 * table.index_select(0, drawn.node).square().sum()
+            return value
+
+        return loss
+
+    def _learn(
+        self,
+        graph: DynamicGraph,
+        *,
+        validate: Callable[[Self], float] | None = None,
+        on_epoch: Callable[[Epoch], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        progress: Progress | None = None,
+        keep: Callable[[Progress], None] | None = None,
+        keep_every: float = 30.0,
+    ) -> None:
+        """Learn from the last snapshot of a graph whose others are stored, and store what it makes of its nodes."""
+        self.graph_ = graph
+        device, step = choose_device(self.device), len(graph) - 1
+        self._look_at(self.graph_[-1:].to(device))
+        self._grow(device)
+        generator = torch.Generator(device).manual_seed(_seed(self.seed, step))
+        sampler = self.sampler(generator)
+        items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])
+        names = [name for name in self._penalized() if not _is_table(name)]
+        done = minimize(
+            self.loss(sampler),
+            dict(self.network_.named_parameters()),
+            items,
+            self._settings(),
+            generator=generator,
+            penalized=frozenset(names),
+            validate=None if validate is None else lambda: validate(self),
+            on_epoch=on_epoch,
+            stop=stop,
+            progress=progress,
+            keep=None if keep is None else lambda now: keep(self._with_summary(now)),
+            keep_every=keep_every,
+        )
+        self.epochs_, self.finished_ = done.history, done.finished
+        if done.finished:
+            self._store()
+
+    @torch.no_grad()
+    def _store(self) -> None:
+        """Structural outputs of the nodes known now join the summary; what is too old for a look back leaves it."""
+        nodes = torch.arange(self.graph_.known[-1], device=self._device())
+        plan = look_back(nodes, [], self.block_, 1, self.unknown, 1).plan
+        rows = self.network_.rows(self.block_, self.inputs_, plan)[plan.last.rows.senders]
+        old = range(self.steps().start)
+        self.summary_ = [None if step in old else part for step, part in enumerate(self.summary_)]
+        self.summary_.append(rows.cpu().numpy())
+
+    def _grow(self, device: torch.device) -> None:
+        """A network for the nodes and positions there are now; what the one before has learned goes on in it."""
+        weights = torch.Generator().manual_seed(_seed(self.seed, len(self.graph_) - 1) if self.carry else self.seed)
+        network = self._network(self.graph_.known[-1], len(self.steps()), weights).to(device)
+        before = getattr(self, "network_", None)
+        if self.carry and before is not None:
+            learned = before.state_dict()
+            with torch.no_grad():
+                for name, value in network.state_dict().items():
+                    value[: len(learned[name])] = learned[name].to(device)
+        self.network_ = network
+        self.scorer_ = torch.ones(network.width), torch.zeros(())
+
+    def _look_back(self, nodes: Tensor, step: int) -> LookBack:
+        """What embeddings at a step need; the last step is computed while it is learned from, and stored after."""
+        first, live = self.steps().start, step == len(self.summary_)
+        known = self.graph_.known[first : step if live else step + 1]
+        block = self.block_ if live else None
+        layers = len(self.network_.temporal)
+        return look_back(nodes, known, block, len(self.steps()), self.unknown, layers)
+
+    def _rows(self, look: LookBack, generator: torch.Generator | None = None) -> Tensor:
+        """The rows of the histories: of the newest snapshot, and stored."""
+        first = self.steps().start
+        parts = [part for part in self.summary_[first : first + len(look.seen)] if part is not None]
+        stored = look.stored(parts)
+        if not look.live:
+            return torch.cat([stored.new_zeros(int(look.plan.zero), stored.shape[1]), stored])
+        live = self.network_.rows(self.block_, self.inputs_, look.plan, generator=generator)
+        return torch.cat([live, stored]) if len(stored) else live
+
+    def _recent(self) -> DynamicGraph:
+        return self.graph_[-1:]
+
+    def _device(self) -> torch.device:
+        return next(self.network_.parameters()).device
+
+    def _must_be_whole(self) -> None:
+        if len(self.summary_) != len(self.graph_):
+            raise ModelError(f"{len(self.summary_)} stored steps for {len(self.graph_)} snapshots: fit the model again")
+
+    def _forget(self) -> None:
+        self.summary_ = []
+        vars(self).pop("network_", None)
+
+    def _settings(self) -> Settings:
+        return replace(super()._settings(), capture=False)  # every batch has histories of its own
+
+    def _with_summary(self, progress: Progress) -> Progress:
+        return Progress(progress.history, {**progress.tensors, **self._stored()}, progress.finished)
+
+    def _stored(self) -> dict[str, Tensor]:
+        """The summary by step; a step that is no longer needed has no rows."""
+        empty = np.empty((0, 0), dtype=np.float32)
+        parts = (empty if part is None else np.array(part) for part in self.summary_)
+        return {f"{SUMMARY}{step}": torch.from_numpy(part) for step, part in enumerate(parts)}
+
+    def _learned(self) -> dict[str, Tensor]:
+        return {**self.weights(), **self._stored()}
+
+    def weights(self) -> dict[str, Tensor]:
+        """What was learned, without the stored rows."""
+        return dict(self.network_.state_dict())
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        if any(name.startswith(SUMMARY) for name in tensors):  # else it lies elsewhere
+            self.summary_ = _summary_of(tensors)
+        self._must_be_whole()
+        super()._restore({name: value for name, value in tensors.items() if not name.startswith(SUMMARY)})
+
+    def _build(self, device: torch.device) -> None:
+        self._look_at(self.graph_[-1:].to(device))
+        vars(self).pop("network_", None)
+        scorer = vars(self).get("scorer_")
+        self._grow(device)
+        if scorer is not None:
+            self.scorer_ = scorer
+
+    @contextmanager
+    def _unchanged_by_failure(self, before: dict[str, Any]) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+
+def _seed(seed: int, step: int) -> int:
+    """One for each step, so that a step's randomness does not depend on how the steps before came about."""
+    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _is_table(name: str) -> bool:
+    return name.endswith("table")
+
+
+def _summary_of(tensors: Mapping[str, Tensor]) -> list[Rows | None]:
+    found: list[Rows | None] = []
+    while (part := tensors.get(f"{SUMMARY}{len(found)}")) is not None:
+        found.append(part.numpy() if part.shape[1] else None)
+    return found
+
+
+def _shifted(on_epoch: Callable[[Epoch], None] | None, by: int) -> Callable[[Epoch], None] | None:
+    """Epochs counted through all steps."""
+    if on_epoch is None:
+        return None
+    return lambda epoch: on_epoch(replace(epoch, number=epoch.number + by, best=epoch.best + by))
+
+
+def _first_graph(snapshot: Snapshot, nodes: Labels | Sequence[Any] | None, kinds: Any, features: Any) -> DynamicGraph:
+    if kinds is not None:
+        raise ModelError("the first snapshot of nodes with kinds comes in a graph: fit(graph), then partial_fit")
+    labels = np.arange(snapshot.num_nodes) if nodes is None else np.asarray(nodes)
+    labels = labels.astype(object) if labels.dtype.kind == "U" else labels
+    graph = DynamicGraph(labels, (snapshot,), clock="step")
+    return graph if features is None else graph.with_features(features)
+
+
+@torch.no_grad()
+def _structural_rows(model: DySAT, step: int) -> Rows:
+    """What the structural layers of a DySAT make of the nodes known at a step.  # [known, d]"""
+    plan = model._plan_step(step)
+    own = plan.last.rows.senders
+    if plan.cells is not None:  # of a cell its own row
+        own = plan.cells[0].rows.senders[own]
+    rows: Rows = model.network_.rows(model.block_, model.inputs_, plan)[own].cpu().numpy()
+    return rows

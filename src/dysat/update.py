@@ -1,0 +1,220 @@
+"""The next snapshots of a run: checked against what was forecast, learned from, and kept, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from dysat.data.continuation import Continuation, Grid, NextSnapshot, continue_snapshots
+from dysat.data.events import Events
+from dysat.data.graph import DynamicGraph
+from dysat.data.journal import only_one
+from dysat.data.windows import Moment, write_moment
+from dysat.errors import ModelError
+from dysat.evaluation.probe import auc
+from dysat.models.base import GRAPH_FOLDER
+from dysat.models.incsat import IncSAT
+from dysat.run import CONFIG, Run, Watch
+from dysat.sampling.pairs import unlinked_pairs
+from dysat.stream import Stream, without_features
+
+LIKELIEST = 100  # forecasts that are looked for among the links that came
+
+
+class CameTrue(NamedTuple):
+    """A link that was among the likeliest, and came."""
+
+    rank: int  # from 1
+    u: Any
+    v: Any
+    score: float
+
+
+@dataclass(frozen=True)
+class Update:
+    """One snapshot that was taken in.
+
+    `auc` is that of the forecast before learning: `forecast_links` links between known nodes against as many other
+    pairs; `came_true` are those of its `likeliest` links that came.
+    """
+
+    step: int
+    start: str
+    stop: str
+    events: int
+    links: int
+    nodes: int
+    new_nodes: int
+    auc: float | None
+    forecast_links: int
+    likeliest: int
+    came_true: tuple[CameTrue, ...] = field(repr=False)
+    epochs: int
+    loss: float | None
+    seconds: float
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values."""
+        came = [link._asdict() | {"u": _plain(link.u), "v": _plain(link.v)} for link in self.came_true]
+        return {**asdict(self), "came_true": came}
+
+
+class StoppedUpdate(ModelError):  # noqa: N818
+    """An update was stopped; the run is as it was before it."""
+
+
+class Updater:
+    """A run that takes in snapshots; `updating` makes one, and nobody else may change the run meanwhile."""
+
+    def __init__(self, run: Run, model: IncSAT, stream: Stream, watch: Watch) -> None:
+        self.run, self.model, self.stream, self.watch = run, model, stream, watch
+
+    @property
+    def graph(self) -> DynamicGraph:
+        return self.model.graph_
+
+    @property
+    def last(self) -> int:
+        """Where the last window ends."""
+        return self.graph.boundaries[-1]
+
+    def plan(
+        self,
+        events: Events,
+        *,
+        until: Moment | None = None,
+        boundaries: Sequence[Moment] | None = None,
+        only_closed: bool = False,
+    ) -> Continuation:
+        """The next snapshots that events make. `only_closed`: no window that the last of the events lies in."""
+        if only_closed and until is None:
+            until = int(events.time[-1])
+        grid = self.grid() if boundaries is None else None
+        loops = self.run.config.get("events", {}).get("self_loops", "drop")
+        return continue_snapshots(self.graph, events, grid=grid, boundaries=boundaries, until=until, self_loops=loops)
+
+    def grid(self) -> Grid:
+        """How the windows go on that the run was made with."""
+        made = self.run.config.get("events", {})
+        edges = self.graph.boundaries[: len(self.graph) - len(self.stream.updates) + 1]
+        return Grid.of(edges, self.graph.clock, every=made.get("every"), count=made.get("count"))
+
+    def take_in(self, plan: Continuation, files: Sequence[dict[str, Any]] = ()) -> Iterator[Update]:
+        """Learn from one snapshot after the other; what is given out is on disk, for good."""
+        for step in plan.steps:
+            yield self._take_in(step, files)
+
+    def note_files(self, files: Sequence[dict[str, Any]]) -> None:
+        """These are taken in, though they brought no window."""
+        if files:
+            self.stream.note_files(self.model, self._known_files(files))
+
+    def _take_in(self, step: NextSnapshot, files: Sequence[dict[str, Any]]) -> Update:
+        begin, model, snapshot = time.monotonic(), self.model, step.snapshot
+        window = [write_moment(edge, self.graph.clock) for edge in (snapshot.start, snapshot.stop)]
+        self.watch.on_stage(f"{window[0]} … {window[1]}", model.epochs)
+        checked = check_forecast(model, step)
+        stopped: list[bool] = []
+
+        def stop() -> bool:
+            stopped.append(self.watch.stop())
+            return stopped[-1]
+
+        before = dict(vars(model))
+        model.partial_fit(snapshot, step.nodes, kinds=step.kinds, on_epoch=self.watch.on_epoch, stop=stop)
+        if any(stopped):
+            vars(model).clear()
+            vars(model).update(before)
+            raise StoppedUpdate(f"stopped; {self.run.folder} is as it was before {window[0]} … {window[1]}")
+        update = Update(
+            step=len(self.graph) - 1,
+            start=window[0],
+            stop=window[1],
+            events=step.events,
+            links=snapshot.num_links,
+            nodes=snapshot.num_nodes,
+            new_nodes=len(step.nodes),
+            **checked,
+            epochs=len(model.epochs_),
+            loss=model.epochs_[-1].loss if model.epochs_ else None,
+            seconds=round(time.monotonic() - begin, 3),
+        )
+        taken = [{**file, "taken": snapshot.stop} for file in files]
+        self.stream.commit(model, step.nodes, step.kinds, self._known_files(taken), update.facts())
+        return update
+
+    def _known_files(self, files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        known = {file["sha256"] for file in files}
+        return [*(file for file in self.stream.files if file["sha256"] not in known), *files]
+
+
+@contextmanager
+def updating(
+    run: Run, *, device: str = "auto", epochs: int | None = None, watch: Watch | None = None, wait: bool = False
+) -> Iterator[Updater]:
+    """A run to be updated. A second one at the same time waits for the first to end, or is refused."""
+    with only_one(run.folder / CONFIG, ModelError, wait=wait):
+        run = Run.open(run.folder)
+        if not run.finished:
+            raise ModelError(f"{run.folder}: not trained to its end yet; dysat fit --resume {run.folder} goes on")
+        stream = Stream.open(run.folder) if Stream.exists(run.folder) else begin_stream(run)
+        if stream.facts["graph"] != run.config["graph"]:
+            raise ModelError(f"{stream.folder}: made by updates of another run")
+        stream.cut_back()
+        base = without_features(DynamicGraph.load(run.folder / GRAPH_FOLDER, verify=False))
+        model = stream.model(base, device, verify=False)
+        if epochs is not None:
+            model = _with_epochs(model, epochs)
+        yield Updater(run, model, stream, watch or Watch())
+
+
+def begin_stream(run: Run) -> Stream:
+    """Lay down what updates start from; a DySAT goes on as an IncSAT."""
+    model = run.model("cpu")
+    if model.inputs != "identity":
+        raise ModelError(
+            f"{run.folder}: inputs={model.inputs!r}: the model needs features of nodes, which a log of events has not"
+        )
+    if not isinstance(model, IncSAT):
+        model = IncSAT.continuing(model)
+    return Stream.begin(run.folder, model, run.config["graph"])
+
+
+def check_forecast(model: IncSAT, step: NextSnapshot) -> dict[str, Any]:
+    """How well a model that has not seen a snapshot has forecast its links."""
+    known = model.graph_.known[-1]
+    u, v, _ = step.snapshot.links()
+    links = torch.stack([u, v], 1)[(v < known) & (u != v)].cpu().numpy()
+    found: dict[str, Any] = {"auc": None, "forecast_links": len(links), "likeliest": 0, "came_true": ()}
+    if known < 2:
+        return found
+    others = unlinked_pairs(known, links, len(links), np.random.default_rng(len(model.graph_)))
+    if len(links) and len(others):
+        pairs = torch.from_numpy(np.concatenate([links, others]))
+        found["auc"] = auc(model.pair_scores(pairs), torch.arange(len(pairs)) < len(links))
+    pairs, chances = model.top_pairs(LIKELIEST)
+    came = np.isin(_keys(pairs.numpy(), known), _keys(links, known))
+    names = model.graph_.nodes[pairs.numpy()].tolist()
+    true = (CameTrue(int(i) + 1, names[i][0], names[i][1], round(float(chances[i]), 6)) for i in np.flatnonzero(came))
+    return {**found, "likeliest": len(pairs), "came_true": tuple(true)}
+
+
+def _keys(pairs: Any, size: int) -> Any:
+    return pairs.min(1) * size + pairs.max(1) if len(pairs) else np.empty(0, dtype=np.int64)
+
+
+def _with_epochs(model: IncSAT, epochs: int) -> IncSAT:
+    """The same model that learns for so many epochs."""
+    changed = replace(model, epochs=epochs)
+    vars(changed).update({name: value for name, value in vars(model).items() if name.endswith("_")})
+    return changed
+
+
+def _plain(label: Any) -> Any:
+    return label if isinstance(label, str) else int(label)
