@@ -14,7 +14,7 @@ import torch
 import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError, ModelError
-from dysat.evaluation.probe import evaluate_probe, evaluate_scores, macro_auc, micro_auc
+from dysat.evaluation.probe import evaluate_probe, evaluate_scores, macro_auc, micro_auc, validation_auc
 from dysat.evaluation.protocols import link_split
 from dysat.experiments import evaluate as module
 from dysat.experiments import job as jobs
@@ -292,3 +292,52 @@ def die(jobs: Any) -> None:
 
 def test_every_opponent_is_a_model() -> None:
     assert set(OPPONENTS) <= MODELS.keys() and len(OPPONENTS) == 11
+
+
+def test_an_incremental_model_goes_on_from_step_to_step(tmp_path: Path, graph: DynamicGraph) -> None:
+    """Each snapshot is taken in once; a chain that is taken up again in the middle gives the same figures."""
+    model = dysat.IncSAT(**SMALL)
+    whole = run(tmp_path / "whole", graph, model, opponents=())
+    steps = tmp_path / "whole" / "steps"
+    for file in sorted(steps.iterdir())[1::2]:
+        file.unlink()
+    assert _comparable(run(tmp_path / "whole", graph, model, opponents=())) == _comparable(whole)
+
+    chain = dysat.IncSAT(**SMALL)
+    for step in range(len(graph) - 1):
+        split = link_split(graph, step, seed=0, repeats=10)
+        chain.take_in(graph, validate=lambda m, split=split: validation_auc(m.embed(), split))
+        if step:
+            found = next(r for r in whole.figures[0].of() if r.result.step == step)
+            assert found.result.auc == pytest.approx(evaluate_probe(chain.embed(), split).auc)
+
+
+@pytest.mark.parametrize("probe", ["present", "past"])
+def test_an_incremental_model_sees_nothing_of_what_it_predicts(
+    tmp_path: Path, graph: DynamicGraph, probe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At step t a model is given snapshots up to t; in the past mode no epoch is chosen by a label of t + 1."""
+    given: list[tuple[int, int | None]] = []
+    original = dysat.IncSAT.take_in
+
+    def take_in(self: dysat.IncSAT, whole: DynamicGraph, *, validate: Any = None) -> dysat.IncSAT:
+        asked: list[int] = []
+
+        def watched(model: dysat.IncSAT) -> float:
+            asked.append(len(model.graph_) - 1)
+            return float(validate(model))
+
+        found = original(self, whole, validate=watched if validate else None)
+        given.append((len(self.graph_) - 1, asked[0] if asked else None))
+        return found
+
+    monkeypatch.setattr(dysat.IncSAT, "take_in", take_in)
+    run(tmp_path / "e", graph, dysat.IncSAT(**SMALL), opponents=(), probe=probe)
+    assert given == [(step, step if step or probe == "present" else None) for step in range(4)]
+
+
+def _comparable(found: Any) -> dict[str, Any]:
+    facts = found.facts()
+    for figures in facts["models"]:
+        figures.pop("seconds")
+    return {key: value for key, value in facts.items() if key != "date"}
