@@ -102,7 +102,13 @@ DYSAT = Entry(
 )
 SUITE = {
     "dysat": DYSAT,
-    "incsat": replace(DYSAT, changed=DYSAT.changed | {"carry": {True: False, False: True}}, remembers=True),
+    "incsat": replace(
+        DYSAT,
+        changed=DYSAT.changed | {"carry": {True: False, False: True}},
+        # Where weights begin anew, one snapshot must reach every unit; a ReLU may be 0 for all of its few nodes.
+        variants={name: options | {"carry": True} for name, options in DYSAT.variants.items()},
+        remembers=True,
+    ),
     "last-snapshot": Entry(quick={}, changed={}, auc=0.75),  # four fifths of the links come again
     "edgebank": Entry(quick={}, changed={"window": 2}, planted={"window": 2}),
     "edge-memory": Entry(quick={}, changed=DECAY),

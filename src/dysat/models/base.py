@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import ModelError, listed, nearest
@@ -231,8 +232,11 @@ class LinkModel(ABC):
         """
         if len(self.steps()) < 2:
             return torch.empty(0, 2, dtype=torch.int64), torch.empty(0, dtype=torch.bool)
-        known = self.graph_.known[-2]
-        u, v, _ = self.graph_[-1].links()
+        return self._examples(self.graph_[-1], self.graph_.known[-2])
+
+    def _examples(self, snapshot: Snapshot, known: int) -> tuple[Tensor, Tensor]:
+        """A snapshot's links between some nodes, and as many pairs without one.  # [B, 2], [B]"""
+        u, v, _ = snapshot.links()
         links = torch.stack([u, v], 1).cpu().numpy()[((v < known) & (u != v)).cpu().numpy()]
         others = unlinked_pairs(known, links, len(links), np.random.default_rng(0))
         pairs = torch.from_numpy(np.concatenate([links, others]))

@@ -17,6 +17,7 @@ from dysat.data.labels import Labels
 from dysat.errors import ModelError
 from dysat.models.base import choose_device
 from dysat.models.dysat import DySAT
+from dysat.nn.logistic import fit_logistic
 from dysat.nn.objective import WalkSampler, walk_loss
 from dysat.nn.stored import LookBack, Rows, look_back
 from dysat.training import Epoch, Progress, Settings, minimize
@@ -60,10 +61,14 @@ class IncSAT(DySAT):
     summary_: list[Rows | None] = field(init=False, repr=False)
 
     @classmethod
-    def continuing(cls, model: DySAT) -> Self:
-        """Go on where a trained DySAT stands: its structural outputs become the summary of the past."""
+    def continuing(cls, model: DySAT, *, carry: bool = False) -> Self:
+        """Go on where a trained DySAT stands: its structural outputs become the summary of the past.
+
+        Learning begins anew at every step unless its weights are to `carry` on, which predicts worse where the links
+        of a snapshot are few (docs/reproduction.md).
+        """
         model._must_be_fitted()
-        found = cls.with_options({**model.values(), "carry": True})
+        found = cls.with_options({**model.values(), "carry": carry})
         found.graph_, found.network_, found.scorer_ = model.graph_, model.network_, model.scorer_
         found.epochs_, found.finished_ = getattr(model, "epochs_", []), getattr(model, "finished_", True)
         found.summary_ = [None] * len(model.graph_)
@@ -299,6 +304,21 @@ class IncSAT(DySAT):
     def _device(self) -> torch.device:
         return next(self.network_.parameters()).device
 
+    def _fit_scorer(self) -> None:
+        """Learn what of e_u ⊙ e_v speaks for a link: from the last transition, and from the newest links themselves.
+
+        Weights that began anew make embeddings unlike those of the step before, so that its links alone may mislead.
+        """
+        pairs, labels = self._last_transition()
+        newest, of_newest = self._examples(self.graph_[-1], self.graph_.known[-1])
+        products = [_products(self.embed(-2), pairs)] if len(pairs) else []
+        if len(newest):
+            products.append(_products(self.embed(), newest))
+        if products:
+            labels = torch.cat([labels, of_newest]) if len(pairs) else of_newest
+            weights, bias = fit_logistic(torch.cat(products), labels)
+            self.scorer_ = weights.float(), bias.float()
+
     def _must_be_whole(self) -> None:
         if len(self.summary_) != len(self.graph_):
             raise ModelError(f"{len(self.summary_)} stored steps for {len(self.graph_)} snapshots: fit the model again")
@@ -348,6 +368,11 @@ class IncSAT(DySAT):
             vars(self).clear()
             vars(self).update(before)
             raise
+
+
+def _products(e: Tensor, pairs: Tensor) -> Tensor:
+    e = e.cpu()
+    return e[pairs[:, 0]] * e[pairs[:, 1]]
 
 
 def _seed(seed: int, step: int) -> int:
