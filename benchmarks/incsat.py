@@ -1,0 +1,165 @@
+"""IncSAT over a dataset, setting by setting, and the tables of docs/reproduction.md about it.
+
+    python benchmarks/incsat.py --graphs FOLDER --dataset uci --processes 8 --out results/incsat_settings_uci.json
+
+takes in the snapshots one after the other, each with the best epoch on its own validation links, for every setting of
+SETTINGS, and tests with 10 repeats of the probe. FOLDER holds graph folders named after the datasets.
+
+    python benchmarks/incsat.py --table
+
+writes the tables, from those files and from what `dysat evaluate` wrote (results/incsat_*.json and evaluation_*.json).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from dysat.experiments.bench import SHALLOW, hardware
+
+ROOT = Path(__file__).resolve().parents[1]
+MARK = "<!-- incsat -->"
+DATASETS = ("enron", "uci", "yelp", "ml-10m")
+# Macro- and micro-AUC of Table 5 of the paper.
+PUBLISHED = {
+    "DySAT": {"enron": (86.60, 85.71), "uci": (85.81, 81.03), "yelp": (69.87, 70.15), "ml-10m": (93.68, 90.82)},
+    "DynGEM": {"enron": (69.72, 67.83), "uci": (79.82, 77.49), "yelp": (65.94, 66.02), "ml-10m": (85.96, 73.69)},
+    "IncSAT": {"enron": (85.43, 84.36), "uci": (85.37, 76.18), "yelp": (68.73, 69.54), "ml-10m": (91.14, 80.13)},
+}
+PREDICTED = {"enron": (5, 15), "uci": (2, 12)}  # snapshots whose figures are averaged here
+LONG, SHORT = {"epochs": 200, "patience": 60}, {"epochs": 60, "patience": 10}
+PAPER = {"structural_dropout": 0.4, "temporal_dropout": 0.4}
+LIGHT = {"structural_dropout": 0.1, "temporal_dropout": 0.0}
+ANEW = {"preset": "program", "carry": False, "negative_weight": 0.01, **SHORT, **LIGHT}
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "enron": [
+        {"preset": preset, "carry": carry, "negative_weight": weight, **LONG, **PAPER}
+        for preset in ("program", "text")
+        for carry in (True, False)
+        for weight in (0.01, 0.1, 1.0)
+    ]
+    + [{"preset": "program", "carry": carry, "negative_weight": 1.0, **LONG, **LIGHT} for carry in (True, False)]
+    + [{"preset": "text", "carry": True, "negative_weight": 0.01, "seed": seed, **LONG, **PAPER} for seed in (1, 2)],
+    "uci": [
+        {"preset": preset, "carry": carry, "negative_weight": weight, **SHORT, **PAPER}
+        for preset in ("program", "text")
+        for carry in (True, False)
+        for weight in (0.01, 0.1, 1.0)
+    ]
+    + [ANEW, {**ANEW, "carry": True}, {**ANEW, "negative_weight": 0.1}]
+    + [{**ANEW, "seed": seed} for seed in (1, 2)],
+}
+
+
+def chain(graph_folder: str, dataset: str, setting: dict[str, Any]) -> dict[str, Any]:
+    """One setting: all snapshots, one after the other."""
+    import torch
+
+    import dysat
+    from dysat.evaluation.probe import evaluate_probe, validation_auc
+    from dysat.evaluation.protocols import single_step
+
+    torch.set_num_threads(1)
+    graph, begin = dysat.DynamicGraph.load(graph_folder), time.perf_counter()
+    options = {key: value for key, value in setting.items() if key != "preset"}
+    layers = SHALLOW if dataset == "enron" else {}
+    model = dysat.IncSAT.from_preset(setting["preset"], batch_size=256, device="cpu", **layers, **options)
+    steps = []
+    for step in range(len(graph) - 1):
+        try:
+            split = single_step(graph, step, seed=model.seed)
+        except dysat.GraphError:
+            split = None
+        model.take_in(graph, validate=split and (lambda m, split=split: validation_auc(m.embed(), split)))
+        if split is not None:
+            best = model.epochs_[-1].best
+            score = model.epochs_[best - 1].score
+            auc = float(evaluate_probe(model.embed(), split).auc)
+            steps.append({"predicted": step + 1, "validation": score, "best_epoch": best, "auc": auc})
+    return {**setting, "seconds": round(time.perf_counter() - begin, 1), "steps": steps}
+
+
+def sweep(folder: str, dataset: str, processes: int, out: Path) -> None:
+    """All settings of a dataset."""
+    rows = []
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        jobs = [pool.submit(chain, f"{folder}/{dataset}", dataset, setting) for setting in SETTINGS[dataset]]
+        for done in as_completed(jobs):
+            rows.append(done.result())
+            print({key: value for key, value in rows[-1].items() if key != "steps"}, flush=True)
+            date = datetime.now(UTC).date().isoformat()
+            result = {"dataset": dataset, "date": date, "hardware": hardware(), "rows": rows}
+            out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def mean(row: dict[str, Any], key: str, dataset: str) -> float:
+    """Over the predicted snapshots."""
+    first, last = PREDICTED[dataset]
+    values = [step[key] for step in row["steps"] if first <= step["predicted"] <= last]
+    return float(sum(values) / len(values))
+
+
+def settings_table() -> list[str]:
+    """Every setting that was tried, the best on validation first."""
+    lines = ["| dataset | preset | weights | w_n | dropout | seed | validation | test | best epoch |"]
+    lines.append("|---|---|---|---:|---|---:|---:|---:|---:|")
+    for dataset in PREDICTED:
+        result = json.loads((ROOT / "results" / f"incsat_settings_{dataset}.json").read_text())
+        for row in sorted(result["rows"], key=lambda row: -mean(row, "validation", dataset)):
+            carried = "carried" if row["carry"] else "anew"
+            dropout = f"{row['structural_dropout']:g}, {row['temporal_dropout']:g}"
+            figures = (100 * mean(row, key, dataset) for key in ("validation", "auc"))
+            cells = " | ".join(f"{figure:.2f}" for figure in figures)
+            lines.append(
+                f"| {dataset} | {row['preset']} | {carried} | {row['negative_weight']:g} | {dropout} | "
+                f"{row.get('seed', 0)} | {cells} | {mean(row, 'best_epoch', dataset):.0f} |"
+            )
+    return lines
+
+
+def paper_table() -> list[str]:
+    """Table 5 of the paper: ours, and the published figures in brackets."""
+    lines = ["| macro-AUC (micro-AUC) | Enron | UCI | Yelp | ML-10M |", "|---|---:|---:|---:|---:|"]
+    for name, file, method in (("DySAT", "evaluation", "dysat:program"), ("IncSAT", "incsat", "incsat")):
+        cells = []
+        for dataset in DATASETS:
+            result = json.loads((ROOT / "results" / f"{file}_{dataset}.json").read_text())
+            model = next(model for model in result["models"] if model["name"].startswith(method))
+            wanted = ("uniform", "present")
+            means = next(m for m in model["means"] if (m["negatives"], m["probe"]) == wanted)
+            cells.append(f"{100 * means['macro_auc']:.2f} ({100 * means['micro_auc']:.2f})")
+        lines.append(f"| {name}, ours | {' | '.join(cells)} |")
+    for name, figures in PUBLISHED.items():
+        cells = [f"{macro:.2f} ({micro:.2f})" for macro, micro in (figures[dataset] for dataset in DATASETS)]
+        lines.append(f"| {name}, published | {' | '.join(cells)} |")
+    return lines
+
+
+def main() -> None:
+    """Sweep, or write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", default="graphs")
+    parser.add_argument("--dataset", choices=PREDICTED)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", action="store_true")
+    given = parser.parse_args()
+    if given.table:
+        page = ROOT / "docs" / "reproduction.md"
+        before, _, after = page.read_text().split(MARK)
+        tables = [*paper_table(), "", "All settings of the two small datasets, mean over the predicted snapshots:", ""]
+        page.write_text(f"{before}{MARK}\n\n" + "\n".join([*tables, *settings_table()]) + f"\n\n{MARK}{after}")
+        return
+    if given.dataset is None or given.out is None:
+        parser.error("--dataset and --out, or --table")
+    sweep(given.graphs, given.dataset, given.processes, given.out)
+
+
+if __name__ == "__main__":
+    main()
