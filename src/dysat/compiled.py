@@ -25,8 +25,8 @@ FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-ffp-contrac
          "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared")  # fmt: skip
 PATIENCE = 120  # seconds for the compiler
 
-# What each function takes before the number of threads: arrays of float32 (x; r: with rows a stride apart) and of int64 (i),
-# whole numbers (n) and others (f).
+# What each function takes before the number of threads: arrays of float32 (x; r: with rows a stride apart), float64 (d),
+# int64 (i) and int32 (h), whole numbers (n) and others (f).
 SIGNATURES = {
     "weighted_sum": "xxiiixnnnn",
     "pair_dot": "xxiixnnn",
@@ -39,10 +39,13 @@ SIGNATURES = {
     "history_attention": "xxxiiixxxnnn",
     "history_attention_backward": "xxxxxiiixxiiixxxxxnnnnn",
     "dropout": "xxnnnf",
-    "transpose": "iiiiinn",
+    "head_dots": "xxxnnnn",
+    "head_dots_backward": "xxxxxxnnnn",
+    "transpose": "iiiiiinn",
+    "draw_contexts": "hhiiiidinnnn",
 }
-_TYPES = {"x": torch.float32, "r": torch.float32, "i": torch.int64}
-_C_TYPES = {**dict.fromkeys("xri", ctypes.c_void_p), "n": ctypes.c_int64, "f": ctypes.c_float}
+_TYPES = {"x": torch.float32, "r": torch.float32, "d": torch.float64, "i": torch.int64, "h": torch.int32}
+_C_TYPES = {**dict.fromkeys(_TYPES, ctypes.c_void_p), "n": ctypes.c_int64, "f": ctypes.c_float}
 
 
 class Native:

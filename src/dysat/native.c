@@ -38,15 +38,15 @@ static int64_t first_row(const int64_t *offsets, int64_t rows, int64_t i, int64_
     return low;
 }
 
-/* Run BODY for the rows [low, high) of every thread. */
-#define IN_THREADS(work, offsets, rows, BODY)                                        \
+/* Run what follows for the rows [low, high) of every thread. */
+#define IN_THREADS(work, offsets, rows, ...)                                         \
     {                                                                                \
         const int members = team(work, threads);                                     \
         _Pragma("omp parallel num_threads(members)") {                               \
             const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();    \
             const int64_t low = first_row(offsets, rows, me, all);                   \
             const int64_t high = first_row(offsets, rows, me + 1, all);              \
-            BODY;                                                                    \
+            __VA_ARGS__;                                                             \
         }                                                                            \
     }
 
@@ -58,6 +58,13 @@ static int64_t first_row(const int64_t *offsets, int64_t rows, int64_t i, int64_
     case 16: f(__VA_ARGS__, 16); break;     \
     default: f(__VA_ARGS__, F);             \
     }
+
+/* The same for the number of heads and their width, which come in few pairs. */
+#define WITH_SHAPE(H, F, f, ...)                              \
+    if ((H) == 16 && (F) == 16) f(__VA_ARGS__, 16, 16);       \
+    else if ((H) == 16 && (F) == 8) f(__VA_ARGS__, 16, 8);    \
+    else if ((H) == 8 && (F) == 16) f(__VA_ARGS__, 8, 16);    \
+    else f(__VA_ARGS__, H, F);
 
 /* ---- numbers ---- */
 
@@ -98,6 +105,33 @@ INLINE float dot(const float *restrict a, const float *restrict b, const int64_t
     return sum;
 }
 
+INLINE void add_neighbours(const float *restrict in, float *restrict out, const int64_t n) {
+    for (int64_t i = 0; i < n; i++) out[i] = in[2 * i] + in[2 * i + 1];
+}
+
+/* a · b of every head. For known shapes neighbours are added until one number of each head is left: sums inside of
+   vectors, one head after the other, are slow.  [H, F] → [H] */
+INLINE void dots(const float *restrict a, const float *restrict b, float *restrict out, const int64_t H,
+                 const int64_t F) {
+    if (!__builtin_constant_p(H) || (F != 8 && F != 16)) {
+        for (int64_t h = 0; h < H; h++) out[h] = dot(a + h * F, b + h * F, F);
+        return;
+    }
+    float whole[256], half[128], quarter[64], eighth[32];
+    for (int64_t i = 0; i < H * F; i++) whole[i] = a[i] * b[i];
+    add_neighbours(whole, half, H * F / 2);
+    add_neighbours(half, quarter, H * F / 4);
+    add_neighbours(quarter, F == 8 ? out : eighth, H * F / 8);
+    if (F == 16) add_neighbours(eighth, out, H);
+}
+
+/* out += w x, of every head.  w [H], x [H, F] */
+INLINE void add_heads(float *restrict out, const float *restrict w, const float *restrict x, const int64_t H,
+                      const int64_t F) {
+    for (int64_t h = 0; h < H; h++)
+        for (int64_t f = 0; f < F; f++) out[h * F + f] = fma_(w[h], x[h * F + f], out[h * F + f]);
+}
+
 /* out += w x */
 INLINE void add_to(float *restrict out, float w, const float *restrict x, const int64_t F) {
     for (int64_t f = 0; f < F; f++) out[f] = fma_(w, x[f], out[f]);
@@ -112,7 +146,7 @@ INLINE void fetch(const float *row, int64_t numbers) {
 /* ---- sums and products over the entries of a pattern ---- */
 
 INLINE void sum_rows(const float *alpha, const float *x, const int64_t *offsets, const int64_t *senders,
-                     const int64_t *order, float *out, int64_t low, int64_t high, int64_t H, int64_t elu,
+                     const int64_t *order, float *out, int64_t low, int64_t high, int64_t elu, const int64_t H,
                      const int64_t F) {
     const int64_t d = H * F;
     for (int64_t v = low; v < high; v++) {
@@ -121,7 +155,7 @@ INLINE void sum_rows(const float *alpha, const float *x, const int64_t *offsets,
         for (int64_t e = offsets[v]; e < offsets[v + 1]; e++) {
             if (e + AHEAD < offsets[high]) fetch(x + senders[e + AHEAD] * d, d);
             const float *w = alpha + (order ? order[e] : e) * H, *row = x + senders[e] * d;
-            for (int64_t h = 0; h < H; h++) add_to(sum + h * F, w[h], row + h * F, F);
+            add_heads(sum, w, row, H, F);
         }
         if (elu)
             for (int64_t i = 0; i < d; i++) sum[i] = sum[i] > 0 ? sum[i] : exp_(sum[i]) - 1;
@@ -132,24 +166,61 @@ INLINE void sum_rows(const float *alpha, const float *x, const int64_t *offsets,
 void weighted_sum(const float *alpha, const float *x, const int64_t *offsets, const int64_t *senders,
                   const int64_t *order, float *out, int64_t R, int64_t H, int64_t F, int64_t elu, int64_t threads) {
     IN_THREADS((offsets[R] + R) * H * F, offsets, R,
-               WITH_WIDTH(F, sum_rows, alpha, x, offsets, senders, order, out, low, high, H, elu))
+               WITH_SHAPE(H, F, sum_rows, alpha, x, offsets, senders, order, out, low, high, elu))
 }
 
 INLINE void dot_rows(const float *x, const float *y, const int64_t *offsets, const int64_t *senders, float *out,
-                     int64_t low, int64_t high, int64_t H, const int64_t F) {
+                     int64_t low, int64_t high, const int64_t H, const int64_t F) {
     const int64_t d = H * F;
     for (int64_t v = low; v < high; v++)
         for (int64_t e = offsets[v]; e < offsets[v + 1]; e++) {
             if (e + AHEAD < offsets[high]) fetch(y + senders[e + AHEAD] * d, d);
             const float *a = x + v * d, *b = y + senders[e] * d;
-            for (int64_t h = 0; h < H; h++) out[e * H + h] = dot(a + h * F, b + h * F, F);
+            dots(a, b, out + e * H, H, F);
         }
 }
 
 /* out_e = x_v · y_u for every entry e = (v ← u).  x [R, H, F], y [S, H, F] → [E, H] */
 void pair_dot(const float *x, const float *y, const int64_t *offsets, const int64_t *senders, float *out, int64_t R,
               int64_t H, int64_t F, int64_t threads) {
-    IN_THREADS(offsets[R] * H * F, offsets, R, WITH_WIDTH(F, dot_rows, x, y, offsets, senders, out, low, high, H))
+    IN_THREADS(offsets[R] * H * F, offsets, R, WITH_SHAPE(H, F, dot_rows, x, y, offsets, senders, out, low, high))
+}
+
+INLINE void head_dots_rows(const float *x, const float *a, float *out, int64_t low, int64_t high, int64_t K,
+                           const int64_t H, const int64_t F) {
+    for (int64_t i = low; i < high; i++)
+        for (int64_t k = 0; k < K; k++) dots(x + i * H * F, a + k * H * F, out + (i * K + k) * H, H, F);
+}
+
+/* out_ik = x_i · a_k of every head.  x [A, H, F], a [K, H, F] → [A, K, H] */
+void head_dots(const float *x, const float *a, float *out, int64_t A, int64_t K, int64_t H, int64_t F,
+               int64_t threads) {
+    IN_THREADS(A * K * H * F, NULL, A, WITH_SHAPE(H, F, head_dots_rows, x, a, out, low, high, K))
+}
+
+INLINE void head_dots_backward_rows(const float *grad, const float *x, const float *a, float *d_x, float *d_a,
+                                    int64_t low, int64_t high, int64_t K, const int64_t H, const int64_t F) {
+    memset(d_a, 0, K * H * F * sizeof(float));
+    for (int64_t i = low; i < high; i++) {
+        memset(d_x + i * H * F, 0, H * F * sizeof(float));
+        for (int64_t k = 0; k < K; k++) {
+            add_heads(d_x + i * H * F, grad + (i * K + k) * H, a + k * H * F, H, F);
+            add_heads(d_a + k * H * F, grad + (i * K + k) * H, x + i * H * F, H, F);
+        }
+    }
+}
+
+/* The gradients of x and of a; `parts` [PARTS, K, H, F] is space. */
+void head_dots_backward(const float *grad, const float *x, const float *a, float *parts, float *d_x, float *d_a,
+                        int64_t A, int64_t K, int64_t H, int64_t F, int64_t threads) {
+    const int64_t size = K * H * F, pieces = A / 64 + 1 < PARTS ? A / 64 + 1 : PARTS; /* by the work, not by the threads */
+#pragma omp parallel for schedule(static) num_threads(team(2 * A * size, threads))
+    for (int64_t p = 0; p < pieces; p++) {
+        const int64_t low = first_row(NULL, A, p, pieces), high = first_row(NULL, A, p + 1, pieces);
+        WITH_SHAPE(H, F, head_dots_backward_rows, grad, x, a, d_x, parts + p * size, low, high, K)
+    }
+    memset(d_a, 0, size * sizeof(float));
+    for (int64_t p = 0; p < pieces; p++) add_to(d_a, 1.0f, parts + p * size, size);
 }
 
 /* grad · ELU'(·), from what ELU gave: 1 above 0, else out + 1.  [n] */
@@ -291,24 +362,23 @@ INLINE void row_and_step(const float *kv, const float *kv_step, const int64_t *s
 
 INLINE void history_rows(const float *q, const float *kv, const float *kv_step, const int64_t *offsets,
                          const int64_t *senders, const int64_t *steps, const float *keep, float *beta, float *out,
-                         float *space, int64_t low, int64_t high, int64_t H, const int64_t F) {
+                         float *space, int64_t low, int64_t high, const int64_t H, const int64_t F) {
     const int64_t d = H * F;
+    float kept[MOST_HEADS];
     for (int64_t i = low; i < high; i++) {
         const int64_t first = offsets[i], stop = offsets[i + 1];
         for (int64_t e = first; e < stop; e++) {
             if (e + AHEAD < offsets[high]) fetch(kv + senders[e + AHEAD] * 2 * d, 2 * d);
             row_and_step(kv, kv_step, senders, steps, e, d, 0, space);
-            for (int64_t h = 0; h < H; h++) beta[e * H + h] = dot(q + i * d + h * F, space + h * F, F);
+            dots(q + i * d, space, beta + e * H, H, F);
         }
         softmax_of(beta, offsets, NULL, beta, i, i + 1, H);
         float *restrict z = out + i * d;
         memset(z, 0, d * sizeof(float));
         for (int64_t e = first; e < stop; e++) {
             row_and_step(kv, kv_step, senders, steps, e, d, d, space);
-            for (int64_t h = 0; h < H; h++) {
-                float w = keep ? beta[e * H + h] * keep[e * H + h] : beta[e * H + h];
-                add_to(z + h * F, w, space + h * F, F);
-            }
+            for (int64_t h = 0; h < H; h++) kept[h] = keep ? beta[e * H + h] * keep[e * H + h] : beta[e * H + h];
+            add_heads(z, kept, space, H, F);
         }
     }
 }
@@ -320,7 +390,7 @@ void history_attention(const float *q, const float *kv, const float *kv_step, co
                        int64_t Q, int64_t H, int64_t F, int64_t threads) {
     IN_THREADS(offsets[Q] * 2 * H * F, offsets, Q, {
         float *space = malloc(H * F * sizeof(float));
-        WITH_WIDTH(F, history_rows, q, kv, kv_step, offsets, senders, steps, keep, beta, out, space, low, high, H)
+        WITH_SHAPE(H, F, history_rows, q, kv, kv_step, offsets, senders, steps, keep, beta, out, space, low, high)
         free(space);
     })
 }
@@ -328,32 +398,27 @@ void history_attention(const float *q, const float *kv, const float *kv_step, co
 INLINE void history_backward_rows(const float *grad, const float *z, const float *q, const float *kv,
                                   const float *kv_step, const int64_t *offsets, const int64_t *senders,
                                   const int64_t *steps, const float *keep, const float *beta, float *d_q,
-                                  float *weights, float *d_step, float *space, int64_t low, int64_t high, int64_t H,
-                                  const int64_t F) {
+                                  float *weights, float *d_step, float *space, int64_t low, int64_t high,
+                                  const int64_t H, const int64_t F) {
     const int64_t d = H * F;
-    float mean[MOST_HEADS];
+    float mean[MOST_HEADS], d_beta[MOST_HEADS];
     for (int64_t i = low; i < high; i++) {
         const int64_t first = offsets[i], stop = offsets[i + 1];
-        const float *dz = grad + i * d, *asking = q + i * d;
-        float *restrict to_q = d_q + i * d;
-        memset(to_q, 0, d * sizeof(float));
-        for (int64_t h = 0; h < H; h++) mean[h] = dot(dz + h * F, z + i * d + h * F, F); /* Σ β dβ is dz · z */
+        const float *dz = grad + i * d, several = stop - first > 1; /* one entry's β is 1, whatever its logit */
+        memset(d_q + i * d, 0, d * sizeof(float));
+        dots(dz, z + i * d, mean, H, F); /* Σ β dβ is dz · z */
         for (int64_t e = first; e < stop; e++) {
             if (e + AHEAD < offsets[high]) fetch(kv + senders[e + AHEAD] * 2 * d, 2 * d);
             float *restrict to_logit = weights + e * 2 * H, *restrict kept = to_logit + H;
             row_and_step(kv, kv_step, senders, steps, e, d, d, space);
-            for (int64_t h = 0; h < H; h++) {
-                const float b = beta[e * H + h];
-                kept[h] = keep ? b * keep[e * H + h] : b;
-                /* One entry's β is 1; dz · z is its dβ but for rounding. */
-                to_logit[h] = stop - first > 1 ? kept[h] * dot(dz + h * F, space + h * F, F) - b * mean[h] : 0;
-            }
+            dots(dz, space, d_beta, H, F);
+            for (int64_t h = 0; h < H; h++) kept[h] = keep ? beta[e * H + h] * keep[e * H + h] : beta[e * H + h];
+            for (int64_t h = 0; h < H; h++) to_logit[h] = several * (kept[h] * d_beta[h] - beta[e * H + h] * mean[h]);
             row_and_step(kv, kv_step, senders, steps, e, d, 0, space);
-            for (int64_t h = 0; h < H; h++) add_to(to_q + h * F, to_logit[h], space + h * F, F);
+            add_heads(d_q + i * d, to_logit, space, H, F);
             if (d_step) {
-                float *to_step = d_step + steps[e] * 2 * d;
-                for (int64_t h = 0; h < H; h++) add_to(to_step + h * F, to_logit[h], asking + h * F, F);
-                for (int64_t h = 0; h < H; h++) add_to(to_step + d + h * F, kept[h], dz + h * F, F);
+                add_heads(d_step + steps[e] * 2 * d, to_logit, q + i * d, H, F);
+                add_heads(d_step + steps[e] * 2 * d + d, kept, dz, H, F);
             }
         }
     }
@@ -361,16 +426,19 @@ INLINE void history_backward_rows(const float *grad, const float *z, const float
 
 INLINE void history_sum_rows(const float *weights, const float *q, const float *grad, const int64_t *offsets,
                              const int64_t *receivers, const int64_t *order, float *out, int64_t low, int64_t high,
-                             int64_t H, const int64_t F) {
+                             const int64_t H, const int64_t F) {
     const int64_t d = H * F;
     for (int64_t u = low; u < high; u++) {
         float *restrict sum = out + u * 2 * d;
         memset(sum, 0, 2 * d * sizeof(float));
         for (int64_t e = offsets[u]; e < offsets[u + 1]; e++) {
-            const float *w = weights + order[e] * 2 * H, *asking = q + receivers[e] * d, *dz = grad + receivers[e] * d;
-            if (e + AHEAD < offsets[high]) fetch(q + receivers[e + AHEAD] * d, d), fetch(grad + receivers[e + AHEAD] * d, d);
-            for (int64_t h = 0; h < H; h++) add_to(sum + h * F, w[h], asking + h * F, F);
-            for (int64_t h = 0; h < H; h++) add_to(sum + d + h * F, w[H + h], dz + h * F, F);
+            if (e + AHEAD < offsets[high]) {
+                fetch(q + receivers[e + AHEAD] * d, d);
+                fetch(grad + receivers[e + AHEAD] * d, d);
+            }
+            const float *w = weights + order[e] * 2 * H;
+            add_heads(sum, w, q + receivers[e] * d, H, F);
+            add_heads(sum + d, w + H, grad + receivers[e] * d, H, F);
         }
     }
 }
@@ -393,13 +461,13 @@ void history_attention_backward(const float *grad, const float *z, const float *
             const int64_t low = first_row(offsets, Q, p, pieces), high = first_row(offsets, Q, p + 1, pieces);
             float *mine = kv_step ? parts + p * size : NULL;
             if (mine) memset(mine, 0, size * sizeof(float));
-            WITH_WIDTH(F, history_backward_rows, grad, z, q, kv, kv_step, offsets, senders, steps, keep, beta, d_q,
-                       weights, mine, space, low, high, H)
+            WITH_SHAPE(H, F, history_backward_rows, grad, z, q, kv, kv_step, offsets, senders, steps, keep, beta, d_q,
+                       weights, mine, space, low, high)
         }
         free(space);
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
         const int64_t low = first_row(by_offsets, S, me, all), high = first_row(by_offsets, S, me + 1, all);
-        WITH_WIDTH(F, history_sum_rows, weights, q, grad, by_offsets, by_receivers, by_order, d_kv, low, high, H)
+        WITH_SHAPE(H, F, history_sum_rows, weights, q, grad, by_offsets, by_receivers, by_order, d_kv, low, high)
     }
     if (!kv_step) return;
     memset(d_kv_step, 0, size * sizeof(float));
@@ -445,12 +513,12 @@ void dropout(const float *x, float *out, int64_t n, int64_t key, int64_t dropped
     })
 }
 
-/* ---- patterns ---- */
+/* ---- patterns and what is drawn ---- */
 
-/* The entries in order of sender: how the pattern looks from the other side.
-   senders, receivers [E] → by_offsets [S + 1], order [E], by_receivers [E] */
-void transpose(const int64_t *senders, const int64_t *receivers, int64_t *offsets, int64_t *order, int64_t *others,
-               int64_t E, int64_t S, int64_t threads) {
+/* The entries in order of sender, and of receiver for the same sender: the pattern from the other side.
+   senders, receivers [E] → offsets [S + 1], order, sorted, others [E] */
+void transpose(const int64_t *senders, const int64_t *receivers, int64_t *offsets, int64_t *order, int64_t *sorted,
+               int64_t *others, int64_t E, int64_t S, int64_t threads) {
     (void)threads;
     memset(offsets, 0, (S + 1) * sizeof(int64_t));
     for (int64_t e = 0; e < E; e++) offsets[senders[e] + 1]++;
@@ -458,8 +526,49 @@ void transpose(const int64_t *senders, const int64_t *receivers, int64_t *offset
     for (int64_t e = 0; e < E; e++) {
         const int64_t at = offsets[senders[e]]++;
         order[at] = e;
+        sorted[at] = senders[e];
         others[at] = receivers[e];
     }
     memmove(offsets + 1, offsets, S * sizeof(int64_t)); /* every offset has moved on to where the next begins */
     offsets[0] = 0;
+}
+
+/* The last place in [low, high) whose number is at most x: numbers do not fall, and the first one there is. */
+static int64_t last_at_most(const int64_t *numbers, int64_t low, int64_t high, int64_t x) {
+    for (int64_t n = high - low; n > 1;) {
+        const int64_t half = n / 2;
+        low += (numbers[low + half] <= x) * half; /* no branch: half of them would be guessed wrong */
+        n -= half;
+    }
+    return low;
+}
+
+/* The rank-th node within the window of a position that is another than the row itself. */
+static int64_t context(const int32_t *walks, int64_t length, int64_t window, int64_t position, int64_t row,
+                       int64_t rank) {
+    const int64_t inside = (int32_t)position % (int32_t)length;
+    const int64_t stop = inside + window < length ? position + window : position - inside + length - 1;
+    for (int64_t at = inside > window ? position - window : position - inside; at <= stop; at++)
+        if (walks[at] != row && rank-- == 0) return walks[at];
+    return -1;
+}
+
+/* Contexts of each row by a number in [0, 1), as sampling/walks.py has it; −1 for a row without. The occurrences of row r
+   that have a pair lie in [starts[r], starts[r + 1]).  starts [R + 1], rows [B], uniform [B, count] → out [B, count] */
+void draw_contexts(const int32_t *walks, const int32_t *order, const int64_t *first_of_occurrence,
+                   const int64_t *first_of_row, const int64_t *starts, const int64_t *rows, const double *uniform,
+                   int64_t *out, int64_t length, int64_t window, int64_t B, int64_t count, int64_t threads) {
+    IN_THREADS(B * count * 50, NULL, B, for (int64_t b = low; b < high; b++) {
+        const int64_t row = rows[b], first = first_of_row[row], pairs = first_of_row[row + 1] - first;
+        int64_t *restrict found = out + b * count;
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t drawn = (int64_t)(uniform[b * count + i] * (double)pairs);
+            found[i] = first + (drawn < pairs ? drawn : pairs - 1);
+        }
+        for (int64_t i = 0; pairs && i < count; i++) {
+            const int64_t at = last_at_most(first_of_occurrence, starts[row], starts[row + 1], found[i]);
+            found[i] = context(walks, length, window, order[at], row, found[i] - first_of_occurrence[at]);
+        }
+        for (int64_t i = 0; !pairs && i < count; i++) found[i] = -1;
+    })
 }

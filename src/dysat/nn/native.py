@@ -45,6 +45,20 @@ def pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
     return out
 
 
+def head_dots(x: Tensor, a: Tensor) -> Tensor:
+    """x · a of every head, for each of several a.  # [A, H, F], [K, H, F] → [A, K · H]"""
+    out = torch.empty(len(x), len(a) * x.shape[1])
+    _call()("head_dots", x, a, out, len(x), *a.shape)
+    return out
+
+
+def head_dots_backward(grad: Tensor, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of a."""
+    d_x, d_a = torch.empty(x.shape), torch.empty(a.shape)
+    _call()("head_dots_backward", grad, x, a, torch.empty(PARTS, *a.shape), d_x, d_a, len(x), *a.shape)
+    return d_x, d_a
+
+
 def elu_backward(grad: Tensor, result: Tensor) -> Tensor:
     """The gradient of what ELU was given, from what it gave."""
     out = torch.empty_like(result)

@@ -52,6 +52,20 @@ def entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float
     return _EntryLogits.apply(sender, receiver, weights, slope, pattern)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def head_dots(x: Tensor, a: Tensor) -> Tensor:
+    """x_i · a_k of every head.  # x [A, H, F], a [K, H, F] → [A, K · H]"""
+    if x.is_cpu and kernels_for(x, *x.shape[1:]):
+        return _HeadDots.apply(x, a)  # type: ignore[no-any-return, no-untyped-call]
+    return plain_head_dots(x, a)
+
+
+def plain_head_dots(x: Tensor, a: Tensor) -> Tensor:
+    """`head_dots` as one product, with zeros between the heads."""
+    heads = torch.eye(a.shape[1], dtype=a.dtype, device=a.device)  # [H, H]
+    apart = (a.permute(1, 2, 0)[..., None] * heads[:, None, None, :]).flatten(0, 1).flatten(1)  # [H · F, K · H]
+    return x.flatten(1) @ apart
+
+
 def plain_entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
     """`entry_logits` without gradient, as it is written."""
     both = sender.index_select(0, pattern.senders).add_(receiver.index_select(0, pattern.receivers))
@@ -267,6 +281,17 @@ class _EntryLogits(torch.autograd.Function):
             return to_sender, to_receiver, None, None, None
         ordered = inner.index_select(0, pattern.by_sender)
         return segment_sum(ordered, pattern.transposed), segment_sum(inner, pattern), None, None, None
+
+
+class _HeadDots(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, a: Tensor) -> Tensor:
+        ctx.save_for_backward(x, a)
+        return native.head_dots(x, a)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return native.head_dots_backward(grad, *ctx.saved_tensors)
 
 
 class _LookUp(torch.autograd.Function):

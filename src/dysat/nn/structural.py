@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dysat.nn.dropout import dropout, keep_mask
-from dysat.nn.segment import entry_logits, look_up, segment_softmax, sender_softmax, weighted_sum
+from dysat.nn.segment import entry_logits, head_dots, look_up, segment_softmax, sender_softmax, weighted_sum
 from dysat.sampling.blocks import Part, Pattern
 
 Side = Literal["receiver", "sender"]
@@ -93,8 +93,8 @@ class StructuralAttention(nn.Module):
         """Without W x of rows that send to none of the part; their logits need aᵀ W x only."""
         weight = _present(self.weight)
         dropped = dropout(x, self.rate, generator)
-        half = torch.einsum("dhf,hfk->dhk", weight.view(len(weight), *self.sender.shape), self._both_halves())
-        scores = dropped @ half.permute(0, 2, 1).flatten(1)  # [A, 2H]
+        half = head_dots(weight.view(len(weight), *self.sender.shape), self._both_halves())  # [in_features, 2H]
+        scores = dropped @ half  # [A, 2H]
         sender, receiver = self._with_bias(scores)
         if self.normalize == "receiver":
             sender, receiver = sender.index_select(0, part.senders), receiver.index_select(0, part.receivers)
@@ -136,13 +136,11 @@ class StructuralAttention(nn.Module):
         return h.view(len(h), *self.sender.shape)
 
     def _halves(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """a₁ᵀ h and a₂ᵀ h of every head in one product."""
-        heads = torch.eye(self.num_heads, dtype=h.dtype, device=h.device)[:, None, None, :]  # [H, 1, 1, H]
-        a = (self._both_halves()[..., None] * heads).flatten(0, 1).flatten(1)  # [H · F, 2H]
-        return self._with_bias(h.flatten(1) @ a)
+        """a₁ᵀ h and a₂ᵀ h of every head at once."""
+        return self._with_bias(head_dots(h, self._both_halves()))
 
     def _both_halves(self) -> Tensor:
-        return torch.stack([self.sender, self.receiver], 2)  # [H, F, 2]
+        return torch.stack([self.sender, self.receiver])  # [2, H, F]
 
     def _with_bias(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         if self.bias is not None:
