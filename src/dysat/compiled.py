@@ -25,8 +25,8 @@ FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-ffp-contrac
          "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared")  # fmt: skip
 PATIENCE = 120  # seconds for the compiler
 
-# What each function takes before the number of threads: arrays of float32 (x; r: with rows a stride apart), float64 (d),
-# int64 (i) and int32 (h), whole numbers (n) and others (f).
+# What each function takes before the number of threads: arrays of float32 (x; r: with rows a stride apart), of float64
+# (d), of int64 (i) and of int32 (h), whole numbers (n) and others (f).
 SIGNATURES = {
     "weighted_sum": "xxiiixnnnn",
     "pair_dot": "xxiixnnn",
@@ -49,7 +49,7 @@ _C_TYPES = {**dict.fromkeys(_TYPES, ctypes.c_void_p), "n": ctypes.c_int64, "f": 
 
 
 class Native:
-    """The functions by name."""
+    """The functions by name; `alone` if they must do with one thread."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._functions = {}
@@ -58,7 +58,7 @@ class Native:
             function.argtypes = [*(_C_TYPES[kind] for kind in signature), ctypes.c_int64]
             function.restype = None
             self._functions[name] = function
-        self._alone = not _one_pool()
+        self.alone = not _shares_threads(library)
 
     def __call__(self, name: str, *args: Tensor | float | None) -> None:
         """Call one, on as many threads as torch uses. What it writes must lie in order; what it reads is made to."""
@@ -69,13 +69,13 @@ class Native:
                     raise TypeError(f"{name}: {arg.dtype} on {arg.device} is not {_TYPES[kind]} on the CPU")
                 arg = arg if kind == "r" else arg.contiguous()
             given.append(arg)
-        threads = 1 if self._alone else torch.get_num_threads()
+        threads = 1 if self.alone else torch.get_num_threads()
         self._functions[name](*[a.data_ptr() if isinstance(a, Tensor) else a for a in given], threads)
 
 
 @cache
 def native() -> Native | None:
-    """The compiled functions, or None: DYSAT_NATIVE=0, no compiler, nowhere to keep them. Compiled at the first call."""
+    """The compiled functions, or None: DYSAT_NATIVE=0, no compiler, nowhere to keep them. The first call compiles."""
     if os.environ.get("DYSAT_NATIVE", "1") == "0" or sys.platform == "win32":
         return None
     try:
@@ -114,7 +114,7 @@ def _load(compiler: list[str], folder: Path) -> Native:
 
 
 def _digest(compiler: list[str]) -> str:
-    """Of all that the machine code depends on; what the compiler predefines names its version and the processor's abilities."""
+    """Of what machine code depends on: what is predefined names compiler, version and the processor's abilities."""
     predefined = _run([*compiler, *FLAGS, "-dM", "-E", "-x", "c", os.devnull])
     parts = (SOURCE.read_bytes(), " ".join([*compiler, *FLAGS]).encode(), predefined)
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:20]
@@ -125,10 +125,11 @@ def _run(command: list[str]) -> bytes:
     return done.stdout
 
 
-def _one_pool() -> bool:
-    """Whether torch and these functions share their threads: two pools that wait for each other by spinning are slow."""
-    if sys.platform != "linux":
+def _shares_threads(library: ctypes.CDLL) -> bool:
+    """Whether torch and these functions have one pool of threads: two that spin while they wait are slow."""
+    try:
+        torch_cpu = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        pools = {ctypes.cast(used.omp_get_num_threads, ctypes.c_void_p).value for used in (library, torch_cpu)}
+    except (OSError, AttributeError):
         return False
-    with open("/proc/self/maps") as maps:
-        pools = {line.split()[-1] for line in maps if any(f"/{name}" in line for name in ("libgomp", "libomp", "libiomp"))}
     return len(pools) == 1

@@ -34,7 +34,14 @@ def keep_mask(shape: torch.Size, rate: float, generator: torch.Generator, dtype:
 
 def _key(generator: torch.Generator) -> int:
     """torch's own generator makes one number at a time; it makes the key of one that is told where it stands."""
-    return int(torch.empty((), dtype=torch.int64).random_(generator=generator))
+    return _mixed(int(torch.empty((), dtype=torch.int64).random_(generator=generator)))
+
+
+def _mixed(number: int) -> int:
+    """64 bits that change all over where one bit of the number does: keys side by side have nothing in common."""
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        number = (number ^ number >> 31) * factor % (1 << 64)
+    return number ^ number >> 31
 
 
 def _dropped(rate: float) -> int:

@@ -113,9 +113,7 @@ def softmax_backward(alpha: Tensor, grad: Tensor, pattern: Pattern, order: Tenso
     return out
 
 
-def history_attention(
-    q: Tensor, kv: Tensor, history: History, keep: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def history_attention(q: Tensor, kv: Tensor, history: History, keep: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """What `history.history_attention` returns, the logits, and each query's largest and Σ exp(logit − largest)."""
     past, steps, (num_heads, width) = history.past, history.past_steps, q.shape[1:]
     stepped = len(kv) > past.num_senders

@@ -131,8 +131,8 @@ def history_attention_backward(
     across, order = past.transposed, past.by_sender
     _call()(
         "history_attention_backward", grad, z, q, rows, of_steps, past.offsets, past.senders, steps, keep, beta,
-        across.offsets, across.senders, order, weights, space, d_q, d_rows, d_steps, len(q), past.num_senders, num_steps,
-        num_heads, width,
+        across.offsets, across.senders, order, weights, space, d_q, d_rows, d_steps, len(q), past.num_senders,
+        num_steps, num_heads, width,
     )  # fmt: skip
     return d_q, d_kv
 

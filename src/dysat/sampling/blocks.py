@@ -75,7 +75,9 @@ class Pattern:
         if self.senders.is_cpu and (call := native()):
             offsets = self.senders.new_empty(self.num_senders + 1)
             order, sorted_, others = self.senders.new_empty(3, self.num_entries)
-            call("transpose", self.senders, self.receivers, offsets, order, sorted_, others, len(order), len(offsets) - 1)
+            call(
+                "transpose", self.senders, self.receivers, offsets, order, sorted_, others, len(order), len(offsets) - 1
+            )
             return order, Pattern(sorted_, others, offsets, self.num_receivers)
         sorted_, order = torch.sort(self.senders, stable=True)
         counts = torch.zeros(self.num_senders, dtype=torch.int64, device=self.senders.device)
