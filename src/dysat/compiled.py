@@ -28,7 +28,7 @@ PATIENCE = 120  # seconds for the compiler
 # What each function takes before the number of threads: arrays of float32 (x; r: with rows a stride apart), of float64
 # (d), of int64 (i) and of int32 (h), whole numbers (n) and others (f).
 SIGNATURES = {
-    "weighted_sum": "xxiiixnnnn",
+    "weighted_sum": "xxiiixxnnnn",
     "pair_dot": "xxiixnnn",
     "elu_backward": "xxxn",
     "segment_sum": "xiixnn",
@@ -40,7 +40,7 @@ SIGNATURES = {
     "history_attention_backward": "xxxxxiiixxiiixxxxxnnnnn",
     "dropout": "xxnnnf",
     "head_dots": "xxxnnnn",
-    "head_dots_backward": "xxxxxxnnnn",
+    "head_dots_backward": "xxxxxxxnnnn",
     "transpose": "iiiiiinn",
     "draw_contexts": "hhiiiidinnnn",
 }

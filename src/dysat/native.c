@@ -137,6 +137,12 @@ INLINE void add_to(float *restrict out, float w, const float *restrict x, const 
     for (int64_t f = 0; f < F; f++) out[f] = fma_(w, x[f], out[f]);
 }
 
+/* A row to add to: a copy of what it begins with, or zeros. */
+INLINE void begin(float *restrict out, const float *first, int64_t n) {
+    if (first) memcpy(out, first, n * sizeof(float));
+    else memset(out, 0, n * sizeof(float));
+}
+
 INLINE void fetch(const float *row, int64_t numbers) {
     for (int64_t i = 0; i < numbers; i += 16) __builtin_prefetch(row + i);
 }
@@ -146,12 +152,12 @@ INLINE void fetch(const float *row, int64_t numbers) {
 /* ---- sums and products over the entries of a pattern ---- */
 
 INLINE void sum_rows(const float *alpha, const float *x, const int64_t *offsets, const int64_t *senders,
-                     const int64_t *order, float *out, int64_t low, int64_t high, int64_t elu, const int64_t H,
-                     const int64_t F) {
+                     const int64_t *order, const float *first, float *out, int64_t low, int64_t high, int64_t elu,
+                     const int64_t H, const int64_t F) {
     const int64_t d = H * F;
     for (int64_t v = low; v < high; v++) {
         float *restrict sum = out + v * d;
-        memset(sum, 0, d * sizeof(float));
+        begin(sum, first ? first + v * d : NULL, d);
         for (int64_t e = offsets[v]; e < offsets[v + 1]; e++) {
             if (e + AHEAD < offsets[high]) fetch(x + senders[e + AHEAD] * d, d);
             const float *w = alpha + (order ? order[e] : e) * H, *row = x + senders[e] * d;
@@ -162,11 +168,11 @@ INLINE void sum_rows(const float *alpha, const float *x, const int64_t *offsets,
     }
 }
 
-/* out_v = Σ α_e x_u over the entries e = (v ← u); then ELU.  alpha [E, H], x [S, H, F] → [R, H, F] */
+/* out_v = first_v + Σ α_e x_u over the entries e = (v ← u); then ELU.  alpha [E, H], x [S, H, F], first and out [R, H, F] */
 void weighted_sum(const float *alpha, const float *x, const int64_t *offsets, const int64_t *senders,
-                  const int64_t *order, float *out, int64_t R, int64_t H, int64_t F, int64_t elu, int64_t threads) {
+                  const int64_t *order, const float *first, float *out, int64_t R, int64_t H, int64_t F, int64_t elu, int64_t threads) {
     IN_THREADS((offsets[R] + R) * H * F, offsets, R,
-               WITH_SHAPE(H, F, sum_rows, alpha, x, offsets, senders, order, out, low, high, elu))
+               WITH_SHAPE(H, F, sum_rows, alpha, x, offsets, senders, order, first, out, low, high, elu))
 }
 
 INLINE void dot_rows(const float *x, const float *y, const int64_t *offsets, const int64_t *senders, float *out,
@@ -198,11 +204,11 @@ void head_dots(const float *x, const float *a, float *out, int64_t A, int64_t K,
     IN_THREADS(A * K * H * F, NULL, A, WITH_SHAPE(H, F, head_dots_rows, x, a, out, low, high, K))
 }
 
-INLINE void head_dots_backward_rows(const float *grad, const float *x, const float *a, float *d_x, float *d_a,
-                                    int64_t low, int64_t high, int64_t K, const int64_t H, const int64_t F) {
+INLINE void head_dots_backward_rows(const float *grad, const float *x, const float *a, const float *first, float *d_x,
+                                    float *d_a, int64_t low, int64_t high, int64_t K, const int64_t H, const int64_t F) {
     memset(d_a, 0, K * H * F * sizeof(float));
     for (int64_t i = low; i < high; i++) {
-        memset(d_x + i * H * F, 0, H * F * sizeof(float));
+        begin(d_x + i * H * F, first ? first + i * H * F : NULL, H * F);
         for (int64_t k = 0; k < K; k++) {
             add_heads(d_x + i * H * F, grad + (i * K + k) * H, a + k * H * F, H, F);
             add_heads(d_a + k * H * F, grad + (i * K + k) * H, x + i * H * F, H, F);
@@ -210,14 +216,14 @@ INLINE void head_dots_backward_rows(const float *grad, const float *x, const flo
     }
 }
 
-/* The gradients of x and of a; `parts` [PARTS, K, H, F] is space. */
-void head_dots_backward(const float *grad, const float *x, const float *a, float *parts, float *d_x, float *d_a,
+/* The gradients of x, added to `first` [A, H, F] or NULL, and of a; `parts` [PARTS, K, H, F] is space. */
+void head_dots_backward(const float *grad, const float *x, const float *a, const float *first, float *parts, float *d_x, float *d_a,
                         int64_t A, int64_t K, int64_t H, int64_t F, int64_t threads) {
     const int64_t size = K * H * F, pieces = A / 64 + 1 < PARTS ? A / 64 + 1 : PARTS; /* by the work, not by the threads */
 #pragma omp parallel for schedule(static) num_threads(team(2 * A * size, threads))
     for (int64_t p = 0; p < pieces; p++) {
         const int64_t low = first_row(NULL, A, p, pieces), high = first_row(NULL, A, p + 1, pieces);
-        WITH_SHAPE(H, F, head_dots_backward_rows, grad, x, a, d_x, parts + p * size, low, high, K)
+        WITH_SHAPE(H, F, head_dots_backward_rows, grad, x, a, first, d_x, parts + p * size, low, high, K)
     }
     memset(d_a, 0, size * sizeof(float));
     for (int64_t p = 0; p < pieces; p++) add_to(d_a, 1.0f, parts + p * size, size);

@@ -95,8 +95,11 @@ def test_weighted_sum(name: str, heads: int, width: int) -> None:
     (found,) = on_threads(lambda: native.weighted_sum(alpha, x, entries, None, elu=True))
     close(found, torch.nn.functional.elu(expected))
     across, order = entries.transposed, entries.by_sender
+    sums = segment.plain_weighted_sum(alpha[order].double(), y.double(), across)
     (found,) = on_threads(lambda: native.weighted_sum(alpha, y, across, order))
-    close(found, segment.plain_weighted_sum(alpha[order].double(), y.double(), across))
+    close(found, sums)
+    (found,) = on_threads(lambda: native.weighted_sum(alpha, y, across, order, first=x))
+    close(found, x + sums)
 
 
 @patterns
@@ -118,6 +121,7 @@ def test_head_dots_and_their_gradient(rows: int, heads: int, width: int) -> None
     expected = torch.autograd.grad(segment.plain_head_dots(*exact), exact, grad.double())
     for mine, theirs in zip(on_threads(lambda: native.head_dots_backward(grad, x, a)), expected, strict=True):
         close(mine, theirs)
+    close(native.head_dots_backward(grad, x, a, x)[0], x + expected[0])
 
 
 @patterns
@@ -152,6 +156,21 @@ def test_entry_logits_and_their_gradient(name: str, heads: int) -> None:
     close(found, torch.zeros_like(found).index_add_(0, entries.receivers, inner))
     (found,) = on_threads(lambda: native.segment_sum(inner, entries.transposed, entries.by_sender))
     close(found, torch.zeros_like(found).index_add_(0, entries.senders, inner))
+
+
+@pytest.mark.parametrize("used", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("what", ["head_dots", "look_up_beside"])
+def test_gradients_of_what_comes_beside(what: str, used: tuple[bool, bool]) -> None:
+    """In float64 autograd adds them."""
+    rows = Pattern.lookup(torch.tensor([3, 0, 3, 5]), 6)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        x, a = random(6, 4, 2).to(dtype).requires_grad_(), random(2, 4, 2, seed=2).to(dtype).requires_grad_()
+        results = segment.head_dots(x, a) if what == "head_dots" else segment.look_up_beside(x.flatten(1), rows)
+        total = sum((r * random(*r.shape, seed=3)).sum() for r, u in zip(results, used, strict=True) if u)
+        grads = torch.autograd.grad(total, [x, a], allow_unused=True)
+        found.append([g.double() for g in grads if g is not None])
+    assert_close(*found, rtol=1e-5, atol=1e-5)
 
 
 def test_the_exponential() -> None:

@@ -27,13 +27,19 @@ def fits(num_heads: int, width: int) -> bool:
     return 0 < num_heads <= MOST_HEADS and width > 0
 
 
-def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | None, *, elu: bool = False) -> Tensor:
-    """Σ over each receiver's entries: α x; entry i of the pattern has the weights in row `order[i]` of α. Then ELU."""
+def weighted_sum(
+    alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | None, *, first: Tensor | None = None, elu: bool = False
+) -> Tensor:
+    """Σ over each receiver's entries: α x; entry i of the pattern has the weights in row `order[i]` of α. Then ELU.
+
+    With `first` [R, H, F] the sums are added to that.
+    """
     num_heads, width = x.shape[1:]
     out = torch.empty(pattern.num_receivers, num_heads, width)
     _call()(
-        "weighted_sum", alpha, x, pattern.offsets, pattern.senders, order, out, len(out), num_heads, width, int(elu)
-    )
+        "weighted_sum", alpha, x, pattern.offsets, pattern.senders, order, first, out, len(out), num_heads, width,
+        int(elu),
+    )  # fmt: skip
     return out
 
 
@@ -52,10 +58,10 @@ def head_dots(x: Tensor, a: Tensor) -> Tensor:
     return out
 
 
-def head_dots_backward(grad: Tensor, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of a."""
+def head_dots_backward(grad: Tensor, x: Tensor, a: Tensor, first: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The gradients of x, added to `first` if that is given, and of a."""
     d_x, d_a = torch.empty(x.shape), torch.empty(a.shape)
-    _call()("head_dots_backward", grad, x, a, torch.empty(PARTS, *a.shape), d_x, d_a, len(x), *a.shape)
+    _call()("head_dots_backward", grad, x, a, first, torch.empty(PARTS, *a.shape), d_x, d_a, len(x), *a.shape)
     return d_x, d_a
 
 

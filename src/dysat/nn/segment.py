@@ -52,11 +52,18 @@ def entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float
     return _EntryLogits.apply(sender, receiver, weights, slope, pattern)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def head_dots(x: Tensor, a: Tensor) -> Tensor:
-    """x_i · a_k of every head.  # x [A, H, F], a [K, H, F] → [A, K · H]"""
+def look_up_beside(x: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
+    """`look_up`, and x again for whoever needs all of it: their gradients are added as they are made.  # [R, d], [S, d]"""
+    if x.is_cpu and kernels_for(x, 1, x.shape[1]):
+        return _LookUpBeside.apply(x, pattern)  # type: ignore[no-any-return, no-untyped-call]
+    return look_up(x, pattern), x
+
+
+def head_dots(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """x_i · a_k of every head; and x again, as in `look_up_beside`.  # [A, H, F], [K, H, F] → [A, K · H], [A, H, F]"""
     if x.is_cpu and kernels_for(x, *x.shape[1:]):
         return _HeadDots.apply(x, a)  # type: ignore[no-any-return, no-untyped-call]
-    return plain_head_dots(x, a)
+    return plain_head_dots(x, a), x
 
 
 def plain_head_dots(x: Tensor, a: Tensor) -> Tensor:
@@ -285,13 +292,34 @@ class _EntryLogits(torch.autograd.Function):
 
 class _HeadDots(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, a: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(x, a)
-        return native.head_dots(x, a)
+        ctx.set_materialize_grads(False)
+        return native.head_dots(x, a), x
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        return native.head_dots_backward(grad, *ctx.saved_tensors)
+    def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        if grad is None:
+            return beside, None
+        x, a = ctx.saved_tensors
+        return native.head_dots_backward(grad, x, a, beside)
+
+
+class _LookUpBeside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
+        ctx.pattern = pattern
+        ctx.set_materialize_grads(False)
+        return x.index_select(0, pattern.senders), x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, None]:
+        if grad is None:
+            return beside, None
+        pattern, ones = ctx.pattern, grad.new_ones(len(grad), 1)
+        first = None if beside is None else beside[:, None]
+        sums = native.weighted_sum(ones, grad[:, None], pattern.transposed, pattern.by_sender, first=first)
+        return sums[:, 0], None
 
 
 class _LookUp(torch.autograd.Function):
