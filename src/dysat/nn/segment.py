@@ -53,7 +53,7 @@ def entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float
 
 
 def look_up_beside(x: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
-    """`look_up`, and x again for whoever needs all of it: their gradients are added as they are made.  # [R, d], [S, d]"""
+    """`look_up`, and x again for whoever needs all of it: both gradients are added in one pass.  # [R, d], [S, d]"""
     if x.is_cpu and kernels_for(x, 1, x.shape[1]):
         return _LookUpBeside.apply(x, pattern)  # type: ignore[no-any-return, no-untyped-call]
     return look_up(x, pattern), x
