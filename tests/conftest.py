@@ -16,6 +16,7 @@ import pytest
 
 import dysat
 from dysat.cli import main
+from dysat.compiled import native
 from dysat.data.datasets import DATASETS
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -48,6 +49,24 @@ def mails() -> dysat.Events:
             ["2024-01-01", "2024-01-03", "2024-01-08", "2024-01-09", "2024-01-15", "2024-01-31"],
         )
     )
+
+
+@pytest.fixture
+def without_native(monkeypatch: pytest.MonkeyPatch) -> object:
+    """As where there is no C compiler."""
+    monkeypatch.setenv("DYSAT_NATIVE", "0")
+    native.cache_clear()
+    yield
+    native.cache_clear()
+
+
+@pytest.fixture(params=["native", "torch"])
+def each_path(request: pytest.FixtureRequest) -> None:
+    """With compiled functions and without; marked as used by tests that hold for both."""
+    if request.param == "torch":
+        request.getfixturevalue("without_native")
+    elif native() is None:
+        pytest.skip("no C compiler")
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from torch.testing import assert_close
 
 from dysat.nn.dropout import dropout, keep_mask
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 
 @on_each_device
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.4, 0.5, 0.9])

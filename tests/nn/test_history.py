@@ -1,7 +1,8 @@
-"""Attention over histories in one piece, on CUDA, against the formula and against the layer as it is written out."""
+"""Attention over histories in one piece, where kernels are, against the formula and the layer as it is written out."""
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -10,20 +11,28 @@ from graphs import seeded
 from torch import Tensor
 from torch.testing import assert_close
 
+from dysat.nn import native
 from dysat.nn.history import History, history_attention, takes_history
 from dysat.nn.temporal import TemporalAttention
 from dysat.sampling.blocks import PIECE, Pattern
 
-DEVICE = "cuda"
-kernels = pytest.mark.skipif(
-    not torch.cuda.is_available() or find_spec("triton") is None, reason="no CUDA device, or no Triton for it"
-)
+DEVICE = "cpu"
+kernels = pytest.mark.usefixtures("device_with_kernels")
 shapes = pytest.mark.parametrize(("heads", "width"), [(16, 8), (8, 16), (1, 128), (4, 32), (2, 1)])
 steps = pytest.mark.parametrize("num_steps", [1, 12, 200], ids="steps-{}".format)
 stepped = pytest.mark.parametrize("stepped", [True, False], ids=["positions", "no positions"])
 
 
-def look_back(num_steps: int, *, nodes: int = 150, device: str = DEVICE) -> History:
+@pytest.fixture(params=["cpu", "cuda"])
+def device_with_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "cuda" and (not torch.cuda.is_available() or find_spec("triton") is None):
+        pytest.skip("no CUDA device, or no Triton for it")
+    if request.param == "cpu" and not native.are_there():
+        pytest.skip("no C compiler")
+    monkeypatch.setattr(sys.modules[__name__], "DEVICE", request.param)
+
+
+def look_back(num_steps: int, *, nodes: int = 150, device: str | None = None) -> History:
     """Of some (node, step), several twice: every second node is one row in most steps, every fifth nothing in many.
 
     Rows beyond those are nobody's. Some steps before the last are masked.
@@ -42,7 +51,7 @@ def look_back(num_steps: int, *, nodes: int = 150, device: str = DEVICE) -> Hist
         for j in range(i + 1)
         if j == i or not masked[v, j]
     ]
-    receivers, senders, at = torch.tensor(entries, device=device).T.contiguous()
+    receivers, senders, at = torch.tensor(entries, device=device or DEVICE).T.contiguous()
     past = Pattern.from_counts(torch.bincount(receivers, minlength=len(asked)), senders, zero + 1)
     last = past.offsets[1:] - 1
     return History(Pattern.lookup(senders[last], zero + 1), at[last], past, at, num_steps)

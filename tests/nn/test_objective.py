@@ -18,6 +18,8 @@ from dysat.sampling.blocks import whole_block
 from dysat.sampling.negatives import Negatives
 from dysat.sampling.walks import Contexts, random_walks
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 NUM_ROWS, WIDTH, NUM_STEPS = 11, 3, 4
 E = torch.randn(NUM_ROWS, WIDTH, generator=seeded(1), dtype=torch.float64)
 STEPS = [0, 0, 1, 3, 3, 3, 0]  # none in step 2

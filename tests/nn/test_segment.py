@@ -27,6 +27,8 @@ from dysat.nn.segment import (
 )
 from dysat.sampling.blocks import Pattern
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 Entries = list[tuple[int, int]]
 gradcheck = partial(torch.autograd.gradcheck, nondet_tol=1e-12)  # on CUDA sums come in any order
 HEADS, WIDTH = 3, 4

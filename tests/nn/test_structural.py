@@ -15,6 +15,8 @@ from torch.testing import assert_close
 from dysat.nn.structural import StructuralAttention
 from dysat.sampling.blocks import Block, Pattern, whole_block
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 N, F_IN = MEETINGS.num_nodes, 3
 FEATURES = torch.randn(N, F_IN, generator=seeded(1), dtype=torch.float64)
 INPUTS = {"identity": (N, 0), "features": (0, F_IN), "both": (N, F_IN)}

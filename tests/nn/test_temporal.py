@@ -15,6 +15,8 @@ from torch.testing import assert_close
 from dysat.nn.temporal import FeedForward, History, TemporalAttention
 from dysat.sampling.blocks import Pattern
 
+pytestmark = pytest.mark.usefixtures("each_path")
+
 T, WIDTH = 5, 4
 # The row that each node has at each step. Node 1 has the same row in four steps, node 2 begins at step 2, node 3 has
 # one step, node 4 the same row as node 5 has.

@@ -8,7 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LEVELS = 1 << 16  # on the CPU the rate is a multiple of 1 / LEVELS, so that one random number serves four values
+from dysat.nn import native
+
+LEVELS = 1 << 16  # on the CPU the rate is a multiple of 1 / LEVELS, so that one random number serves two values
+BLOCK = 32  # values: 16 lower halves of random numbers, then 16 upper halves
 CHUNK = 1 << 18  # values that stay in the cache
 
 
@@ -17,7 +20,7 @@ def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor
     if generator is None or rate == 0:
         return x
     if x.device.type == "cpu":
-        return _Dropout.apply(x, rate, generator)  # type: ignore[no-any-return, no-untyped-call]
+        return _Dropout.apply(x, rate, _key(generator))  # type: ignore[no-any-return, no-untyped-call]
     return x * keep_mask(x.shape, rate, generator, x.dtype)
 
 
@@ -26,15 +29,19 @@ def keep_mask(shape: torch.Size, rate: float, generator: torch.Generator, dtype:
     if generator.device.type != "cpu":
         mask = torch.empty(shape, dtype=dtype, device=generator.device)
         return mask.bernoulli_(1 - rate, generator=generator).mul_(1 / (1 - rate))
-    keep = torch.empty(shape, dtype=torch.bool)
-    _draw(keep.view(-1), rate, _fast(generator))
-    return keep.to(dtype).mul_(_scale(rate))
+    return _drop(torch.ones(shape, dtype=dtype), rate, _key(generator))
 
 
-def _fast(generator: torch.Generator) -> np.random.Generator:
-    """torch's own generator makes one number at a time; it seeds one of NumPy's, several times as fast."""
-    seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator))
-    return np.random.Generator(np.random.SFC64(seed))
+def _key(generator: torch.Generator) -> int:
+    """torch's own generator makes one number at a time; it makes the key of one that is told where it stands."""
+    return _mixed(int(torch.empty((), dtype=torch.int64).random_(generator=generator)))
+
+
+def _mixed(number: int) -> int:
+    """64 bits that change all over where one bit of the number does: keys side by side have nothing in common."""
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        number = (number ^ number >> 31) * factor % (1 << 64)
+    return number ^ number >> 31
 
 
 def _dropped(rate: float) -> int:
@@ -45,32 +52,44 @@ def _scale(rate: float) -> float:
     return LEVELS / (LEVELS - _dropped(rate))
 
 
-def _draw(keep: Tensor, rate: float, fast: np.random.Generator) -> None:
-    """Write which values are kept."""
-    bits = fast.integers(-(2**63), 2**63 - 1, (len(keep) + 3) // 4, dtype=np.int64, endpoint=True)
-    torch.ge(torch.from_numpy(bits.view(np.int16)[: len(keep)]), _dropped(rate) - LEVELS // 2, out=keep)
+def _drop(x: Tensor, rate: float, key: int) -> Tensor:
+    """What a key makes of x; the same values are kept whatever they are."""
+    if x.dtype == torch.float32 and native.are_there():
+        return native.dropout(x, key, _dropped(rate), _scale(rate))
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    # A chunk at a time: the mask of a large array would cost more to write and read than to make.
+    parts = zip(torch.split(x.reshape(-1), CHUNK), torch.split(out.view(-1), CHUNK), strict=True)
+    for number, (values, result) in enumerate(parts):
+        bits = _random_bits(number * CHUNK, len(values), key)
+        keep = torch.from_numpy((bits >= _dropped(rate)).astype(np.uint8))
+        torch.mul(values, keep.to(x.dtype).mul_(_scale(rate)), out=result)
+    return out
+
+
+def _random_bits(start: int, count: int, key: int) -> np.ndarray[tuple[int], np.dtype[np.uint16]]:
+    """16 for each value, from its place and the key alone; native.c has the same."""
+    blocks = -(-count // BLOCK)
+    first = start // BLOCK * BLOCK // 2
+    bits = np.arange(first, first + blocks * BLOCK // 2).astype(np.uint32)
+    bits *= np.uint32(0x9E3779B1)
+    bits += np.uint32(key & 0xFFFFFFFF)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 0x27D4EB2F), (15, 1)):
+        bits ^= bits >> np.uint32(shift)
+        if shift == 13:
+            bits += np.uint32(key >> 32)  # halfway, so that two keys never give one sequence, moved
+        bits *= np.uint32(factor)
+    halves = np.stack([bits & np.uint32(0xFFFF), bits >> np.uint32(16)], 1).astype(np.uint16)
+    return halves.reshape(blocks, 16, 2).transpose(0, 2, 1).reshape(-1)[:count]
 
 
 class _Dropout(torch.autograd.Function):
-    """A chunk at a time: the mask of a large array would cost more to write and read than to make."""
+    """The mask is made again on the way back rather than kept."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rate: float, generator: torch.Generator) -> Tensor:
-        flat, fast = x.reshape(-1), _fast(generator)
-        keep = torch.empty(len(flat), dtype=torch.bool)
-        out = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for values, kept, result in zip(*(torch.split(t, CHUNK) for t in (flat, keep, out.view(-1))), strict=True):
-            _draw(kept, rate, fast)
-            torch.mul(values, kept.to(x.dtype).mul_(_scale(rate)), out=result)
-        ctx.rate = rate
-        ctx.save_for_backward(keep)
-        return out
+    def forward(ctx: Any, x: Tensor, rate: float, key: int) -> Tensor:
+        ctx.rate, ctx.key = rate, key
+        return _drop(x, rate, key)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (keep,) = ctx.saved_tensors
-        out = torch.empty_like(grad, memory_format=torch.contiguous_format)
-        parts = zip(*(torch.split(t, CHUNK) for t in (grad.reshape(-1), keep, out.view(-1))), strict=True)
-        for values, kept, result in parts:
-            torch.mul(values, kept.to(grad.dtype).mul_(_scale(ctx.rate)), out=result)
-        return out, None, None
+        return _drop(grad, ctx.rate, ctx.key), None, None

@@ -1,9 +1,10 @@
-"""Who looks back at what, and attention over that in one piece, for CUDA: `temporal` has it written out."""
+"""Who looks back at what, and attention over that in one piece, where kernels are: `temporal` has it written out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -59,30 +60,24 @@ def history_attention(q: Tensor, kv: Tensor, history: History, keep: Tensor | No
 
 def takes_history(x: Tensor, num_heads: int, width: int) -> bool:
     """Whether `history_attention` has kernels for what is like x; its gradient is a sum for 2 H heads."""
-    return kernels_for(x, 2 * num_heads, width) is not None
+    return _kernels(x, num_heads, width) is not None
+
+
+def _kernels(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
+    return kernels_for(x, 2 * num_heads, width)
 
 
 class _HistoryAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, kv: Tensor, history: History, keep: Tensor | None) -> Tensor:
-        from dysat.nn import kernels
-
         q, kv = q.contiguous(), kv.contiguous()
-        z, logits, scale = kernels.history_attention(q, kv, history.past, history.past_steps, keep)
-        ctx.history = history
-        ctx.save_for_backward(z, q, kv, keep, logits, scale)
-        return z
+        ctx.kernels, ctx.history = _kernels(q, *q.shape[1:]), history
+        z, *kept = ctx.kernels.history_attention(q, kv, history, keep)
+        ctx.save_for_backward(z, q, kv, keep, *kept)
+        return z  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        from dysat.nn import kernels
-
-        z, q, kv, keep, logits, scale = ctx.saved_tensors
-        history: History = ctx.history
-        d_q, weights, rows = kernels.history_attention_backward(
-            grad.contiguous(), z, q, kv, history.past, history.past_steps, keep, logits, scale
-        )
-        past = history.past
-        used, entries = history.used if len(kv) > past.num_senders else (past.transposed, past.by_sender)
-        d_kv = kernels.weighted_sum(weights, rows, used, entries)  # [S + T, 2 H, F]
-        return d_q, d_kv.flatten(1), None, None
+        z, q, kv, keep, *kept = ctx.saved_tensors
+        d_q, d_kv = ctx.kernels.history_attention_backward(grad.contiguous(), z, q, kv, ctx.history, keep, *kept)
+        return d_q, d_kv, None, None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional
 
 from dysat.sampling.blocks import PIECE, Pattern
+
+if TYPE_CHECKING:
+    from dysat.nn.history import History
 
 ENTRIES = 8  # read at once
 NUMBERS = 512  # for one warp to read at once: a program of one warp waits for no other, and many are at work
@@ -20,8 +26,8 @@ def fits(num_heads: int, width: int) -> bool:
     return all(n > 0 and n & (n - 1) == 0 for n in (num_heads, width)) and num_heads * width <= 4096
 
 
-def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | None) -> Tensor:
-    """Σ over each receiver's entries: α x; entry i of the pattern has the weights in row `order[i]` of α."""
+def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | None, *, elu: bool = False) -> Tensor:
+    """Σ over each receiver's entries: α x; entry i of the pattern has the weights in row `order[i]` of α. Then ELU."""
     num_heads, width = x.shape[1:]
     out = x.new_empty(pattern.num_receivers, num_heads, width)
     pieces, size = pattern.pieces, num_heads * width
@@ -33,7 +39,12 @@ def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | Non
             pattern.senders, _given(order, pattern), out, num_heads, width, max(1, NUMBERS // size), PIECE,
             order is not None, num_warps=max(1, size // NUMBERS),
         )  # fmt: skip
-    return out
+    return functional.elu_(out) if elu else out
+
+
+def elu_backward(grad: Tensor, result: Tensor) -> Tensor:
+    """The gradient of what ELU was given, from what it gave."""
+    return torch.ops.aten.elu_backward(grad, 1.0, 1.0, 1.0, True, result)  # type: ignore[no-any-return]
 
 
 def pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
@@ -102,11 +113,9 @@ def softmax_backward(alpha: Tensor, grad: Tensor, pattern: Pattern, order: Tenso
     return out
 
 
-def history_attention(
-    q: Tensor, kv: Tensor, past: Pattern, steps: Tensor, keep: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def history_attention(q: Tensor, kv: Tensor, history: History, keep: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """What `history.history_attention` returns, the logits, and each query's largest and Σ exp(logit − largest)."""
-    num_heads, width = q.shape[1:]
+    past, steps, (num_heads, width) = history.past, history.past_steps, q.shape[1:]
     stepped = len(kv) > past.num_senders
     out, logits = torch.empty_like(q), q.new_empty(past.num_entries, num_heads)
     scale = q.new_empty(len(q), 2, num_heads)
@@ -120,14 +129,13 @@ def history_attention(
 
 
 def history_attention_backward(
-    grad: Tensor, z: Tensor, q: Tensor, kv: Tensor, past: Pattern, steps: Tensor, keep: Tensor | None, logits: Tensor,
-    scale: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradient of q; and what adds up to that of kv: weights of every entry, times two rows of its query.
+    grad: Tensor, z: Tensor, q: Tensor, kv: Tensor, history: History, keep: Tensor | None, logits: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of q and of kv. The latter adds up weights of every entry, times two rows of its query.
 
     The weights are the logits' gradient, then β · keep  # [P, 2 H]; the rows are q, then the gradient  # [Q, 2 H, F].
     """
-    num_heads, width = q.shape[1:]
+    past, steps, (num_heads, width) = history.past, history.past_steps, q.shape[1:]
     stepped = len(kv) > past.num_senders
     d_q, rows = torch.empty_like(q), q.new_empty(len(q), 2 * num_heads, width)
     weights = q.new_empty(past.num_entries, 2 * num_heads)
@@ -137,7 +145,8 @@ def history_attention_backward(
             logits if keep is None else keep, logits, scale, d_q, weights, rows, num_heads, width, ENTRIES, stepped,
             keep is not None, num_warps=_warps(num_heads * width),
         )  # fmt: skip
-    return d_q, weights, rows
+    used, entries = history.used if stepped else (past.transposed, past.by_sender)
+    return d_q, weighted_sum(weights, rows, used, entries).flatten(1)  # [S + T, 2 H F]
 
 
 def _warps(features: int) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dysat.data.graph import DynamicGraph
-from dysat.nn.segment import pair_dot
+from dysat.nn.segment import kernels_for, pair_dot
 from dysat.sampling.blocks import Block, Pattern, whole_block
 from dysat.sampling.negatives import Negatives
 from dysat.sampling.walks import Contexts, random_walks
@@ -114,16 +114,10 @@ def walk_loss(
     Paper: sums, and negatives of their own for every context. Authors' program: means per snapshot, and negatives
     shared by all rows of a snapshot.  # e [Q, d]; all indices of the examples are rows of e
     """
-    own = e.index_select(0, examples.rows)  # [M, d]
-    positive = functional.softplus(-_dots(own, e, examples.contexts)).sum(1)  # [M]
+    of_contexts, of_negatives = _scores(e, examples, sharing)
+    positive = functional.softplus(-of_contexts).sum(1)  # [M]
+    negative = functional.softplus(of_negatives).sum(1)  # [M]
     count = examples.negatives.shape[1]
-    if sharing == "shared":
-        others = e.index_select(0, examples.negatives.flatten())  # [T · K, d]
-        scores = (own @ others.T).view(len(own), examples.num_steps, count)  # [M, T, K]
-        scores = scores.gather(1, examples.steps[:, None, None].expand(-1, 1, count))[:, 0]  # [M, K]
-    else:
-        scores = _dots(own, e, examples.negatives)
-    negative = functional.softplus(scores).sum(1)  # [M]
     weights = examples.weights
     if reduction == "sum":
         # Every context has its negatives; shared ones count once for every context.
@@ -132,6 +126,24 @@ def walk_loss(
     totals = weights.new_zeros(examples.num_steps).index_add_(0, examples.steps, weights).clamp_(min=1)
     shares = weights / totals.index_select(0, examples.steps)
     return (shares * (positive / examples.contexts.shape[1] + negative_weight * negative / count)).sum()
+
+
+def _scores(e: Tensor, examples: Examples, sharing: Sharing) -> tuple[Tensor, Tensor]:
+    """e_v · e_u of every row with its contexts, and with its negatives.  # [M, C], [M, K]"""
+    own = e.index_select(0, examples.rows)  # [M, d]
+    contexts, negatives = examples.contexts, examples.negatives
+    if e.is_cpu and kernels_for(e, 1, e.shape[1]):
+        negatives = negatives.index_select(0, examples.steps) if sharing == "shared" else negatives
+        both = _dots(own, e, torch.cat([contexts, negatives], 1))
+        of_contexts, of_negatives = torch.split(both, [contexts.shape[1], negatives.shape[1]], 1)
+        return of_contexts, of_negatives
+    if sharing == "per-positive":
+        return _dots(own, e, contexts), _dots(own, e, negatives)
+    count = negatives.shape[1]
+    others = e.index_select(0, negatives.flatten())  # [T · K, d]
+    scores = (own @ others.T).view(len(own), examples.num_steps, count)  # [M, T, K]
+    scores = scores.gather(1, examples.steps[:, None, None].expand(-1, 1, count))[:, 0]  # [M, K]
+    return _dots(own, e, contexts), scores
 
 
 def _dots(own: Tensor, e: Tensor, others: Tensor) -> Tensor:

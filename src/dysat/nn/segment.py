@@ -1,7 +1,8 @@
 """Softmax, weighted sums and dot products over the entries of a sparse pattern, all heads at once.
 
 Each has a plain version, which runs anywhere; one for the CPU that never holds an array of E · d numbers, which costs
-more there than the arithmetic; and a kernel for CUDA (`kernels`). The plain version is the test of the others.
+more there than the arithmetic; a kernel for CUDA (`kernels`), and one for the CPU where there is a compiler (`native`).
+The plain version is the test of the others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dysat.nn import native
 from dysat.sampling.blocks import Pattern
 
 CHUNK = 2048  # entries whose vectors stay in the cache
@@ -48,6 +50,27 @@ def look_up(x: Tensor, pattern: Pattern, scale: Tensor | None = None) -> Tensor:
 def entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
     """LeakyReLU(w_vu (s_u + r_v)) for every entry (v ← u); weights have no gradient.  # [S, H], [R, H], [E] → [E, H]"""
     return _EntryLogits.apply(sender, receiver, weights, slope, pattern)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def look_up_beside(x: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
+    """`look_up`, and x again for whoever needs all of it: both gradients are added in one pass.  # [R, d], [S, d]"""
+    if x.is_cpu and kernels_for(x, 1, x.shape[1]):
+        return _LookUpBeside.apply(x, pattern)  # type: ignore[no-any-return, no-untyped-call]
+    return look_up(x, pattern), x
+
+
+def head_dots(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """x_i · a_k of every head; and x again, as in `look_up_beside`.  # [A, H, F], [K, H, F] → [A, K · H], [A, H, F]"""
+    if x.is_cpu and kernels_for(x, *x.shape[1:]):
+        return _HeadDots.apply(x, a)  # type: ignore[no-any-return, no-untyped-call]
+    return plain_head_dots(x, a), x
+
+
+def plain_head_dots(x: Tensor, a: Tensor) -> Tensor:
+    """`head_dots` as one product, with zeros between the heads."""
+    heads = torch.eye(a.shape[1], dtype=a.dtype, device=a.device)  # [H, H]
+    apart = (a.permute(1, 2, 0)[..., None] * heads[:, None, None, :]).flatten(0, 1).flatten(1)  # [H · F, K · H]
+    return x.flatten(1) @ apart
 
 
 def plain_entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
@@ -141,18 +164,21 @@ def _kernels() -> ModuleType | None:
 
 
 def kernels_for(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
-    """The Triton kernels, if they take what is like x with these heads."""
+    """The kernels of x's device, if they take what is like x with these heads."""
     # A kernel's constants are float32; in float64 the plain versions are exact to the last bit.
-    kernels = _kernels() if x.is_cuda and x.dtype == torch.float32 else None
+    if x.dtype != torch.float32:
+        return None
+    kernels = _kernels() if x.is_cuda else native if x.is_cpu and native.are_there() else None
     return kernels if kernels is not None and kernels.fits(num_heads, width) else None
 
 
-def _sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | None = None) -> Tensor:
+def _sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | None = None, *, elu: bool = False) -> Tensor:
     """The weighted sum; entry i of the pattern has its weights in row `order[i]` of alpha."""
     if kernels := kernels_for(x, *x.shape[1:]):
-        return kernels.weighted_sum(alpha, x, pattern, order)  # type: ignore[no-any-return]
+        return kernels.weighted_sum(alpha, x, pattern, order, elu=elu)  # type: ignore[no-any-return]
     alpha = alpha if order is None else alpha.index_select(0, order)
-    return (plain_weighted_sum if x.is_cuda else bag_weighted_sum)(alpha, x, pattern)
+    sums = (plain_weighted_sum if x.is_cuda else bag_weighted_sum)(alpha, x, pattern)
+    return functional.elu_(sums) if elu else sums  # in place: the sum itself is not needed again
 
 
 def _dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
@@ -195,9 +221,7 @@ class _WeightedSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, x: Tensor, pattern: Pattern, elu: bool) -> Tensor:
         ctx.pattern, ctx.elu = pattern, elu
-        out = _sum(alpha, x, pattern)
-        if elu:
-            functional.elu_(out)  # in place: the sum itself is not needed again
+        out = _sum(alpha, x, pattern, elu=elu)
         ctx.save_for_backward(alpha, x, *([out] if elu else []))
         return out
 
@@ -205,11 +229,18 @@ class _WeightedSum(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         alpha, x, *out = ctx.saved_tensors
         pattern, grad = ctx.pattern, grad.contiguous()
-        if ctx.elu:  # its slope below 0 is exp(x), which is ELU(x) + 1
-            grad = torch.ops.aten.elu_backward(grad, 1.0, 1.0, 1.0, True, out[0])
+        if ctx.elu:
+            grad = _elu_backward(grad, out[0])
         d_alpha = _dot(grad, x, pattern) if ctx.needs_input_grad[0] else None
         d_x = _sum(alpha, grad, pattern.transposed, pattern.by_sender) if ctx.needs_input_grad[1] else None
         return d_alpha, d_x, None, None
+
+
+def _elu_backward(grad: Tensor, result: Tensor) -> Tensor:
+    """The slope below 0 is exp(x), which is ELU(x) + 1."""
+    if kernels := kernels_for(grad, 1, 1):
+        return kernels.elu_backward(grad, result)  # type: ignore[no-any-return]
+    return torch.ops.aten.elu_backward(grad, 1.0, 1.0, 1.0, True, result)  # type: ignore[no-any-return]
 
 
 class _PairDot(torch.autograd.Function):
@@ -257,6 +288,38 @@ class _EntryLogits(torch.autograd.Function):
             return to_sender, to_receiver, None, None, None
         ordered = inner.index_select(0, pattern.by_sender)
         return segment_sum(ordered, pattern.transposed), segment_sum(inner, pattern), None, None, None
+
+
+class _HeadDots(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, a)
+        ctx.set_materialize_grads(False)
+        return native.head_dots(x, a), x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        if grad is None:
+            return beside, None
+        x, a = ctx.saved_tensors
+        return native.head_dots_backward(grad, x, a, beside)
+
+
+class _LookUpBeside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
+        ctx.pattern = pattern
+        ctx.set_materialize_grads(False)
+        return x.index_select(0, pattern.senders), x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, None]:
+        if grad is None:
+            return beside, None
+        pattern, ones = ctx.pattern, grad.new_ones(len(grad), 1)
+        first = None if beside is None else beside[:, None]
+        sums = native.weighted_sum(ones, grad[:, None], pattern.transposed, pattern.by_sender, first=first)
+        return sums[:, 0], None
 
 
 class _LookUp(torch.autograd.Function):

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dysat.nn.dropout import dropout, keep_mask
-from dysat.nn.segment import entry_logits, look_up, segment_softmax, sender_softmax, weighted_sum
+from dysat.nn.segment import (
+    entry_logits,
+    head_dots,
+    look_up,
+    look_up_beside,
+    segment_softmax,
+    sender_softmax,
+    weighted_sum,
+)
 from dysat.sampling.blocks import Part, Pattern
 
 Side = Literal["receiver", "sender"]
@@ -81,7 +89,8 @@ class StructuralAttention(nn.Module):
         if part is not None and nodes is None and x is not None:
             return self._forward_part(x, links, weights, part, generator)
         h = self._project(nodes, x, generator)  # [A, H, F]
-        sender, receiver = self._halves(h)  # [A, H] each
+        scores, h = head_dots(h, self._both_halves())  # [A, 2H]: a₁ᵀ h and a₂ᵀ h of every head
+        sender, receiver = self._with_bias(scores)  # [A, H] each
         alpha = dropout(self.attention(sender, receiver, links, weights), self.rate, generator)  # [E, H]
         z = weighted_sum(alpha, h, links, elu=True).flatten(1)  # [A, d]
         z = self._add_residual(z, nodes, x)
@@ -93,8 +102,9 @@ class StructuralAttention(nn.Module):
         """Without W x of rows that send to none of the part; their logits need aᵀ W x only."""
         weight = _present(self.weight)
         dropped = dropout(x, self.rate, generator)
-        half = torch.einsum("dhf,hfk->dhk", weight.view(len(weight), *self.sender.shape), self._both_halves())
-        scores = dropped @ half.permute(0, 2, 1).flatten(1)  # [A, 2H]
+        half, _ = head_dots(weight.view(len(weight), *self.sender.shape), self._both_halves())  # [in_features, 2H]
+        sending, dropped = look_up_beside(dropped, Pattern.lookup(part.senders, len(x)))  # [S', in_features]
+        scores = dropped @ half  # [A, 2H]
         sender, receiver = self._with_bias(scores)
         if self.normalize == "receiver":
             sender, receiver = sender.index_select(0, part.senders), receiver.index_select(0, part.receivers)
@@ -102,8 +112,7 @@ class StructuralAttention(nn.Module):
         else:
             alpha = self.attention(sender, receiver, links, weights).index_select(0, part.entries)
         alpha = dropout(alpha, self.rate, generator)  # [E', H]
-        h = look_up(dropped, Pattern.lookup(part.senders, len(x))) @ weight  # [S', d]
-        h = h.view(len(h), *self.sender.shape)
+        h = (sending @ weight).view(len(sending), *self.sender.shape)  # [S', H, F]
         z = weighted_sum(alpha, h, part.pattern, elu=True).flatten(1)
         return self._add_residual(z, None, x.index_select(0, part.receivers))
 
@@ -135,14 +144,8 @@ class StructuralAttention(nn.Module):
         h = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         return h.view(len(h), *self.sender.shape)
 
-    def _halves(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """a₁ᵀ h and a₂ᵀ h of every head in one product."""
-        heads = torch.eye(self.num_heads, dtype=h.dtype, device=h.device)[:, None, None, :]  # [H, 1, 1, H]
-        a = (self._both_halves()[..., None] * heads).flatten(0, 1).flatten(1)  # [H · F, 2H]
-        return self._with_bias(h.flatten(1) @ a)
-
     def _both_halves(self) -> Tensor:
-        return torch.stack([self.sender, self.receiver], 2)  # [H, F, 2]
+        return torch.stack([self.sender, self.receiver])  # [2, H, F]
 
     def _with_bias(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         if self.bias is not None:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from dysat.compiled import native
 from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError
 
@@ -59,22 +60,30 @@ class Pattern:
     def num_entries(self) -> int:
         return len(self.senders)
 
-    @cached_property
+    @property
     def by_sender(self) -> Tensor:
         """The entries in order of sender, and of receiver for the same sender.  # [E]"""
-        return torch.sort(self.senders, stable=True).indices
+        return self._across[0]
 
-    @cached_property
+    @property
     def transposed(self) -> Pattern:
         """The same entries with the two roles exchanged; its entry i is entry `by_sender[i]` here."""
+        return self._across[1]
+
+    @cached_property
+    def _across(self) -> tuple[Tensor, Pattern]:
+        if self.senders.is_cpu and (call := native()):
+            offsets = self.senders.new_empty(self.num_senders + 1)
+            order, sorted_, others = self.senders.new_empty(3, self.num_entries)
+            call(
+                "transpose", self.senders, self.receivers, offsets, order, sorted_, others, len(order), len(offsets) - 1
+            )
+            return order, Pattern(sorted_, others, offsets, self.num_receivers)
+        sorted_, order = torch.sort(self.senders, stable=True)
         counts = torch.zeros(self.num_senders, dtype=torch.int64, device=self.senders.device)
         counts.index_add_(0, self.senders, torch.ones_like(self.senders))
-        return Pattern(
-            self.senders[self.by_sender],
-            self.receivers[self.by_sender],
-            torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-            self.num_receivers,
-        )
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return order, Pattern(sorted_, self.receivers[order], offsets, self.num_receivers)
 
     @classmethod
     def lookup(cls, rows: Tensor, num_senders: int) -> Pattern:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor
+
+from dysat.compiled import native
 
 CPU_CHUNK = 65_536  # walks at a time: few enough for the cache, enough to keep every core busy
 
@@ -125,13 +128,23 @@ class Contexts:
         """Pairs of each row.  # [R]"""
         return self.first_of_row.diff()
 
+    @cached_property
+    def _starts(self) -> Tensor:
+        """The first occurrence with a pair of each row or a later one.  # [R + 1]"""
+        return torch.searchsorted(self.first_of_occurrence, self.first_of_row)
+
     def draw(self, rows: Tensor, count: int, *, generator: torch.Generator) -> Tensor:
         """Contexts of each row, uniformly from its pairs with replacement; −1 for a row without.  # [B] → [B, count]"""
         if self.walks.numel() == 0:  # nothing to point at
             return rows.new_full((len(rows), count), -1, dtype=torch.int64)
+        uniform = torch.rand(len(rows), count, dtype=torch.float64, generator=generator, device=rows.device)
+        if rows.is_cpu and self.order.dtype == torch.int32 and (call := native()):
+            out = torch.empty(len(rows), count, dtype=torch.int64)
+            stored = self.walks, self.order, self.first_of_occurrence, self.first_of_row, self._starts
+            call("draw_contexts", *stored, rows, uniform, out, self.walks.shape[1], self.window, *out.shape)
+            return out
         first = self.first_of_row[rows].unsqueeze(1)  # [B, 1]
         pairs = self.first_of_row[rows + 1].unsqueeze(1) - first
-        uniform = torch.rand(len(rows), count, dtype=torch.float64, generator=generator, device=rows.device)
         pair = first + (uniform * pairs).long().minimum(pairs - 1)  # [B, count]
         # Of occurrences that begin with the same number all but the last have no pair, hence right=True.
         occurrence = torch.searchsorted(self.first_of_occurrence, pair, right=True) - 1

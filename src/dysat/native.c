@@ -1,0 +1,580 @@
+/* What costs most on a CPU, compiled where it runs: see compiled.py, and docs/architecture.md for why.
+
+   Letters as in Python: E entries, R receivers, S senders, H heads, F features of a head, Q queries, T steps. Arrays are
+   dense, rows one after the other, float32 and int64. A pattern is `offsets` [R + 1] and `senders` [E]; where `order` is
+   given (or NULL), what belongs to entry e stands in row order[e].
+
+   Every number is computed by one thread, in an order that no number of threads changes: same input, same bits. Sums are
+   written with fma_ and compiled without contraction, so that the end of a loop computes what its middle does. */
+
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define MOST_HEADS 256       /* of what is kept on the stack; nn/native.py asks for no more */
+#define WORTH_A_THREAD 20000 /* multiplications; fewer cost less than waking one */
+#define PARTS 64             /* of a sum over everything: as many whatever the number of threads */
+
+/* ---- threads ---- */
+
+static int team(int64_t work, int64_t threads) {
+    int64_t useful = work / WORTH_A_THREAD + 1;
+    return (int)(useful < threads ? useful : threads);
+}
+
+/* The first row of part i of n: as many entries in each, a row counting as one more. offsets NULL: rows alone. */
+static int64_t first_row(const int64_t *offsets, int64_t rows, int64_t i, int64_t n) {
+    if (!offsets) return rows * i / n;
+    if (i >= n) return rows;
+    int64_t goal = (offsets[rows] - offsets[0] + rows) / n * i, low = 0, high = rows;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (offsets[middle] - offsets[0] + middle < goal) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Run what follows for the rows [low, high) of every thread. */
+#define IN_THREADS(work, offsets, rows, ...)                                         \
+    {                                                                                \
+        const int members = team(work, threads);                                     \
+        _Pragma("omp parallel num_threads(members)") {                               \
+            const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();    \
+            const int64_t low = first_row(offsets, rows, me, all);                   \
+            const int64_t high = first_row(offsets, rows, me + 1, all);              \
+            __VA_ARGS__;                                                             \
+        }                                                                            \
+    }
+
+/* Call f with a small width as a constant, so that its loops are unrolled; longer loops need no help. */
+#define WITH_WIDTH(F, f, ...)               \
+    switch (F) {                            \
+    case 4: f(__VA_ARGS__, 4); break;       \
+    case 8: f(__VA_ARGS__, 8); break;       \
+    case 16: f(__VA_ARGS__, 16); break;     \
+    default: f(__VA_ARGS__, F);             \
+    }
+
+/* The same for the number of heads and their width, which come in few pairs. */
+#define WITH_SHAPE(H, F, f, ...)                              \
+    if ((H) == 16 && (F) == 16) f(__VA_ARGS__, 16, 16);       \
+    else if ((H) == 16 && (F) == 8) f(__VA_ARGS__, 16, 8);    \
+    else if ((H) == 8 && (F) == 16) f(__VA_ARGS__, 8, 16);    \
+    else f(__VA_ARGS__, H, F);
+
+/* ---- numbers ---- */
+
+INLINE float fma_(float a, float b, float c) {
+#ifdef __FP_FAST_FMAF
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* e^x for x ≤ 0, as 2^n e^r with |r| ≤ ½ ln 2; 0 below 2^-125, where floats lose digits. */
+INLINE float exp_(float x) {
+    const float round = 12582912.0f; /* 1.5 · 2^23: what is added to it is rounded to a whole number in its last bits */
+    float shifted = fma_(x, 1.44269504f, round);
+    float n = shifted - round;
+    float r = fma_(n, 2.12194440e-4f, fma_(n, -0.693359375f, x));
+    float p = 1.0f / 5040;
+    p = fma_(p, r, 1.0f / 720);
+    p = fma_(p, r, 1.0f / 120);
+    p = fma_(p, r, 1.0f / 24);
+    p = fma_(p, r, 1.0f / 6);
+    p = fma_(p, r, 0.5f);
+    p = fma_(p, r, 1.0f);
+    p = fma_(p, r, 1.0f);
+    uint32_t bits;
+    memcpy(&bits, &shifted, 4);
+    bits = (bits + 127) << 23;
+    float power;
+    memcpy(&power, &bits, 4);
+    return x < -86.6f ? 0.0f : p * power;
+}
+
+INLINE float dot(const float *restrict a, const float *restrict b, const int64_t F) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t f = 0; f < F; f++) sum += a[f] * b[f];
+    return sum;
+}
+
+INLINE void add_neighbours(const float *restrict in, float *restrict out, const int64_t n) {
+    for (int64_t i = 0; i < n; i++) out[i] = in[2 * i] + in[2 * i + 1];
+}
+
+/* a · b of every head. For known shapes neighbours are added until one number of each head is left: sums inside of
+   vectors, one head after the other, are slow.  [H, F] → [H] */
+INLINE void dots(const float *restrict a, const float *restrict b, float *restrict out, const int64_t H,
+                 const int64_t F) {
+    if (!__builtin_constant_p(H) || (F != 8 && F != 16)) {
+        for (int64_t h = 0; h < H; h++) out[h] = dot(a + h * F, b + h * F, F);
+        return;
+    }
+    float whole[256], half[128], quarter[64], eighth[32];
+    for (int64_t i = 0; i < H * F; i++) whole[i] = a[i] * b[i];
+    add_neighbours(whole, half, H * F / 2);
+    add_neighbours(half, quarter, H * F / 4);
+    add_neighbours(quarter, F == 8 ? out : eighth, H * F / 8);
+    if (F == 16) add_neighbours(eighth, out, H);
+}
+
+/* out += w x, of every head.  w [H], x [H, F] */
+INLINE void add_heads(float *restrict out, const float *restrict w, const float *restrict x, const int64_t H,
+                      const int64_t F) {
+    for (int64_t h = 0; h < H; h++)
+        for (int64_t f = 0; f < F; f++) out[h * F + f] = fma_(w[h], x[h * F + f], out[h * F + f]);
+}
+
+/* out += w x */
+INLINE void add_to(float *restrict out, float w, const float *restrict x, const int64_t F) {
+    for (int64_t f = 0; f < F; f++) out[f] = fma_(w, x[f], out[f]);
+}
+
+/* A row to add to: a copy of what it begins with, or zeros. */
+INLINE void begin(float *restrict out, const float *first, int64_t n) {
+    if (first) memcpy(out, first, n * sizeof(float));
+    else memset(out, 0, n * sizeof(float));
+}
+
+INLINE void fetch(const float *row, int64_t numbers) {
+    for (int64_t i = 0; i < numbers; i += 16) __builtin_prefetch(row + i);
+}
+
+#define AHEAD 3 /* entries whose rows are fetched before they are needed */
+
+/* ---- sums and products over the entries of a pattern ---- */
+
+INLINE void sum_rows(const float *alpha, const float *x, const int64_t *offsets, const int64_t *senders,
+                     const int64_t *order, const float *first, float *out, int64_t low, int64_t high, int64_t elu,
+                     const int64_t H, const int64_t F) {
+    const int64_t d = H * F;
+    for (int64_t v = low; v < high; v++) {
+        float *restrict sum = out + v * d;
+        begin(sum, first ? first + v * d : NULL, d);
+        for (int64_t e = offsets[v]; e < offsets[v + 1]; e++) {
+            if (e + AHEAD < offsets[high]) fetch(x + senders[e + AHEAD] * d, d);
+            const float *w = alpha + (order ? order[e] : e) * H, *row = x + senders[e] * d;
+            add_heads(sum, w, row, H, F);
+        }
+        if (elu)
+            for (int64_t i = 0; i < d; i++) sum[i] = sum[i] > 0 ? sum[i] : exp_(sum[i]) - 1;
+    }
+}
+
+/* out_v = first_v + Σ α_e x_u over the entries e = (v ← u); then ELU.  alpha [E, H], x [S, H, F], first and out [R, H, F] */
+void weighted_sum(const float *alpha, const float *x, const int64_t *offsets, const int64_t *senders,
+                  const int64_t *order, const float *first, float *out, int64_t R, int64_t H, int64_t F, int64_t elu, int64_t threads) {
+    IN_THREADS((offsets[R] + R) * H * F, offsets, R,
+               WITH_SHAPE(H, F, sum_rows, alpha, x, offsets, senders, order, first, out, low, high, elu))
+}
+
+INLINE void dot_rows(const float *x, const float *y, const int64_t *offsets, const int64_t *senders, float *out,
+                     int64_t low, int64_t high, const int64_t H, const int64_t F) {
+    const int64_t d = H * F;
+    for (int64_t v = low; v < high; v++)
+        for (int64_t e = offsets[v]; e < offsets[v + 1]; e++) {
+            if (e + AHEAD < offsets[high]) fetch(y + senders[e + AHEAD] * d, d);
+            const float *a = x + v * d, *b = y + senders[e] * d;
+            dots(a, b, out + e * H, H, F);
+        }
+}
+
+/* out_e = x_v · y_u for every entry e = (v ← u).  x [R, H, F], y [S, H, F] → [E, H] */
+void pair_dot(const float *x, const float *y, const int64_t *offsets, const int64_t *senders, float *out, int64_t R,
+              int64_t H, int64_t F, int64_t threads) {
+    IN_THREADS(offsets[R] * H * F, offsets, R, WITH_SHAPE(H, F, dot_rows, x, y, offsets, senders, out, low, high))
+}
+
+INLINE void head_dots_rows(const float *x, const float *a, float *out, int64_t low, int64_t high, int64_t K,
+                           const int64_t H, const int64_t F) {
+    for (int64_t i = low; i < high; i++)
+        for (int64_t k = 0; k < K; k++) dots(x + i * H * F, a + k * H * F, out + (i * K + k) * H, H, F);
+}
+
+/* out_ik = x_i · a_k of every head.  x [A, H, F], a [K, H, F] → [A, K, H] */
+void head_dots(const float *x, const float *a, float *out, int64_t A, int64_t K, int64_t H, int64_t F,
+               int64_t threads) {
+    IN_THREADS(A * K * H * F, NULL, A, WITH_SHAPE(H, F, head_dots_rows, x, a, out, low, high, K))
+}
+
+INLINE void head_dots_backward_rows(const float *grad, const float *x, const float *a, const float *first, float *d_x,
+                                    float *d_a, int64_t low, int64_t high, int64_t K, const int64_t H, const int64_t F) {
+    memset(d_a, 0, K * H * F * sizeof(float));
+    for (int64_t i = low; i < high; i++) {
+        begin(d_x + i * H * F, first ? first + i * H * F : NULL, H * F);
+        for (int64_t k = 0; k < K; k++) {
+            add_heads(d_x + i * H * F, grad + (i * K + k) * H, a + k * H * F, H, F);
+            add_heads(d_a + k * H * F, grad + (i * K + k) * H, x + i * H * F, H, F);
+        }
+    }
+}
+
+/* The gradients of x, added to `first` [A, H, F] or NULL, and of a; `parts` [PARTS, K, H, F] is space. */
+void head_dots_backward(const float *grad, const float *x, const float *a, const float *first, float *parts, float *d_x, float *d_a,
+                        int64_t A, int64_t K, int64_t H, int64_t F, int64_t threads) {
+    const int64_t size = K * H * F, pieces = A / 64 + 1 < PARTS ? A / 64 + 1 : PARTS; /* by the work, not by the threads */
+#pragma omp parallel for schedule(static) num_threads(team(2 * A * size, threads))
+    for (int64_t p = 0; p < pieces; p++) {
+        const int64_t low = first_row(NULL, A, p, pieces), high = first_row(NULL, A, p + 1, pieces);
+        WITH_SHAPE(H, F, head_dots_backward_rows, grad, x, a, first, d_x, parts + p * size, low, high, K)
+    }
+    memset(d_a, 0, size * sizeof(float));
+    for (int64_t p = 0; p < pieces; p++) add_to(d_a, 1.0f, parts + p * size, size);
+}
+
+/* grad · ELU'(·), from what ELU gave: 1 above 0, else out + 1.  [n] */
+void elu_backward(const float *grad, const float *out, float *inner, int64_t n, int64_t threads) {
+    IN_THREADS(n, NULL, n, for (int64_t i = low; i < high; i++) {
+        inner[i] = out[i] > 0 ? grad[i] : grad[i] * (out[i] + 1);
+    })
+}
+
+INLINE void segment_sum_rows(const float *values, const int64_t *offsets, const int64_t *order, float *out, int64_t low,
+                             int64_t high, const int64_t H) {
+    for (int64_t v = low; v < high; v++) {
+        float *restrict sum = out + v * H;
+        memset(sum, 0, H * sizeof(float));
+        for (int64_t e = offsets[v]; e < offsets[v + 1]; e++) add_to(sum, 1.0f, values + (order ? order[e] : e) * H, H);
+    }
+}
+
+/* out_v = Σ values_e over the entries of v.  [E, H] → [R, H] */
+void segment_sum(const float *values, const int64_t *offsets, const int64_t *order, float *out, int64_t R, int64_t H,
+                 int64_t threads) {
+    IN_THREADS((offsets[R] + R) * H, offsets, R,
+               WITH_WIDTH(H, segment_sum_rows, values, offsets, order, out, low, high))
+}
+
+/* ---- softmax ---- */
+
+INLINE void softmax_rows(const float *logits, const int64_t *offsets, const int64_t *order, float *out, int64_t low,
+                         int64_t high, const int64_t H) {
+    float top[MOST_HEADS], total[MOST_HEADS];
+    for (int64_t v = low; v < high; v++) {
+        const int64_t first = offsets[v], stop = offsets[v + 1];
+        for (int64_t h = 0; h < H; h++) top[h] = -INFINITY, total[h] = 0;
+        for (int64_t e = first; e < stop; e++) {
+            const float *row = logits + (order ? order[e] : e) * H;
+            for (int64_t h = 0; h < H; h++) top[h] = row[h] > top[h] ? row[h] : top[h];
+        }
+        for (int64_t e = first; e < stop; e++) {
+            const int64_t at = (order ? order[e] : e) * H;
+            for (int64_t h = 0; h < H; h++) total[h] += out[at + h] = exp_(logits[at + h] - top[h]);
+        }
+        for (int64_t h = 0; h < H; h++) total[h] = 1 / total[h];
+        for (int64_t e = first; e < stop; e++) {
+            float *restrict row = out + (order ? order[e] : e) * H;
+            for (int64_t h = 0; h < H; h++) row[h] *= total[h];
+        }
+    }
+}
+
+/* Of the receivers [low, high). */
+static __attribute__((noinline)) void softmax_of(const float *logits, const int64_t *offsets, const int64_t *order,
+                                                 float *out, int64_t low, int64_t high, int64_t H) {
+    WITH_WIDTH(H, softmax_rows, logits, offsets, order, out, low, high)
+}
+
+/* Softmax over the entries of every receiver.  [E, H] → [E, H] */
+void softmax(const float *logits, const int64_t *offsets, const int64_t *order, float *out, int64_t R, int64_t H,
+             int64_t threads) {
+    IN_THREADS(10 * offsets[R] * H, offsets, R, softmax_of(logits, offsets, order, out, low, high, H))
+}
+
+INLINE void softmax_backward_rows(const float *alpha, const float *grad, const int64_t *offsets, const int64_t *order,
+                                  float *out, int64_t low, int64_t high, const int64_t H) {
+    float mean[MOST_HEADS];
+    for (int64_t v = low; v < high; v++) {
+        for (int64_t h = 0; h < H; h++) mean[h] = 0;
+        for (int64_t e = offsets[v]; e < offsets[v + 1]; e++) {
+            const int64_t at = (order ? order[e] : e) * H;
+            for (int64_t h = 0; h < H; h++) mean[h] = fma_(alpha[at + h], grad[at + h], mean[h]);
+        }
+        for (int64_t e = offsets[v]; e < offsets[v + 1]; e++) {
+            const int64_t at = (order ? order[e] : e) * H;
+            for (int64_t h = 0; h < H; h++) out[at + h] = alpha[at + h] * (grad[at + h] - mean[h]);
+        }
+    }
+}
+
+/* α (grad − Σ α grad), the sum over the entries of the same receiver.  [E, H] → [E, H] */
+void softmax_backward(const float *alpha, const float *grad, const int64_t *offsets, const int64_t *order, float *out,
+                      int64_t R, int64_t H, int64_t threads) {
+    IN_THREADS(4 * offsets[R] * H, offsets, R,
+               WITH_WIDTH(H, softmax_backward_rows, alpha, grad, offsets, order, out, low, high))
+}
+
+/* ---- logits of links ---- */
+
+INLINE void entry_logits_rows(const float *sender, const float *receiver, const float *weights, const int64_t *offsets,
+                              const int64_t *senders, float *out, int64_t low, int64_t high, int64_t sender_stride,
+                              int64_t receiver_stride, float slope, const int64_t H) {
+    for (int64_t v = low; v < high; v++)
+        for (int64_t e = offsets[v]; e < offsets[v + 1]; e++) {
+            const float *s = sender + senders[e] * sender_stride, *r = receiver + v * receiver_stride, w = weights[e];
+            float *restrict logit = out + e * H;
+            for (int64_t h = 0; h < H; h++) {
+                float both = (s[h] + r[h]) * w;
+                logit[h] = both > 0 ? both : both * slope;
+            }
+        }
+}
+
+/* LeakyReLU(w_e (s_u + r_v)) of every entry e = (v ← u).  s [S, H], r [R, H] with rows a stride apart → [E, H] */
+void entry_logits(const float *sender, const float *receiver, const float *weights, const int64_t *offsets,
+                  const int64_t *senders, float *out, int64_t R, int64_t H, int64_t sender_stride,
+                  int64_t receiver_stride, float slope, int64_t threads) {
+    IN_THREADS(offsets[R] * H, offsets, R,
+               WITH_WIDTH(H, entry_logits_rows, sender, receiver, weights, offsets, senders, out, low, high,
+                          sender_stride, receiver_stride, slope))
+}
+
+INLINE void entry_logits_backward_rows(const float *grad, const float *logits, const float *weights, float *restrict out,
+                                       int64_t low, int64_t high, float slope, const int64_t H) {
+    for (int64_t e = low; e < high; e++)
+        for (int64_t h = 0; h < H; h++) {
+            float inner = grad[e * H + h] * weights[e];
+            out[e * H + h] = logits[e * H + h] > 0 ? inner : inner * slope;
+        }
+}
+
+/* The gradient of s_u + r_v of every entry: a weight is not negative, so logits have the sign of LeakyReLU's input. */
+void entry_logits_backward(const float *grad, const float *logits, const float *weights, float *out, int64_t E,
+                           int64_t H, float slope, int64_t threads) {
+    IN_THREADS(E * H, NULL, E,
+               WITH_WIDTH(H, entry_logits_backward_rows, grad, logits, weights, out, low, high, slope))
+}
+
+/* ---- attention over histories ---- */
+
+/* Of entry e: the keys of its row, or (at = d) the values, plus those of its step where there are any.  [d] */
+INLINE void row_and_step(const float *kv, const float *kv_step, const int64_t *senders, const int64_t *steps, int64_t e,
+                         int64_t d, int64_t at, float *restrict out) {
+    const float *row = kv + senders[e] * 2 * d + at;
+    if (kv_step) {
+        const float *step = kv_step + steps[e] * 2 * d + at;
+        for (int64_t i = 0; i < d; i++) out[i] = row[i] + step[i];
+    } else {
+        memcpy(out, row, d * sizeof(float));
+    }
+}
+
+INLINE void history_rows(const float *q, const float *kv, const float *kv_step, const int64_t *offsets,
+                         const int64_t *senders, const int64_t *steps, const float *keep, float *beta, float *out,
+                         float *space, int64_t low, int64_t high, const int64_t H, const int64_t F) {
+    const int64_t d = H * F;
+    float kept[MOST_HEADS];
+    for (int64_t i = low; i < high; i++) {
+        const int64_t first = offsets[i], stop = offsets[i + 1];
+        for (int64_t e = first; e < stop; e++) {
+            if (e + AHEAD < offsets[high]) fetch(kv + senders[e + AHEAD] * 2 * d, 2 * d);
+            row_and_step(kv, kv_step, senders, steps, e, d, 0, space);
+            dots(q + i * d, space, beta + e * H, H, F);
+        }
+        softmax_of(beta, offsets, NULL, beta, i, i + 1, H);
+        float *restrict z = out + i * d;
+        memset(z, 0, d * sizeof(float));
+        for (int64_t e = first; e < stop; e++) {
+            row_and_step(kv, kv_step, senders, steps, e, d, d, space);
+            for (int64_t h = 0; h < H; h++) kept[h] = keep ? beta[e * H + h] * keep[e * H + h] : beta[e * H + h];
+            add_heads(z, kept, space, H, F);
+        }
+    }
+}
+
+/* z_i = Σ β_e keep_e v_e over the entries e of query i, β = softmax of q_i · k_e; k and v are a row's plus a step's.
+   q [Q, H, F], kv [S, 2, H, F], kv_step [T, 2, H, F] or NULL, keep [E, H] or NULL → beta [E, H], out [Q, H, F] */
+void history_attention(const float *q, const float *kv, const float *kv_step, const int64_t *offsets,
+                       const int64_t *senders, const int64_t *steps, const float *keep, float *beta, float *out,
+                       int64_t Q, int64_t H, int64_t F, int64_t threads) {
+    IN_THREADS(offsets[Q] * 2 * H * F, offsets, Q, {
+        float *space = malloc(H * F * sizeof(float));
+        WITH_SHAPE(H, F, history_rows, q, kv, kv_step, offsets, senders, steps, keep, beta, out, space, low, high)
+        free(space);
+    })
+}
+
+INLINE void history_backward_rows(const float *grad, const float *z, const float *q, const float *kv,
+                                  const float *kv_step, const int64_t *offsets, const int64_t *senders,
+                                  const int64_t *steps, const float *keep, const float *beta, float *d_q,
+                                  float *weights, float *d_step, float *space, int64_t low, int64_t high,
+                                  const int64_t H, const int64_t F) {
+    const int64_t d = H * F;
+    float mean[MOST_HEADS], d_beta[MOST_HEADS];
+    for (int64_t i = low; i < high; i++) {
+        const int64_t first = offsets[i], stop = offsets[i + 1];
+        const float *dz = grad + i * d, several = stop - first > 1; /* one entry's β is 1, whatever its logit */
+        memset(d_q + i * d, 0, d * sizeof(float));
+        dots(dz, z + i * d, mean, H, F); /* Σ β dβ is dz · z */
+        for (int64_t e = first; e < stop; e++) {
+            if (e + AHEAD < offsets[high]) fetch(kv + senders[e + AHEAD] * 2 * d, 2 * d);
+            float *restrict to_logit = weights + e * 2 * H, *restrict kept = to_logit + H;
+            row_and_step(kv, kv_step, senders, steps, e, d, d, space);
+            dots(dz, space, d_beta, H, F);
+            for (int64_t h = 0; h < H; h++) kept[h] = keep ? beta[e * H + h] * keep[e * H + h] : beta[e * H + h];
+            for (int64_t h = 0; h < H; h++) to_logit[h] = several * (kept[h] * d_beta[h] - beta[e * H + h] * mean[h]);
+            row_and_step(kv, kv_step, senders, steps, e, d, 0, space);
+            add_heads(d_q + i * d, to_logit, space, H, F);
+            if (d_step) {
+                add_heads(d_step + steps[e] * 2 * d, to_logit, q + i * d, H, F);
+                add_heads(d_step + steps[e] * 2 * d + d, kept, dz, H, F);
+            }
+        }
+    }
+}
+
+INLINE void history_sum_rows(const float *weights, const float *q, const float *grad, const int64_t *offsets,
+                             const int64_t *receivers, const int64_t *order, float *out, int64_t low, int64_t high,
+                             const int64_t H, const int64_t F) {
+    const int64_t d = H * F;
+    for (int64_t u = low; u < high; u++) {
+        float *restrict sum = out + u * 2 * d;
+        memset(sum, 0, 2 * d * sizeof(float));
+        for (int64_t e = offsets[u]; e < offsets[u + 1]; e++) {
+            if (e + AHEAD < offsets[high]) {
+                fetch(q + receivers[e + AHEAD] * d, d);
+                fetch(grad + receivers[e + AHEAD] * d, d);
+            }
+            const float *w = weights + order[e] * 2 * H;
+            add_heads(sum, w, q + receivers[e] * d, H, F);
+            add_heads(sum + d, w + H, grad + receivers[e] * d, H, F);
+        }
+    }
+}
+
+/* The gradients of q, of kv and of kv_step (or NULL). `parts` [PARTS, T, 2, H, F] and `weights` [E, 2 H] are space; the
+   pattern seen from the senders is `by_offsets` [S + 1], `by_receivers` [E], `by_order` [E]. */
+void history_attention_backward(const float *grad, const float *z, const float *q, const float *kv,
+                                const float *kv_step, const int64_t *offsets, const int64_t *senders,
+                                const int64_t *steps, const float *keep, const float *beta, const int64_t *by_offsets,
+                                const int64_t *by_receivers, const int64_t *by_order, float *weights, float *parts,
+                                float *d_q, float *d_kv, float *d_kv_step, int64_t Q, int64_t S, int64_t T, int64_t H,
+                                int64_t F, int64_t threads) {
+    const int64_t E = offsets[Q], d = H * F, size = T * 2 * d;
+    const int64_t pieces = E / 256 + 1 < PARTS ? E / 256 + 1 : PARTS; /* by the work, not by the threads */
+#pragma omp parallel num_threads(team(E * 4 * d, threads))
+    {
+        float *space = malloc(d * sizeof(float));
+#pragma omp for schedule(static)
+        for (int64_t p = 0; p < pieces; p++) {
+            const int64_t low = first_row(offsets, Q, p, pieces), high = first_row(offsets, Q, p + 1, pieces);
+            float *mine = kv_step ? parts + p * size : NULL;
+            if (mine) memset(mine, 0, size * sizeof(float));
+            WITH_SHAPE(H, F, history_backward_rows, grad, z, q, kv, kv_step, offsets, senders, steps, keep, beta, d_q,
+                       weights, mine, space, low, high)
+        }
+        free(space);
+        const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
+        const int64_t low = first_row(by_offsets, S, me, all), high = first_row(by_offsets, S, me + 1, all);
+        WITH_SHAPE(H, F, history_sum_rows, weights, q, grad, by_offsets, by_receivers, by_order, d_kv, low, high)
+    }
+    if (!kv_step) return;
+    memset(d_kv_step, 0, size * sizeof(float));
+    for (int64_t p = 0; p < pieces; p++) add_to(d_kv_step, 1.0f, parts + p * size, size);
+}
+
+/* ---- dropout ---- */
+
+/* 32 random bits: a mix of a place and a key of 64 bits, of which the second half comes in halfway. */
+INLINE uint32_t random_bits(uint32_t place, uint32_t key, uint32_t other_key) {
+    uint32_t bits = place * 0x9E3779B1u + key;
+    bits = (bits ^ (bits >> 16)) * 0x85EBCA6Bu;
+    bits = ((bits ^ (bits >> 13)) + other_key) * 0xC2B2AE35u;
+    bits = (bits ^ (bits >> 16)) * 0x27D4EB2Fu;
+    return bits ^ (bits >> 15);
+}
+
+/* The 32 values of a block: 16 lower halves of random bits, then 16 upper halves. */
+INLINE void drop_block(const float *restrict x, float *restrict out, int64_t block, uint32_t key, uint32_t other_key,
+                       uint32_t dropped, float scale) {
+    uint32_t bits[16];
+    for (int i = 0; i < 16; i++) bits[i] = random_bits((uint32_t)(block * 16 + i), key, other_key);
+    for (int i = 0; i < 16; i++) out[i] = (bits[i] & 0xFFFF) >= dropped ? x[i] * scale : 0;
+    for (int i = 0; i < 16; i++) out[16 + i] = (bits[i] >> 16) >= dropped ? x[16 + i] * scale : 0;
+}
+
+/* x · scale, or 0 with probability dropped / 2^16, as the key says for each place.  [n]; dropout.py has it in NumPy */
+void dropout(const float *x, float *out, int64_t n, int64_t key, int64_t dropped, float scale, int64_t threads) {
+    const uint32_t low_key = (uint32_t)key, high_key = (uint32_t)((uint64_t)key >> 32);
+    const int64_t blocks = (n + 31) / 32;
+    IN_THREADS(2 * n, NULL, blocks, {
+        for (int64_t b = low; b < high; b++) {
+            if (b * 32 + 32 <= n) {
+                drop_block(x + b * 32, out + b * 32, b, low_key, high_key, (uint32_t)dropped, scale);
+            } else {
+                float padded[32] = {0};
+                memcpy(padded, x + b * 32, (n - b * 32) * sizeof(float));
+                float result[32];
+                drop_block(padded, result, b, low_key, high_key, (uint32_t)dropped, scale);
+                memcpy(out + b * 32, result, (n - b * 32) * sizeof(float));
+            }
+        }
+    })
+}
+
+/* ---- patterns and what is drawn ---- */
+
+/* The entries in order of sender, and of receiver for the same sender: the pattern from the other side.
+   senders, receivers [E] → offsets [S + 1], order, sorted, others [E] */
+void transpose(const int64_t *senders, const int64_t *receivers, int64_t *offsets, int64_t *order, int64_t *sorted,
+               int64_t *others, int64_t E, int64_t S, int64_t threads) {
+    (void)threads;
+    memset(offsets, 0, (S + 1) * sizeof(int64_t));
+    for (int64_t e = 0; e < E; e++) offsets[senders[e] + 1]++;
+    for (int64_t u = 0; u < S; u++) offsets[u + 1] += offsets[u];
+    for (int64_t e = 0; e < E; e++) {
+        const int64_t at = offsets[senders[e]]++;
+        order[at] = e;
+        sorted[at] = senders[e];
+        others[at] = receivers[e];
+    }
+    memmove(offsets + 1, offsets, S * sizeof(int64_t)); /* every offset has moved on to where the next begins */
+    offsets[0] = 0;
+}
+
+/* The last place in [low, high) whose number is at most x: numbers do not fall, and the first one there is. */
+static int64_t last_at_most(const int64_t *numbers, int64_t low, int64_t high, int64_t x) {
+    for (int64_t n = high - low; n > 1;) {
+        const int64_t half = n / 2;
+        low += (numbers[low + half] <= x) * half; /* no branch: half of them would be guessed wrong */
+        n -= half;
+    }
+    return low;
+}
+
+/* The rank-th node within the window of a position that is another than the row itself. */
+static int64_t context(const int32_t *walks, int64_t length, int64_t window, int64_t position, int64_t row,
+                       int64_t rank) {
+    const int64_t inside = (int32_t)position % (int32_t)length;
+    const int64_t stop = inside + window < length ? position + window : position - inside + length - 1;
+    for (int64_t at = inside > window ? position - window : position - inside; at <= stop; at++)
+        if (walks[at] != row && rank-- == 0) return walks[at];
+    return -1;
+}
+
+/* Contexts of each row by a number in [0, 1), as sampling/walks.py has it; −1 for a row without. The occurrences of row r
+   that have a pair lie in [starts[r], starts[r + 1]).  starts [R + 1], rows [B], uniform [B, count] → out [B, count] */
+void draw_contexts(const int32_t *walks, const int32_t *order, const int64_t *first_of_occurrence,
+                   const int64_t *first_of_row, const int64_t *starts, const int64_t *rows, const double *uniform,
+                   int64_t *out, int64_t length, int64_t window, int64_t B, int64_t count, int64_t threads) {
+    IN_THREADS(B * count * 50, NULL, B, for (int64_t b = low; b < high; b++) {
+        const int64_t row = rows[b], first = first_of_row[row], pairs = first_of_row[row + 1] - first;
+        int64_t *restrict found = out + b * count;
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t drawn = (int64_t)(uniform[b * count + i] * (double)pairs);
+            found[i] = first + (drawn < pairs ? drawn : pairs - 1);
+        }
+        for (int64_t i = 0; pairs && i < count; i++) {
+            const int64_t at = last_at_most(first_of_occurrence, starts[row], starts[row + 1], found[i]);
+            found[i] = context(walks, length, window, order[at], row, found[i] - first_of_occurrence[at]);
+        }
+        for (int64_t i = 0; !pairs && i < count; i++) found[i] = -1;
+    })
+}
