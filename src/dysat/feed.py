@@ -13,7 +13,7 @@ import numpy as np
 
 from dysat.data.events import Events, read_events
 from dysat.data.windows import write_moment
-from dysat.errors import DysatError, ModelError
+from dysat.errors import DysatError, ModelError, SnapshotsError
 from dysat.update import Update, Updater
 
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")  # what others call a file they still write
@@ -91,6 +91,8 @@ class Feed:
     _seen: dict[Path, tuple[int, int]] = field(default_factory=dict)
     _pending: dict[Path, tuple[EventFile, dict[str, Any]]] = field(default_factory=dict)
     _done: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    _copies: dict[Path, Path] = field(default_factory=dict)  # and what they are copies of
+    _changed: bool = False  # since all that was over was taken in
 
     def __post_init__(self) -> None:
         if not self.folder.is_dir():
@@ -110,24 +112,25 @@ class Feed:
 
     def look(self, updater: Updater, *, settled: bool = False) -> Iterator[Update]:
         """Take in what has come. A file is read once it has not changed since the last look; `settled`: at once."""
-        for path in self._ready(settled=settled):
-            self._open(updater, path)
+        ready = self._ready(settled=settled)
         self._forget_missing()
-        if self._pending:
+        for path in ready:
+            self._open(updater, path)
+        if self._pending and self._changed:
             files = [facts for _, facts in self._pending.values()]
             events = merge_events([file.events for file, _ in self._pending.values()])
             yield from updater.take_in(updater.plan(events, only_closed=True), files)
-        over = [path for path, (file, _) in self._pending.items() if file.last < updater.last]
-        known = {facts["sha256"] for facts in updater.stream.files}
-        fresh = [self._pending[path][1] for path in over if self._pending[path][1]["sha256"] not in known]
-        updater.note_files([{**facts, "taken": updater.last} for facts in fresh])
-        for path in over:
-            del self._pending[path]
+        self._changed = False
+        self._pending = {path: held for path, held in self._pending.items() if held[0].last >= updater.last}
 
     def _ready(self, *, settled: bool) -> list[Path]:
         """Files that are new or changed, and at rest."""
         found, now = [], {}
-        for path in sorted(self.folder.iterdir()):
+        try:
+            paths = sorted(self.folder.iterdir())
+        except OSError as problem:
+            raise ModelError(f"{self.folder}: cannot be followed: {problem.strerror or problem}") from None
+        for path in paths:
             if path.name.startswith((".", "~")) or path.suffix in UNFINISHED or not path.is_file():
                 continue
             try:
@@ -145,30 +148,45 @@ class Feed:
         """Read a file; what is wrong with it is told, and it is looked at again when it has changed."""
         self._done[path] = self._seen[path]
         self._pending.pop(path, None)
+        self._copies.pop(path, None)
         try:
             file = EventFile.read(path, self.read)
             others = [other for other, _ in self._pending.values() if other.sha256 == file.sha256]
             if others:
+                self._copies[path] = others[0].path
                 raise ModelError(f"{path}: the same content as {others[0].path.name}, so it is not counted again")
             facts, late = check_file(updater, file)
+            _check_plan(updater, file)
         except (DysatError, OSError) as problem:
             self.tell(str(problem))
             return
         clock = updater.graph.clock
         edge = write_moment(updater.last, clock)
-        if late and any(known["name"] == path.name for known in updater.stream.files):
-            facts["late"] = 0
-            self.tell(f"{path.name}: has changed since it was taken in; of its events those from {edge} on count")
+        before = [known["events"] for known in updater.stream.files if known["name"] == path.name]
+        if late and before:
+            facts["late"] = max(0, late - max(before))
+            self.tell(f"{path.name}: has changed since it was taken in; its {late:,} events before {edge} do not count")
         elif late:
             self.tell(f"{path.name}: {late:,} of {len(file.events):,} events lie before {edge} and come too late")
         self._pending[path] = (file, facts)
+        self._changed = True
         self.tell(f"{path.name}: {len(file.events):,} events up to {write_moment(file.last, clock)}")
 
     def _forget_missing(self) -> None:
         for path in [path for path in self._pending if path not in self._seen]:
             self.tell(f"{path.name}: gone before its last window was over; what it had for it is left out")
             del self._pending[path]
-        self._done = {path: stat for path, stat in self._done.items() if path in self._seen}
+        self._copies = {copy: path for copy, path in self._copies.items() if copy in self._done}
+        left = {copy for copy, path in self._copies.items() if path not in self._seen}  # which now count themselves
+        self._done = {path: stat for path, stat in self._done.items() if path in self._seen and path not in left}
+
+
+def _check_plan(updater: Updater, file: EventFile) -> None:
+    """One file that cannot go on with the run must not stop the others."""
+    try:
+        updater.plan(file.events)
+    except SnapshotsError as problem:
+        raise ModelError(f"{file.path}: {problem}") from None
 
 
 def merge_events(parts: Sequence[Events]) -> Events:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,14 @@ class Stream:
 
     @classmethod
     def begin(cls, run: Path, model: IncSAT, identity: str) -> Stream:
-        """The stream of a run that has seen no update yet; `identity` tells the run's graph from others."""
+        """Make the stream of a run that has seen no update yet; `identity` tells the run's graph from others."""
+        stream = cls.prepare(run, model, identity)
+        stream._write_state(model)
+        return stream
+
+    @classmethod
+    def prepare(cls, run: Path, model: IncSAT, identity: str) -> Stream:
+        """The same, but the run has it only once it has taken in something."""
         folder = run / STREAM
         try:
             folder.mkdir(exist_ok=True)
@@ -79,7 +87,7 @@ class Stream:
         stream.facts["summary"] = [
             None if rows is None else stream.summary.append({"rows": rows}) for rows in model.summary_
         ]
-        stream._write_state(model)
+        stream.tensors = _tensors(model)
         return stream
 
     @property
@@ -108,7 +116,7 @@ class Stream:
         """The model as the last update left it; its summary stays on disk."""
         model = IncSAT.with_options({**self.facts["options"], "device": device})
         model.graph_ = self.graph(base, verify=verify)
-        model.summary_ = self.rows(model.steps(), verify=verify)
+        model.summary_ = self.rows(model.steps(), verify=True)  # what is learned from them would stay
         tensors = dict(self.tensors)
         model.scorer_ = (tensors.pop(SCORER[0]), tensors.pop(SCORER[1]))
         model._restore(tensors)
@@ -132,12 +140,27 @@ class Stream:
             number = file.stem.rpartition("-")[2]
             if file.name.startswith(".") or (number.isdigit() and int(number) >= steps):
                 file.unlink(missing_ok=True)
-        self._write_updates()
+        if self.updates:
+            self._write_updates()
 
     def commit(
         self, model: IncSAT, labels: Labels, kinds: Any, files: list[dict[str, Any]], update: Mapping[str, Any]
     ) -> None:
         """The model has taken in one more snapshot, with these new nodes: from here on that holds."""
+        before = dict(self.facts), self.tensors, list(self.snapshots.records), list(self.summary.records)
+        try:
+            self._append(model, labels, kinds)
+            self.facts |= {"files": files, "updates": [*self.facts["updates"], dict(update)]}
+            self._write_state(model)
+        except BaseException:
+            self.facts, self.tensors, self.snapshots.records, self.summary.records = before
+            raise
+        with suppress(ModelError):  # the update holds without it, and the next one writes it
+            self._write_updates()
+        model.summary_ = self.rows(model.steps())
+
+    def _append(self, model: IncSAT, labels: Labels, kinds: Any) -> None:
+        """Write the newest snapshot, its rows and its embeddings."""
         from dysat.data.tables import write_table
 
         snapshot, step = model.graph_[-1], len(model.graph_) - 1
@@ -150,29 +173,27 @@ class Stream:
         self.facts["snapshots"] = self.snapshots.records
         self.facts["summary"] = [*self.facts["summary"], self.summary.append({"rows": _present(model.summary_[-1])})]
         write_table([model.table()], self.folder / EMBEDDINGS.format(step))
-        self.facts |= {"files": files, "updates": [*self.facts["updates"], dict(update)]}
-        self._write_state(model)
-        self._write_updates()
-        model.summary_ = self.rows(model.steps())
-
-    def note_files(self, model: IncSAT, files: list[dict[str, Any]]) -> None:
-        """Files that brought no window count as taken in."""
-        self.facts["files"] = files
-        self._write_state(model)
 
     def _write_state(self, model: IncSAT) -> None:
-        self.tensors = {**model.weights(), **dict(zip(SCORER, model.scorer_, strict=True))}
+        self.tensors = _tensors(model)
         write_tensors(self.folder / STATE, "stream", FORMAT_VERSION, self.facts, self.tensors, error=ModelError)
 
     def _write_updates(self) -> None:
         """The same for people; it follows the state."""
-        with write_beside(self.folder / UPDATES, ModelError) as beside:
-            beside.write_text(json.dumps(self.facts["updates"], indent=2) + "\n", encoding="utf-8")
+        file, text = self.folder / UPDATES, json.dumps(self.updates, indent=2) + "\n"
+        if file.is_file() and file.read_bytes() == text.encode():
+            return
+        with write_beside(file, ModelError) as beside:
+            beside.write_text(text, encoding="utf-8", newline="")
 
 
 def without_features(graph: DynamicGraph) -> DynamicGraph:
     """A log of events has none, so what goes on without them must not have begun with them."""
     return graph if graph.features is None else replace(graph, features=None)
+
+
+def _tensors(model: IncSAT) -> dict[str, torch.Tensor]:
+    return {**model.weights(), **dict(zip(SCORER, model.scorer_, strict=True))}
 
 
 def _labels_in(arrays: Mapping[str, Any]) -> Labels:

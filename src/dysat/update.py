@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -16,15 +16,16 @@ from dysat.data.events import Events
 from dysat.data.graph import DynamicGraph
 from dysat.data.journal import only_one
 from dysat.data.windows import Moment, write_moment
-from dysat.errors import ModelError
+from dysat.errors import ModelError, SnapshotsError
 from dysat.evaluation.probe import auc
 from dysat.models.base import GRAPH_FOLDER
 from dysat.models.incsat import IncSAT
 from dysat.run import CONFIG, Run, Watch
-from dysat.sampling.pairs import unlinked_pairs
+from dysat.sampling.pairs import unlinked_between, unlinked_pairs
 from dysat.stream import Stream, without_features
 
 LIKELIEST = 100  # forecasts that are looked for among the links that came
+PATIENCE = 0.1  # seconds between two looks whether another update has ended
 
 
 class CameTrue(NamedTuple):
@@ -72,8 +73,9 @@ class StoppedUpdate(ModelError):  # noqa: N818
 class Updater:
     """A run that takes in snapshots; `updating` makes one, and nobody else may change the run meanwhile."""
 
-    def __init__(self, run: Run, model: IncSAT, stream: Stream, watch: Watch) -> None:
+    def __init__(self, run: Run, model: IncSAT, stream: Stream, watch: Watch, made: Mapping[str, Any]) -> None:
         self.run, self.model, self.stream, self.watch = run, model, stream, watch
+        self.made = made  # every, count, self_loops: how events become snapshots here
 
     @property
     def graph(self) -> DynamicGraph:
@@ -96,26 +98,29 @@ class Updater:
         if only_closed and until is None:
             until = int(events.time[-1])
         grid = self.grid() if boundaries is None else None
-        loops = self.run.config.get("events", {}).get("self_loops", "drop")
+        loops = self.made.get("self_loops", "drop")
         return continue_snapshots(self.graph, events, grid=grid, boundaries=boundaries, until=until, self_loops=loops)
 
     def grid(self) -> Grid:
         """How the windows go on that the run was made with."""
-        made = self.run.config.get("events", {})
         edges = self.graph.boundaries[: len(self.graph) - len(self.stream.updates) + 1]
-        return Grid.of(edges, self.graph.clock, every=made.get("every"), count=made.get("count"))
+        return Grid.of(edges, self.graph.clock, every=self.made.get("every"), count=self.made.get("count"))
 
     def take_in(self, plan: Continuation, files: Sequence[dict[str, Any]] = ()) -> Iterator[Update]:
         """Learn from one snapshot after the other; what is given out is on disk, for good."""
         for step in plan.steps:
             yield self._take_in(step, files)
 
-    def note_files(self, files: Sequence[dict[str, Any]]) -> None:
-        """These are taken in, though they brought no window."""
-        if files:
-            self.stream.note_files(self.model, self._known_files(files))
-
     def _take_in(self, step: NextSnapshot, files: Sequence[dict[str, Any]]) -> Update:
+        before = dict(vars(self.model))
+        try:
+            return self._learn_and_keep(step, files)
+        except BaseException:
+            vars(self.model).clear()
+            vars(self.model).update(before)
+            raise
+
+    def _learn_and_keep(self, step: NextSnapshot, files: Sequence[dict[str, Any]]) -> Update:
         begin, model, snapshot = time.monotonic(), self.model, step.snapshot
         window = [write_moment(edge, self.graph.clock) for edge in (snapshot.start, snapshot.stop)]
         self.watch.on_stage(f"{window[0]} … {window[1]}", model.epochs)
@@ -126,11 +131,8 @@ class Updater:
             stopped.append(self.watch.stop())
             return stopped[-1]
 
-        before = dict(vars(model))
         model.partial_fit(snapshot, step.nodes, kinds=step.kinds, on_epoch=self.watch.on_epoch, stop=stop)
         if any(stopped):
-            vars(model).clear()
-            vars(model).update(before)
             raise StoppedUpdate(f"stopped; {self.run.folder} is as it was before {window[0]} … {window[1]}")
         update = Update(
             step=len(self.graph) - 1,
@@ -156,10 +158,20 @@ class Updater:
 
 @contextmanager
 def updating(
-    run: Run, *, device: str = "auto", epochs: int | None = None, watch: Watch | None = None, wait: bool = False
+    run: Run,
+    *,
+    made: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    epochs: int | None = None,
+    watch: Watch | None = None,
+    wait: bool = False,
 ) -> Iterator[Updater]:
-    """A run to be updated. A second one at the same time waits for the first to end, or is refused."""
-    with only_one(run.folder / CONFIG, ModelError, wait=wait):
+    """A run to be updated. A second one at the same time waits for the first to end, or is refused.
+
+    `made` says how the graph was cut, where the run does not know it: `every` or `count`, and `self_loops`.
+    """
+    watch = watch or Watch()
+    with only_one(run.folder / CONFIG, ModelError, wait=_patiently(run, watch) if wait else None):
         run = Run.open(run.folder)
         if not run.finished:
             raise ModelError(f"{run.folder}: not trained to its end yet; dysat fit --resume {run.folder} goes on")
@@ -168,10 +180,49 @@ def updating(
             raise ModelError(f"{stream.folder}: made by updates of another run")
         stream.cut_back()
         base = without_features(DynamicGraph.load(run.folder / GRAPH_FOLDER, verify=False))
+        made = run.config.get("events") or _checked(run, base, made or {})
         model = stream.model(base, device, verify=False)
         if epochs is not None:
             model = _with_epochs(model, epochs)
-        yield Updater(run, model, stream, watch or Watch())
+        yield Updater(run, model, stream, watch, made)
+
+
+def _patiently(run: Run, watch: Watch) -> Callable[[], None]:
+    """Wait a moment for another process, say so once, and hear when to stop."""
+    told: list[bool] = []
+
+    def wait() -> None:
+        if watch.stop():
+            raise StoppedUpdate(f"stopped; nothing was taken into {run.folder}")
+        if not told:
+            watch.on_note(f"waiting for another process to end its work on {run.folder}")
+        told.append(True)
+        time.sleep(PATIENCE)
+
+    return wait
+
+
+def _checked(run: Run, base: DynamicGraph, made: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of how a graph was cut must be true of it."""
+    windows = {name: value for name, value in made.items() if name in ("every", "count")}
+    said = ", ".join(f"{name}={value!r}" for name, value in windows.items())
+    if windows:
+        grid = Grid.of(base.boundaries, base.clock, **windows)
+        if [grid.edge(k) for k in range(len(base) + 1)] != list(base.boundaries):
+            raise ModelError(f"{said}, but the windows of {run.folder} {_windows(base)}")
+    loops, kept = made.get("self_loops"), None
+    if base.report is not None:
+        kept = "keep" if base.report.self_loops_kept else "drop"
+    if loops and kept and loops != kept:
+        raise ModelError(f"self_loops={loops!r}, but {run.folder} was made with self_loops={kept!r}")
+    return {**windows, "self_loops": loops or kept or "drop"}
+
+
+def _windows(base: DynamicGraph) -> str:
+    try:
+        return f"go on {Grid.of(base.boundaries, base.clock)}"
+    except SnapshotsError:
+        return "are others"
 
 
 def begin_stream(run: Run) -> Stream:
@@ -183,7 +234,7 @@ def begin_stream(run: Run) -> Stream:
         )
     if not isinstance(model, IncSAT):
         model = IncSAT.continuing(model)
-    return Stream.begin(run.folder, model, run.config["graph"])
+    return Stream.prepare(run.folder, model, run.config["graph"])
 
 
 def check_forecast(model: IncSAT, step: NextSnapshot) -> dict[str, Any]:
@@ -194,7 +245,7 @@ def check_forecast(model: IncSAT, step: NextSnapshot) -> dict[str, Any]:
     found: dict[str, Any] = {"auc": None, "forecast_links": len(links), "likeliest": 0, "came_true": ()}
     if known < 2:
         return found
-    others = unlinked_pairs(known, links, len(links), np.random.default_rng(len(model.graph_)))
+    others = _other_pairs(model.graph_, links, np.random.default_rng(len(model.graph_)))
     if len(links) and len(others):
         pairs = torch.from_numpy(np.concatenate([links, others]))
         found["auc"] = auc(model.pair_scores(pairs), torch.arange(len(pairs)) < len(links))
@@ -203,6 +254,19 @@ def check_forecast(model: IncSAT, step: NextSnapshot) -> dict[str, Any]:
     names = model.graph_.nodes[pairs.numpy()].tolist()
     true = (CameTrue(int(i) + 1, names[i][0], names[i][1], round(float(chances[i]), 6)) for i in np.flatnonzero(came))
     return {**found, "likeliest": len(pairs), "came_true": tuple(true)}
+
+
+def _other_pairs(graph: DynamicGraph, links: Any, rng: np.random.Generator) -> Any:
+    """As many pairs without a link as there are links, where nodes have kinds of the same two.  # [≤ B, 2]"""
+    kinds = graph.kinds
+    if kinds is None or (kinds[links[:, 0]] == kinds[links[:, 1]]).any():
+        return unlinked_pairs(graph.known[-1], links, len(links), rng)
+    joined, counts = np.unique(np.sort(kinds[links], axis=1), axis=0, return_counts=True)
+    parts = [
+        unlinked_between(np.flatnonzero(kinds == left), np.flatnonzero(kinds == right), links, int(count), rng)
+        for (left, right), count in zip(joined.tolist(), counts, strict=True)
+    ]
+    return np.concatenate(parts) if parts else links[:0]
 
 
 def _keys(pairs: Any, size: int) -> Any:

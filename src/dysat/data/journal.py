@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,11 @@ class Journal:
     def cut_back(self) -> None:
         """Remove what a write that was killed has left after the last record."""
         self.check()
-        if self.file.exists() and self.file.stat().st_size > self.size:
-            os.truncate(self.file, self.size)
+        try:
+            if self.file.exists() and self.file.stat().st_size > self.size:
+                os.truncate(self.file, self.size)
+        except OSError as problem:
+            raise self.error(f"{self.file}: cannot be written: {problem.strerror or problem}") from problem
 
     def append(self, arrays: Mapping[str, Array]) -> Record:
         """Write arrays at the end, down to the disk; the record is what to keep of them."""
@@ -56,7 +59,7 @@ class Journal:
             with open(self.file, "r+b" if self.file.exists() else "w+b") as out:
                 for name, array in arrays.items():
                     at = -(-at // ALIGN) * ALIGN
-                    data = np.ascontiguousarray(array)
+                    data = np.asarray(array, order="C")
                     about[name] = [data.dtype.str, list(data.shape), at]
                     out.seek(at)
                     out.write(data.data if data.size else b"")
@@ -95,35 +98,40 @@ class Journal:
 
 
 @contextmanager
-def only_one(file: Path, error: type[DysatError], *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock on a file, which ends with the process however it ends; a second one waits, or is refused."""
+def only_one(file: Path, error: type[DysatError], *, wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold a lock on a file, which ends with the process however it ends; a second one is refused.
+
+    Or it is asked to `wait` a moment, again and again until it is its turn; what that raises ends it.
+    """
     try:
         handle = os.open(file, os.O_RDWR)
     except OSError as problem:
         raise error(f"{file}: cannot be written: {problem.strerror or problem}") from problem
     try:
-        if not _lock(handle, wait=wait):
-            raise error(f"{file.parent}: another process is at work on it; try again when it has ended")
+        while not _lock(handle):
+            if wait is None:
+                raise error(f"{file.parent}: another process is at work on it; try again when it has ended")
+            wait()
         yield
     finally:
         os.close(handle)  # which gives the lock back
 
 
-def _lock(handle: int, *, wait: bool) -> bool:
+def _lock(handle: int) -> bool:
     """Whether the file is ours now."""
     if os.name == "nt":  # pragma: no cover
         import msvcrt
 
         os.lseek(handle, 1 << 30, os.SEEK_SET)  # beyond what anybody reads
         try:
-            msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
         except OSError:
             return False
         return True
     import fcntl
 
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
