@@ -159,6 +159,8 @@ class EventOptions:
         for name, value in given.items():
             if name == "boundaries" and "boundaries" in windows:
                 continue  # those that come next
+            if name in ("format", "header", "separator", "skip_bad_rows"):
+                continue  # the next log may be another kind of file
             before = made.get(name, next(field.default for field in fields(self) if field.name == name))
             if value != before:
                 if name in ("every", "count", "boundaries"):

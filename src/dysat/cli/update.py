@@ -17,7 +17,7 @@ from dysat.cli.data import read_log
 from dysat.cli.learn import Device, RunFolder
 from dysat.cli.show import SCORE, link_facts, links_table, new_console, new_table, print_json, telling
 from dysat.cli.watching import watching
-from dysat.data.windows import Width, write_moment
+from dysat.data.windows import write_moment
 from dysat.errors import ModelError
 from dysat.feed import POLL, EventFile, Feed, check_file
 from dysat.options import EventOptions, as_options, option, takes
@@ -69,24 +69,26 @@ def update(
         raise ModelError("--until goes with a log of events: a folder that is followed has no end")
     if (once or poll != POLL) and follow is None:
         raise ModelError("--once and --poll go with --follow")
+    if follow is not None and events.boundaries is not None:
+        raise ModelError("boundaries= goes with a log of events: a folder that is followed has no end")
     if poll <= 0 or top < 1:
         raise ModelError("--poll must be above 0, and --top at least 1")
     opened = Run.open(run)
     options = events.like(opened.config.get("events"), str(run))
+    made = {name: getattr(options, name) for name in options.given() if name in ("every", "count", "self_loops")}
     keep_freed_memory()
-    with (
-        watching() as watch,
-        updating(opened, device=device, epochs=epochs, watch=watch, wait=wait) as updater,
-    ):
-        _check_windows(updater, options, str(run))
-        options = _with_kinds(updater, options)
-        try:
+    try:
+        with (
+            watching("stopping") as watch,
+            updating(opened, made=made, device=device, epochs=epochs, watch=watch, wait=wait) as updater,
+        ):
+            options = _as_the_graph_is(updater, options)
             if new is not None:
                 _take_in_file(updater, new, options, until, top, as_json, watch)
             else:
                 _follow(updater, follow, options, poll, once, top, as_json, watch)  # type: ignore[arg-type]
-        except StoppedUpdate as stopped:
-            raise StoppedError(str(stopped)) from None
+    except StoppedUpdate as stopped:
+        raise StoppedError(str(stopped)) from None
 
 
 def _take_in_file(
@@ -100,8 +102,9 @@ def _take_in_file(
         watch.on_note(as_options(note))
     clock = updater.graph.clock
     if not plan.steps:
-        wait = f"{plan.left:,} events wait for a window that ends by then"
-        raise ModelError(f"no window to take in: the last one ends at {write_moment(updater.last, clock)}; {wait}")
+        by = f" by {until}" if until is not None else ""
+        last = write_moment(updater.last, clock)
+        raise ModelError(f"{file}: no window to take in ends{by} after {last}, where the run ends; its events wait")
     if late:
         watch.on_note(
             f"{late:,} of {len(found.events):,} events lie before {write_moment(updater.last, clock)}, where the last "
@@ -150,21 +153,15 @@ def _follow(
             _show_links(links)
 
 
-def _check_windows(updater: Updater, options: EventOptions, run: str) -> None:
-    """Windows given for a run that does not say its own must be those it has."""
-    if options.every is None or "events" in updater.run.config:
-        return
-    edges, clock = updater.graph.boundaries, updater.graph.clock
-    width = Width.parse(options.every, clock)
-    if [width.edge(edges[0], k) for k in range(len(edges))] != list(edges):
-        raise ModelError(f"every={options.every!r}, but the windows of {run} go on {updater.grid()}")
-
-
-def _with_kinds(updater: Updater, options: EventOptions) -> EventOptions:
-    """A run with two kinds of nodes reads the next log so."""
-    names = updater.graph.kind_names
-    if options.kinds is None and len(names) == 2 and "events" not in updater.run.config:
-        return replace(options, kinds=",".join(names))
+def _as_the_graph_is(updater: Updater, options: EventOptions) -> EventOptions:
+    """A run that does not know how its log was read takes the next one for what its graph is."""
+    if "events" in updater.run.config:
+        return options
+    names, clock = updater.graph.kind_names, updater.graph.clock
+    if options.kinds is None and len(names) == 2:
+        options = replace(options, kinds=",".join(names))
+    if options.time_unit is None and clock == "step":
+        options = replace(options, time_unit="step")
     return options
 
 
@@ -192,7 +189,10 @@ def _lines(update: Update) -> Iterator[str]:
             f"  the last forecast: AUC [bold]{update.auc:.4f}[/bold] on {update.forecast_links:,} links between known "
             f"nodes and as many other pairs; of its {update.likeliest:,} likeliest links {len(update.came_true):,} came"
         )
-    yield f"[dim]  learned in {update.epochs} epochs, {update.seconds:.1f} s[/dim]"
+    if update.epochs or update.links:
+        yield f"[dim]  learned in {update.epochs} epochs, {update.seconds:.1f} s[/dim]"
+    else:
+        yield "[dim]  kept as an empty snapshot; there was nothing to learn from[/dim]"
 
 
 def _show_links(links: list[dysat.Forecast]) -> None:

@@ -22,14 +22,14 @@ STAGES = {"backtest": "backtest", "heuristics": "comparing with heuristics", "fi
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
+def watching(stopping: str = "stopping after this epoch") -> Iterator[Watch]:
     """Show how training goes, live on a terminal and now and then elsewhere; Ctrl-C stops it after the epoch."""
     console = new_console(stderr=True)
 
     def note(text: str) -> None:
         console.print(f"[dim]{escape(text)}[/dim]", highlight=False, soft_wrap=True)
 
-    with _asked_to_stop(console.print) as stop:
+    with _asked_to_stop(lambda: console.print(f"{stopping}; Ctrl-C again stops at once")) as stop:
         watch = Watch(on_note=note, stop=stop)
         if not console.is_terminal:
             yield _plain(watch, lambda text: typer.echo(text, err=True))
@@ -81,7 +81,7 @@ def _state(epoch: Epoch) -> str:
 
 
 @contextmanager
-def _asked_to_stop(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+def _asked_to_stop(say: Callable[[], object]) -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed; pressed again, it stops at once."""
     asked: list[bool] = []
 
@@ -89,7 +89,7 @@ def _asked_to_stop(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(True)
-        say("stopping after this epoch; Ctrl-C again stops at once")
+        say()
 
     before = signal.signal(signal.SIGINT, handle)
     try:
