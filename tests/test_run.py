@@ -106,7 +106,6 @@ def test_start_writes_what_was_asked_for(tmp_path: Path) -> None:
     config = tomllib.loads((run.folder / "config.toml").read_text())
     options = {name: list(v) if isinstance(v, tuple) else v for name, v in small_model(patience=3).values().items()}
     assert config["options"] == {name: "none" if v is None else v for name, v in options.items()}
-    assert {name for name in options if name not in config["options"]} == {"history"}
     fingerprint = small_graph().fingerprint
     assert (config["dysat"], config["source"], config["method"]) == (dysat.__version__, source, "dysat")
     assert (config["backtest"], config["graph"]) == (False, fingerprint)
