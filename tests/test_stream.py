@@ -322,6 +322,19 @@ def contents(run: Path) -> dict[str, bytes]:
     return {str(file.relative_to(run)): file.read_bytes() for file in run.rglob("*") if file.is_file()}
 
 
+@pytest.mark.parametrize("left", [(), ("summary.bin",)], ids=["nothing", "a summary that does not count"])
+def test_a_fit_that_was_killed_before_its_stream_was_whole(
+    base: Path, grown: Path, tmp_path: Path, left: tuple[str, ...]
+) -> None:
+    run = copy(base, tmp_path / "run")
+    for file in (run / "stream").iterdir():
+        file.write_bytes(b"half") if file.name in left else file.unlink()
+    assert state(run) == state(base)
+    for number in (3, 4):
+        take_in(run, write_log(tmp_path / f"{number}.csv", week(number)))
+    assert state(run) == state(grown)
+
+
 def test_a_newer_format(grown: Path, tmp_path: Path) -> None:
     file = copy(grown, tmp_path / "run") / "stream" / STATE
     facts, tensors = read_tensors(file, "stream", FORMAT_VERSION, error=ModelError)

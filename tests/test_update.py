@@ -456,11 +456,12 @@ def test_two_updates_at_once(run: Path, tmp_path: Path) -> None:
 # Killed
 
 
-def updated(run: Path, log: Path, sign: Path) -> None:
-    """An update, in a process that may be killed."""
+def updated(run: Path, log: Path, sign: Path, reading: bool) -> None:
+    """An update, in a process that may be killed; it gives a sign when it begins to read, or else to learn."""
     torch.set_num_threads(1)
-    sign.touch()
-    take_in(run, log)
+    if reading:
+        sign.touch()
+    take_in(run, log, watch=Watch(on_stage=lambda *stage: sign.touch()))
 
 
 class Whole:
@@ -474,18 +475,20 @@ class Whole:
             take_in(run, self.log, until=day(number))
             self.states.append(state(run))
         self.contents = contents(run)
-        self.seconds = max(self.kill(folder / f"whole-{i}", None) for i in range(3))
+        self.seconds = [
+            max(self.kill(folder / f"{reading}-{i}", None, reading) for i in range(2)) for reading in (False, True)
+        ]
 
-    def kill(self, run: Path, share: float | None) -> float:
+    def kill(self, run: Path, share: float | None, reading: bool) -> float:
         """Update a copy in a process that is killed after a share of the time it takes; how long it took."""
         sign = run.with_suffix(".begun")
-        process = forks.Process(target=updated, args=(copy(self.base, run), self.log, sign))
+        process = forks.Process(target=updated, args=(copy(self.base, run), self.log, sign, reading))
         process.start()
         limit = time.monotonic() + GUARD
         while not sign.exists() and time.monotonic() < limit:
             time.sleep(0.0005)
         begin = time.monotonic()
-        process.join(GUARD if share is None else share * self.seconds)
+        process.join(GUARD if share is None else share * self.seconds[reading])
         process.kill()
         process.join()
         assert process.exitcode in ((0,) if share is None else (0, -signal.SIGKILL))
@@ -524,7 +527,7 @@ def single(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> d
 def test_killed_at_any_moment(whole: dict[str, Whole], tmp_path: Path, number: int) -> None:
     undisturbed = whole[METHODS[number % 2]]
     share = (number + random.Random(number).random()) / KILLS
-    undisturbed.kill(tmp_path / "run", share)
+    undisturbed.kill(tmp_path / "run", share, reading=number % 5 == 0)
     undisturbed.check(tmp_path / "run")
 
 

@@ -76,6 +76,10 @@ def test_what_was_not_kept_is_cut_or_written_over(tmp_path: Path, kept: int) -> 
     again = Journal(tmp_path / "j", records, ModelError)
     again.append({"a": np.arange(3)})  # without a cut
     assert_holds(again, [*ARRAYS[:kept], {"a": np.arange(3)}])
+    clean = Journal(tmp_path / "clean", [], ModelError)
+    for arrays in (*ARRAYS[:kept], {"a": np.arange(3)}):
+        clean.append(arrays)
+    assert (tmp_path / "j").read_bytes() == (tmp_path / "clean").read_bytes()
     again = Journal(tmp_path / "j", records, ModelError)
     again.cut_back()
     assert (tmp_path / "j").stat().st_size == again.size == (records[-1]["end"] if records else 0)

@@ -57,6 +57,7 @@ class Journal:
         at = self.size
         try:
             with open(self.file, "r+b" if self.file.exists() else "w+b") as out:
+                out.truncate(at)  # what was not kept
                 for name, array in arrays.items():
                     at = -(-at // ALIGN) * ALIGN
                     data = np.asarray(array, order="C")
