@@ -128,7 +128,8 @@ def table(result: dict[str, Any]) -> list[str]:
     lines = [
         f"Measured {result['date']} by `python benchmarks/updates.py` on {machine['cores']} cores of {machine['cpu']}, "
         f"torch {machine['torch']}; {LINKS:,} links in every snapshot, {NODES:,} nodes at first and {GROWTH} "
-        f"more in each; {EPOCHS} epochs, batches of 256; median of {REPEATS} (a full fit of 200 once), each in a fresh process.",
+        f"more in each; {EPOCHS} epochs, batches of 256; median of {REPEATS} (a full fit of 200 once), "
+        "each in a fresh process.",
         "",
         "| steps attended to | snapshots before | update, s | of the first | peak, GiB | of the first | full fit, s | "
         "times cheaper |",
