@@ -25,7 +25,6 @@ from dysat.sampling.pairs import unlinked_between, unlinked_pairs
 from dysat.stream import Stream, without_features
 
 LIKELIEST = 100  # forecasts that are looked for among the links that came
-KEPT = 10  # of those that came true, in the run folder: what it keeps of every update is small
 PATIENCE = 0.1  # seconds between two looks whether another update has ended
 
 
@@ -149,9 +148,7 @@ class Updater:
             seconds=round(time.monotonic() - begin, 3),
         )
         taken = [{**file, "taken": snapshot.stop} for file in files]
-        facts = {**update.facts(), "came": len(update.came_true)}
-        facts["came_true"] = facts["came_true"][:KEPT]
-        self.stream.commit(model, step.nodes, step.kinds, self._known_files(taken), facts)
+        self.stream.commit(model, step.nodes, step.kinds, self._known_files(taken), update.facts())
         return update
 
     def _known_files(self, files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
