@@ -128,7 +128,7 @@ def test_the_loss_is_its_formula(negatives: int) -> None:
     others = torch.randint(6, (4 * negatives, 2), generator=seeded())
 
     def log_sigmoid(x: Tensor) -> float:
-        return -math.log1p(math.exp(-float(x)))
+        return -math.log1p(math.exp(-x.item()))
 
     wanted = 0.0
     for i in (0, 1, 3):
