@@ -100,6 +100,32 @@ DYSAT = Entry(
         "learning_rate": 0.01,
     },
 )
+LONGER = {"l2": 0.0, "epochs": 20, "learning_rate": 0.02}
+AUTOENCODER = Entry(
+    quick={"features": (8, 4), "epochs": 2, "batch_size": 4, "l2": 0.05, "device": "cpu"},
+    changed={
+        "features": (16, 8),
+        "inputs": "both",
+        "dropout": 0.2,
+        "negatives": 2,
+        "l2": 0.1,
+        "learning_rate": 2e-3,
+        "batch_size": 3,
+        "epochs": 3,
+        "seed": 1,
+    },
+    exempt={
+        "device": "where it is computed, not what",
+        "patience": "has nothing to wait for without validation (tests/models/test_autoencoder.py has it)",
+    },
+    # A ReLU may be 0 for a node and all its neighbours: not with these seeds, and not all the time.
+    variants={
+        "identity": LONGER | {"seed": 29},
+        "features": LONGER | {"seed": 6, "inputs": "features"},
+        "both": LONGER | {"seed": 6, "inputs": "both"},
+    },
+    planted={"features": (32, 16), "batch_size": 256, "epochs": 50, "l2": 0.0},
+)
 SUITE = {
     "dysat": DYSAT,
     "incsat": replace(
@@ -142,6 +168,12 @@ SUITE = {
         planted={"rounds": 50},
         least=2,
         copies=6,  # a leaf has at least 20 examples
+    ),
+    "gcn-ae": AUTOENCODER,
+    "gat-ae": replace(
+        AUTOENCODER,
+        quick=AUTOENCODER.quick | {"heads": (2, 2)},
+        changed=AUTOENCODER.changed | {"heads": (4, 1)},
     ),
 }
 

@@ -6,8 +6,9 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 
-from dysat.sampling.pairs import _number, _pair, unlinked_between, unlinked_pairs
+from dysat.sampling.pairs import UnlinkedPairs, _number, _pair, unlinked_between, unlinked_pairs
 
 NONE = np.empty((0, 2), dtype=np.int64)
 
@@ -119,3 +120,40 @@ def test_sides_that_are_empty_or_large() -> None:
     drawn = unlinked_between(even, odd, NONE, 1000, rng, newest=1_999_000)
     assert (drawn.sum(1) % 2 == 1).all() and (drawn[:, 0] < drawn[:, 1]).all() and (drawn[:, 1] >= 1_999_000).all()
     assert len(np.unique(drawn, axis=0)) == 1000 and 0.45 < (drawn[:, 1] % 2).mean() < 0.55
+
+
+def taken_numbers(num_nodes: int, links: list[tuple[int, int]]) -> torch.Tensor:
+    both = {*links, *((v, u) for u, v in links), *((v, v) for v in range(num_nodes))}
+    return torch.tensor(sorted(u * num_nodes + v for u, v in both))
+
+
+def test_free_pairs_are_drawn_fairly_and_links_never() -> None:
+    links = [(u, v) for u, v in combinations(range(9), 2) if (u + v) % 3 == 0]
+    free = {(u, v) for u in range(9) for v in range(9) if u != v and (u + v) % 3}
+    drawn = UnlinkedPairs(taken_numbers(9, links), 9).draw(20_000, torch.Generator().manual_seed(0))
+    counts = dict.fromkeys(free, 0)
+    for u, v in drawn.tolist():
+        counts[u, v] += 1
+    expected = 20_000 / len(free)
+    chi2 = sum((count - expected) ** 2 for count in counts.values()) / expected
+    assert len(free) == 48 and 20 < chi2 < 90  # about χ² with 48 − 1 degrees of freedom
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_the_first_and_the_last_free_pair_are_drawn(first: int) -> None:
+    links = [pair for pair in combinations(range(first, 7), 2) if pair != (5, 6)]
+    pairs = UnlinkedPairs(taken_numbers(7, links), 7).draw(2_000, torch.Generator().manual_seed(0))
+    left = [(u, v) for u in range(7) for v in range(7) if u != v and tuple(sorted((u, v))) not in links]
+    assert sorted({tuple(pair) for pair in pairs.tolist()}) == left
+
+
+def test_no_pair_is_free_where_all_are_linked() -> None:
+    generator = torch.Generator().manual_seed(0)
+    assert UnlinkedPairs(taken_numbers(5, list(combinations(range(5), 2))), 5).draw(9, generator).shape == (0, 2)
+    assert UnlinkedPairs(taken_numbers(1, []), 1).draw(9, generator).shape == (0, 2)
+
+
+def test_free_pairs_of_the_largest_graph() -> None:
+    size = 2**31 - 1
+    pairs = UnlinkedPairs(torch.tensor([0, size + 1, size * size - 1]), size).draw(999, torch.Generator())
+    assert (pairs >= 0).all() and (pairs < size).all() and pairs.max() > 0.99 * size

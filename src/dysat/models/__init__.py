@@ -1,5 +1,6 @@
 """One method, one file."""
 
+from dysat.models.autoencoder import GATAutoencoder, GCNAutoencoder
 from dysat.models.base import LinkModel
 from dysat.models.dysat import DySAT
 from dysat.models.heuristics import (
@@ -32,6 +33,8 @@ MODELS: dict[str, type[LinkModel]] = {
         TruncatedSVD,
         PairLogistic,
         PairBoosting,
+        GCNAutoencoder,
+        GATAutoencoder,
     )
 }
 

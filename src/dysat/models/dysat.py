@@ -13,6 +13,7 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import EmbeddingModel, choose_device
+from dysat.models.inputs import check_features
 from dysat.nn.network import AttentionNetwork, Inputs, Plan
 from dysat.nn.objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
 from dysat.nn.structural import Side
@@ -137,7 +138,7 @@ class DySAT(EmbeddingModel):
             raise ModelError("the graph has no nodes to learn of")
         if self.inputs != "identity":
             first = 0 if self.history is None else max(0, len(graph) - self.history)
-            _check_features(graph[first:], self.inputs, first)
+            check_features(graph[first:], self.inputs, first)
 
     def fit(
         self,
@@ -331,18 +332,3 @@ def _divisors(number: int) -> str:
     if not 1 <= number <= 1 << 20:
         return ""
     return f"; divisors are {', '.join(str(d) for d in range(1, number + 1) if number % d == 0)}"
-
-
-def _check_features(graph: DynamicGraph, inputs: str, first: int) -> None:
-    """Features must be there, and be numbers."""
-    if graph.features is None:
-        raise ModelError(f"inputs={inputs!r}, but the graph has no features; see DynamicGraph.with_features")
-    parts = graph.features if isinstance(graph.features, tuple) else (graph.features,)
-    if not parts[0].shape[1]:
-        raise ModelError(f"inputs={inputs!r}, but the features of the graph have no columns")
-    for step, part in enumerate(parts, first):
-        bad = (~torch.isfinite(part)).any(1).nonzero()
-        if len(bad):
-            where = f" in snapshot {step}" if isinstance(graph.features, tuple) else ""
-            name = graph.nodes[int(bad[0, 0]) :][:1].tolist()[0]
-            raise ModelError(f"features: node {name!r} has a value{where} that is not a finite number")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 Ids = NDArray[np.int64]
 
@@ -35,6 +37,26 @@ def unlinked_between(
     i = np.where(rest < 0, older + numbers // max(width, 1), rest // max(narrow, 1))
     j = np.where(rest < 0, numbers % max(width, 1), older_right + rest % max(narrow, 1))
     return np.sort(np.stack([left[i], right[j]], axis=1), axis=1)
+
+
+class UnlinkedPairs:
+    """Ordered pairs (u, v) that are free, uniformly and with repeats, on any device and without a second try.
+
+    A pair has the number u · N + v. `taken` are the numbers of all other pairs, in order: of links in both directions,
+    and of (v, v). Before the i-th of them lie taken[i] − i free ones; so the k-th free number is k plus how many of
+    those counts are at most k.
+    """
+
+    def __init__(self, taken: Tensor, num_nodes: int) -> None:
+        self.free_before = taken - torch.arange(len(taken), device=taken.device)
+        self.num_nodes, self.num_free = num_nodes, num_nodes**2 - len(taken)
+
+    def draw(self, wanted: int, generator: torch.Generator) -> Tensor:
+        """So many pairs, or none where all are taken.  # [wanted, 2]"""
+        wanted = wanted if self.num_free else 0
+        k = torch.randint(max(1, self.num_free), (wanted,), generator=generator, device=generator.device)
+        numbers = k + torch.searchsorted(self.free_before, k, right=True)
+        return torch.stack([numbers // self.num_nodes, numbers % self.num_nodes], 1)
 
 
 def _draw(total: int, without: Ids, wanted: int, rng: np.random.Generator) -> Ids:

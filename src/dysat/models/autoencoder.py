@@ -1,0 +1,271 @@
+"""Graph autoencoders: layers over the links so far make vectors, whose inner products make the links again."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
+from dysat.models.base import EmbeddingModel, choose_device
+from dysat.models.inputs import check_features
+from dysat.nn.encoder import Encoder, Neighbours, reconstruction_loss
+from dysat.sampling.pairs import UnlinkedPairs
+from dysat.training import Epoch, Progress, Settings, minimize
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(kw_only=True, eq=False)
+class GraphAutoencoder(EmbeddingModel):
+    """E = encoder(X, A), and e_u · e_v is the log-odds of a link; A has the weights of all snapshots so far, added up.
+
+    The loss is the mean over a batch's links uv of −log σ(e_u · e_v) − Σ_q log σ(−e_a · e_b) with `negatives` pairs ab,
+    drawn anew in every step from all pairs that are not linked. Every node is also its own neighbour; self-loops of
+    the graph are left out, for e_v · e_v is never negative.
+
+    X W of the first layer is a table for identities (X is one-hot and never built), F W for node features F, or the sum
+    of both. The embeddings at an earlier step are what the encoder, as learned from all snapshots, makes of the links
+    up to that step.
+
+    Attributes:
+        graph_: the graph it was given.
+        epochs_: loss, validation score and seconds of every epoch; finished_: whether all were run.
+    """
+
+    activation: ClassVar[type[nn.Module]]  # between layers
+
+    features: Annotated[Sizes, "features of each layer; the last is the embedding's"] = (256, 128)
+    inputs: Annotated[
+        Literal["identity", "features", "both"], "what a node begins with: its identity, its features, or both"
+    ] = "identity"
+    dropout: Annotated[float, "on the input of each layer"] = 0.0
+    negatives: Annotated[int, "pairs without a link for each link"] = 1
+    l2: Annotated[float, "weight of ½ Σ p² in the loss"] = 0.0
+    learning_rate: Annotated[float, "of Adam"] = 0.01
+    batch_size: Annotated[int, "links in a batch"] = 1 << 16
+    epochs: Annotated[int, "passes over all links, at most"] = 200
+    patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
+    seed: Annotated[int, "of everything random"] = 0
+    device: Annotated[str, "cpu, cuda, cuda:1, …; auto takes CUDA where there is one"] = "auto"
+
+    def check(self) -> None:
+        if not self.features or min(self.features) < 1:
+            raise ModelError(f"features={self.features}: one number above 0 for every layer")
+        for name in ("negatives", "batch_size", "patience"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ModelError(f"{name}={value} must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ModelError(f"dropout={self.dropout} must lie in [0, 1)")
+        for name in ("epochs", "l2", "learning_rate", "seed"):
+            if not 0 <= (value := getattr(self, name)) < math.inf:
+                raise ModelError(f"{name}={value} must be a finite number and not negative")
+        if self.seed >= 2**64:
+            raise ModelError(f"seed={self.seed} must be below 2^64")
+
+    def check_graph(self, graph: DynamicGraph) -> None:
+        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
+        choose_device(self.device)
+        if not graph.num_nodes:
+            raise ModelError("the graph has no nodes to learn of")
+        if self.inputs != "identity":
+            check_features(graph, self.inputs)
+
+    def fit(
+        self,
+        graph: DynamicGraph,
+        *,
+        validate: Callable[[Self], float] | None = None,
+        on_epoch: Callable[[Epoch], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        progress: Progress | None = None,
+        keep: Callable[[Progress], None] | None = None,
+        keep_every: float = 30.0,
+    ) -> Self:
+        """Learn from the links of all snapshots of a graph.
+
+        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
+        last one is. The other arguments are those of `dysat.training.minimize`: to watch, to stop, to go on.
+        """
+        self.check_graph(graph)
+        device = choose_device(self.device)
+        self.graph_ = graph
+        self._build(device)
+        self.scorer_ = torch.ones(self.features[-1]), torch.zeros(())  # e_u · e_v, until there is something better
+        whole = self._neighbours(len(graph) - 1)
+        items = torch.arange(len(whole.pairs()), device=device)
+        parameters = dict(self.encoder_.named_parameters())
+        done = minimize(
+            self.loss(whole),
+            parameters,
+            items,
+            self._settings(len(items)),
+            generator=torch.Generator(device).manual_seed(self.seed),
+            penalized=frozenset(parameters),
+            validate=None if validate is None else lambda: validate(self),
+            on_epoch=on_epoch,
+            stop=stop,
+            progress=progress,
+            keep=keep,
+            keep_every=keep_every,
+        )
+        self.epochs_, self.finished_ = done.history, done.finished
+        self._fit_scorer()
+        return self
+
+    @torch.no_grad()
+    def embed(self, step: int = -1) -> Tensor:
+        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+        self._must_be_fitted()
+        at = self._check_step(step)
+        return self._encode(self._neighbours(at), at)()
+
+    def loss(self, whole: Neighbours) -> Callable[[Tensor, torch.Generator], Tensor]:
+        """The loss of a batch of links, given by their numbers; the encoder sees all of them."""
+        links, free = whole.pairs(), UnlinkedPairs(whole.numbers, whole.num_nodes)
+        encode = self._encode(whole, len(self.graph_) - 1)
+
+        def loss(batch: Tensor, generator: torch.Generator) -> Tensor:
+            others = free.draw(len(batch) * self.negatives, generator)  # [B Q, 2]
+            return reconstruction_loss(encode(generator), links[batch.clamp(min=0)], others, batch >= 0)
+
+        return loss
+
+    def _encode(self, neighbours: Neighbours, step: int) -> Callable[..., Tensor]:
+        """What gives the vectors of all nodes of a step, again and again.  # → [N, d]"""
+        index, weights, features = neighbours.index, self._weights(neighbours), self._features(step)
+        weights = None if weights is None else weights.to(torch.get_default_dtype())
+        return lambda generator=None: self.encoder_(index, weights, neighbours.num_nodes, features, generator=generator)
+
+    @abstractmethod
+    def _layer(self, number: int, in_features: int) -> nn.Module:
+        """A layer that is called with vectors, an index and weights; X W of its input X is its `lin`."""
+
+    @abstractmethod
+    def _weights(self, neighbours: Neighbours) -> Tensor | None:
+        """What the layers are given beside each entry.  # [E']"""
+
+    def _settings(self, num_links: int) -> Settings:
+        return Settings(
+            epochs=self.epochs,
+            batch_size=max(1, min(self.batch_size, num_links)),  # a batch is filled up to its size
+            learning_rate=self.learning_rate,
+            l2=self.l2,
+            patience=self.patience,
+            capture=False,  # the layers may ask how large something is, which a recorded step cannot
+        )
+
+    def _build(self, device: torch.device) -> None:
+        """An encoder with its first weights, the same on every device."""
+        features = self._features(0)
+        with torch.random.fork_rng(devices=[]):  # PyG's layers draw first weights of their own
+            layers = [self._layer(i, size) for i, size in enumerate((1, *self.features[:-1]))]
+        self.encoder_ = Encoder(
+            layers,
+            self.features[0],
+            num_nodes=self.graph_.num_nodes if self.inputs != "features" else 0,
+            num_features=0 if features is None else features.shape[1],
+            activation=self.activation(),
+            rate=self.dropout,
+            generator=torch.Generator().manual_seed(self.seed),
+        ).to(device)
+
+    def _neighbours(self, step: int) -> Neighbours:
+        """In the graph aggregated up to a step."""
+        device = choose_device(self.device)
+        return Neighbours.of(self.graph_[: step + 1].aggregate().to(device))
+
+    def _features(self, step: int) -> Tensor | None:
+        """Of the nodes known at a step, where they are asked for.  # [N, F]"""
+        features = self.graph_.features
+        if self.inputs == "identity" or features is None:
+            return None
+        values = features[step] if isinstance(features, tuple) else features[: self.graph_.known[step]]
+        return values.to(choose_device(self.device), torch.get_default_dtype())
+
+    def _learned(self) -> dict[str, Tensor]:
+        return dict(self.encoder_.state_dict())
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        self._build(choose_device(self.device))
+        try:
+            self.encoder_.load_state_dict(dict(tensors))
+        except RuntimeError as problem:
+            raise ModelError(f"the weights do not fit the model: {problem}") from None
+
+
+@dataclass(kw_only=True, eq=False)
+class GCNAutoencoder(GraphAutoencoder):
+    """Graph autoencoder with graph convolutions: a layer is D^-½ (A + I) D^-½ X W + b, with ReLU between layers.
+
+    The loss, and what is learned from: see `GraphAutoencoder`.
+
+    Example:
+        >>> import dysat
+        >>> model = dysat.MODELS["gcn-ae"](epochs=1).fit(dysat.load_dataset("uci")[:2])
+        >>> model.embed().shape
+        torch.Size([975, 128])
+
+    References: Kipf, Welling: Variational Graph Auto-Encoders, NIPS Workshop on Bayesian Deep Learning 2016; its
+    layer: Kipf, Welling: Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017.
+    """
+
+    method: ClassVar[str] = "gcn-ae"
+    activation: ClassVar[type[nn.Module]] = nn.ReLU
+
+    def _layer(self, number: int, in_features: int) -> nn.Module:
+        from torch_geometric.nn import GCNConv
+
+        layer: nn.Module = GCNConv(in_features, self.features[number], normalize=False)  # done once, not in every step
+        return layer
+
+    def _weights(self, neighbours: Neighbours) -> Tensor | None:
+        return neighbours.normalized()
+
+
+@dataclass(kw_only=True, eq=False)
+class GATAutoencoder(GraphAutoencoder):
+    """Graph autoencoder with graph attention, with ELU between layers.
+
+    A head of a layer is z_v = Σ_u α_uv W x_u + b over the neighbours u of v and v itself, with the softmax over u of
+    LeakyReLU_0.2(aᵀ W x_u + a'ᵀ W x_v) as α; heads are concatenated. The weights of links are not looked at.
+    The loss, and what is learned from: see `GraphAutoencoder`.
+
+    Example:
+        >>> import dysat
+        >>> model = dysat.MODELS["gat-ae"](epochs=1).fit(dysat.load_dataset("uci")[:2])
+        >>> model.embed().shape
+        torch.Size([975, 128])
+
+    References: Kipf, Welling: Variational Graph Auto-Encoders, NIPS Workshop on Bayesian Deep Learning 2016; its
+    layer: Veličković, Cucurull, Casanova, Romero, Liò, Bengio: Graph Attention Networks, ICLR 2018.
+    """
+
+    method: ClassVar[str] = "gat-ae"
+    activation: ClassVar[type[nn.Module]] = nn.ELU
+
+    heads: Annotated[Sizes, "heads of each layer"] = (8, 8)
+
+    def check(self) -> None:
+        super().check()
+        if len(self.heads) != len(self.features):
+            raise ModelError(f"heads={self.heads} and features={self.features}: one of each for every layer")
+        for h, f in zip(self.heads, self.features, strict=True):
+            if h < 1 or f % h:
+                raise ModelError(f"heads={h} does not divide features={f}")
+
+    def _layer(self, number: int, in_features: int) -> nn.Module:
+        from torch_geometric.nn import GATConv
+
+        heads = self.heads[number]
+        layer: nn.Module = GATConv(in_features, self.features[number] // heads, heads, add_self_loops=False)
+        return layer
+
+    def _weights(self, neighbours: Neighbours) -> Tensor | None:
+        return None

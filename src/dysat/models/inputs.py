@@ -1,0 +1,23 @@
+"""What a model may begin with, checked."""
+
+from __future__ import annotations
+
+import torch
+
+from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
+
+
+def check_features(graph: DynamicGraph, inputs: str, first: int = 0) -> None:
+    """Features must be there, and be numbers; `first` is the number of the graph's first snapshot in messages."""
+    if graph.features is None:
+        raise ModelError(f"inputs={inputs!r}, but the graph has no features; see DynamicGraph.with_features")
+    parts = graph.features if isinstance(graph.features, tuple) else (graph.features,)
+    if not parts[0].shape[1]:
+        raise ModelError(f"inputs={inputs!r}, but the features of the graph have no columns")
+    for step, part in enumerate(parts, first):
+        bad = (~torch.isfinite(part)).any(1).nonzero()
+        if len(bad):
+            where = f" in snapshot {step}" if isinstance(graph.features, tuple) else ""
+            name = graph.nodes[int(bad[0, 0]) :][:1].tolist()[0]
+            raise ModelError(f"features: node {name!r} has a value{where} that is not a finite number")
