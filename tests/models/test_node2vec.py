@@ -77,6 +77,14 @@ def test_nodes_without_links_have_no_vector(p: float) -> None:
     assert e.shape == (6, 8) and e.any(1).tolist() == [True, False, True, False, True, False]
 
 
+def test_nodes_without_links_change_nothing_for_the_others() -> None:
+    """Neither do links of weight 0, whose nodes have a row but are never visited."""
+    among = make_graph([6], [[(1, 2), (2, 4), (0, 3)]], weights=[[1.0, 2.0, 0.0]])
+    alone = make_graph([3], [[(0, 1), (1, 2)]], weights=[[1.0, 2.0]])
+    one, other = (Node2Vec(**QUICK, p=0.5).fit(graph).embed() for graph in (among, alone))
+    assert torch.equal(one[[1, 2, 4]], other) and not one[[0, 3, 5]].any()
+
+
 @pytest.mark.parametrize(
     ("known", "links"),
     [([1], [[]]), ([3, 3], [[], []]), ([1, 1], [[(0, 0)], [(0, 0)]]), ([4, 6], [[(0, 1), (1, 2)], []])],

@@ -137,18 +137,17 @@ def _learn(task: _Task) -> Tensor:
     graph, model = task.past.aggregate().to("cpu"), task.model
     walks = model.walks(graph, torch.Generator().manual_seed(model.seed))
     visits = torch.bincount(walks.flatten(), minlength=graph.num_active)
-    visited = visits.nonzero()[:, 0]
     found = torch.zeros(graph.num_nodes, model.features)
-    if len(visited):
-        found[graph.rows[visited]] = _skip_gram(walks, visits[visited], visited, model)
+    if len(visited := visits.nonzero()[:, 0]):
+        number = (visits > 0).cumsum(0, dtype=torch.int32) - 1  # 0 … V − 1 in order of row
+        found[graph.rows[visited]] = _skip_gram(number[walks], visits[visited], model)
     return found
 
 
-def _skip_gram(walks: Tensor, visits: Tensor, visited: Tensor, model: Node2Vec) -> Tensor:
-    """A vector for each row that was visited.  # [V, d]"""
+def _skip_gram(walks: Tensor, visits: Tensor, model: Node2Vec) -> Tensor:
+    """A vector for each of 0 … V − 1, all of which are on the walks.  # [S, L], [V] → [V, d]"""
     from gensim.models import Word2Vec
 
-    # One worker, so that updates have an order; tokens are numbers, and first vectors come from the seed, not a hash.
     learner = Word2Vec(
         vector_size=model.features,
         window=model.window,
@@ -157,11 +156,12 @@ def _skip_gram(walks: Tensor, visits: Tensor, visited: Tensor, model: Node2Vec) 
         negative=model.negatives,
         min_count=1,
         sample=model.subsample,
-        seed=model.seed,
-        workers=1,
-        sorted_vocab=0,  # rows stay in order
+        seed=model.seed,  # of the first vectors as well, which no hash has part in
+        workers=1,  # so that updates have an order
+        sorted_vocab=0,
     )
-    learner.build_vocab_from_freq(dict(zip(visited.tolist(), visits.tolist(), strict=True)), corpus_count=len(walks))
+    # A token that is a number must be its own position: gensim takes one for the other.
+    learner.build_vocab_from_freq(dict(enumerate(visits.tolist())), corpus_count=len(walks))
     if model.epochs:
         learner.train(_Lists(walks), total_examples=len(walks), epochs=model.epochs)
     return torch.from_numpy(learner.wv.vectors)
