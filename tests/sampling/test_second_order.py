@@ -76,7 +76,7 @@ def follow(seen: Steps, p: float, q: float) -> bool:
             return False
         statistic += sum((counts[there] - share * total) ** 2 / (share * total) for there, share in often.items())
         freedom += max(0, len(often) - 1)
-    return bool(chi2.sf(statistic, freedom) > 1e-5)
+    return bool(chi2.sf(statistic, max(1, freedom)) > 1e-5)
 
 
 @on_each_device
