@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from small import make_graph, meetings, two_blocks
+from torch import Tensor
 from torch.testing import assert_close
 
 from dysat import ModelError
@@ -83,6 +84,21 @@ def test_nodes_without_links_change_nothing_for_the_others() -> None:
     alone = make_graph([3], [[(0, 1), (1, 2)]], weights=[[1.0, 2.0]])
     one, other = (Node2Vec(**QUICK, p=0.5).fit(graph).embed() for graph in (among, alone))
     assert torch.equal(one[[1, 2, 4]], other) and not one[[0, 3, 5]].any()
+
+
+def test_negatives_are_drawn_by_the_visits_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def skip_gram(walks: Tensor, visits: Tensor, model: Node2Vec) -> Tensor:
+        seen.append((walks, visits))
+        return torch.zeros(len(visits), model.features)
+
+    monkeypatch.setattr(node2vec, "_skip_gram", skip_gram)
+    node2vec._learn.cache_clear()
+    Node2Vec(**QUICK).fit(make_graph([6], [[(1, 2), (2, 4), (0, 3)]], weights=[[1.0, 2.0, 0.0]]))
+    node2vec._learn.cache_clear()
+    ((walks, visits),) = seen
+    assert torch.equal(torch.bincount(walks.flatten()), visits) and len(visits) == 3
 
 
 @pytest.mark.parametrize(
