@@ -148,6 +148,23 @@ SUITE = {
         changed={"features": 3} | DECAY,
         exempt={"seed": "where an iteration begins, not where it ends"},
     ),
+    "node2vec": Entry(
+        quick={"features": 8, "walks_per_node": 3, "walk_length": 8},
+        changed={
+            "features": 4,
+            "walks_per_node": 2,
+            "walk_length": 7,
+            "window": 2,
+            "p": 0.25,
+            "q": 4.0,
+            "negatives": 2,
+            "subsample": 0.01,
+            "epochs": 2,
+            "seed": 1,
+        },
+        variants={"preset": {}},
+        planted={"walks_per_node": 20, "walk_length": 20, "window": 3, "epochs": 5},
+    ),
     "pair-logistic": Entry(
         quick={"transitions": 2},
         changed={"transitions": 3, "low_rank": False, "l2": 0.1, "seed": 1},

@@ -14,6 +14,7 @@ from dysat.models.heuristics import (
     ResourceAllocation,
 )
 from dysat.models.incsat import IncSAT
+from dysat.models.node2vec import Node2Vec
 from dysat.models.pairs import PairBoosting, PairLogistic
 from dysat.models.svd import TruncatedSVD
 
@@ -31,6 +32,7 @@ MODELS: dict[str, type[LinkModel]] = {
         AdamicAdar,
         ResourceAllocation,
         TruncatedSVD,
+        Node2Vec,
         PairLogistic,
         PairBoosting,
         GCNAutoencoder,

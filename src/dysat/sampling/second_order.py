@@ -1,0 +1,116 @@
+"""Second-order random walks: where a step goes depends on the node before as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from dysat.sampling.walks import CPU_CHUNK, WeightedRows, random_walks
+
+ROUNDS = 32  # of proposals; by then looking at all neighbours costs less
+ENTRIES = 1 << 22  # neighbours looked at together
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SecondOrderSteps:
+    """Steps of node2vec: from v, reached from a, to x with a probability proportional to w_vx · α.
+
+        α = 1/p if x = a,  1 if x is linked with a,  1/q otherwise
+
+    Drawn by rejection: x is proposed by weight alone, which one search does, and accepted with probability α / max α.
+    That is exact and needs no table of all (a, v). Where p or q are extreme most proposals are refused, so after some
+    rounds what is left is drawn from all neighbours.
+
+    Shapes:
+        offsets [R + 1], neighbours [E], weights [E], pairs [E]: row · R + neighbour, in order.
+    """
+
+    offsets: Tensor
+    neighbours: Tensor
+    weights: Tensor
+    pairs: Tensor
+    proposals: WeightedRows
+    returning: float  # 1/p, 1 and 1/q, each over the largest of them
+    near: float
+    far: float
+
+    @classmethod
+    def from_csr(cls, offsets: Tensor, neighbours: Tensor, weights: Tensor, p: float, q: float) -> Self:
+        """Row r is linked with `neighbours[offsets[r]:offsets[r + 1]]`, at least one in all."""
+        num_rows = len(offsets) - 1
+        rows = torch.arange(num_rows, device=offsets.device)
+        pairs = torch.repeat_interleave(rows, offsets.diff(), output_size=len(neighbours)) * num_rows + neighbours
+        proposals = WeightedRows.from_csr(offsets, neighbours, weights, otherwise=rows)
+        largest = max(1 / p, 1.0, 1 / q)
+        alphas = (1 / p / largest, 1 / largest, 1 / q / largest)
+        return cls(offsets, neighbours, weights, pairs.sort().values, proposals, *alphas)
+
+    def draw(self, before: Tensor, here: Tensor, *, generator: torch.Generator) -> Tensor:
+        """The next row of each walk.  # [S], [S] → [S]"""
+        there = torch.empty_like(here)
+        left = torch.arange(len(here), device=here.device)  # walks without a step
+        for _ in range(ROUNDS):
+            if not len(left):
+                return there
+            proposed = self.proposals.draw(here[left], generator=generator)
+            uniform = torch.rand(len(left), dtype=torch.float64, generator=generator, device=here.device)
+            accepted = uniform < self._alpha(before[left], proposed)
+            there[left[accepted]] = proposed[accepted]
+            left = left[~accepted]
+        most = int(self.offsets.diff().max())
+        for part in torch.split(left, max(1, ENTRIES // most)):
+            there[part] = self._draw_from_all(before[part], here[part], generator)
+        return there
+
+    def _alpha(self, before: Tensor, there: Tensor) -> Tensor:
+        """α over its largest value.  # [B], [B] → [B]"""
+        wanted = before * (len(self.offsets) - 1) + there
+        at = torch.searchsorted(self.pairs, wanted).clamp(max=len(self.pairs) - 1)
+        alpha = torch.where(self.pairs[at] == wanted, self.near, self.far)
+        return alpha.masked_fill(there == before, self.returning)
+
+    def _draw_from_all(self, before: Tensor, here: Tensor, generator: torch.Generator) -> Tensor:
+        """The same by the formula, from all neighbours of each row.  # [B], [B] → [B]"""
+        walks = torch.arange(len(here), device=here.device)
+        degrees = self.offsets.diff()[here]
+        offsets = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))  # [B + 1]
+        walk = torch.repeat_interleave(walks, degrees)  # [E']
+        entry = torch.arange(len(walk), device=here.device) + (self.offsets[here] - offsets[:-1])[walk]
+        neighbours = self.neighbours[entry]
+        weights = self.weights[entry] * self._alpha(before[walk], neighbours)
+        return WeightedRows.from_csr(offsets, neighbours, weights, otherwise=here).draw(walks, generator=generator)
+
+
+def second_order_walks(
+    offsets: Tensor,
+    neighbours: Tensor,
+    weights: Tensor,
+    starts: Tensor,
+    length: int,
+    *,
+    p: float,
+    q: float,
+    generator: torch.Generator,
+) -> Tensor:
+    """Walks of node2vec, all at once; their first step, and all steps where p = q = 1, go by weight alone.
+
+    Rows are undirected: a neighbour has the row among its own. A row without weight keeps the walk where it is.
+
+    Shapes:
+        offsets [R + 1], neighbours [E], weights [E] (at least 0), starts [S] → walks [S, length] (int32).
+    """
+    if p == q == 1 or length <= 2 or not len(neighbours):
+        return random_walks(offsets, neighbours, weights, starts, length, generator=generator)
+    steps = SecondOrderSteps.from_csr(offsets, neighbours, weights, p, q)
+    walks = torch.empty(len(starts), length, dtype=torch.int32, device=starts.device)
+    chunk = CPU_CHUNK if starts.device.type == "cpu" else max(len(starts), 1)
+    for here, walk in zip(torch.split(starts, chunk), torch.split(walks, chunk), strict=True):
+        before, here = here, steps.proposals.draw(here, generator=generator)
+        walk[:, 0], walk[:, 1] = before, here
+        for i in range(2, length):
+            before, here = here, steps.draw(before, here, generator=generator)
+            walk[:, i] = here
+    return walks
