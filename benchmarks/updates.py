@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT, MARK = ROOT / "results" / "bench_updates_cpu.json", "<!-- bench:updates -->"
 MARKS = {"10": (10, 50, 200), "none": (10, 50)}  # the default, and all steps
 NODES, GROWTH, ACTIVE, LINKS = 2000, 2, 500, 1000
-EPOCHS, REPEATS = 5, 5
+EPOCHS, REPEATS = 10, 5
 
 
 def snapshot(step: int) -> dysat.Snapshot:

@@ -180,7 +180,8 @@ class Stream:
 
     def _write_updates(self) -> None:
         """The same for people; it follows the state."""
-        file, text = self.folder / UPDATES, json.dumps(self.updates, indent=2) + "\n"
+        lines = ",\n".join(json.dumps(update, ensure_ascii=False) for update in self.updates)
+        file, text = self.folder / UPDATES, f"[\n{lines}\n]\n"  # a line for each
         if file.is_file() and file.read_bytes() == text.encode():
             return
         with write_beside(file, ModelError) as beside:

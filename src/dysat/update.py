@@ -25,6 +25,7 @@ from dysat.sampling.pairs import unlinked_between, unlinked_pairs
 from dysat.stream import Stream, without_features
 
 LIKELIEST = 100  # forecasts that are looked for among the links that came
+SHOWN = 10  # of those that came: a run keeps little of every update, for it may see thousands
 PATIENCE = 0.1  # seconds between two looks whether another update has ended
 
 
@@ -61,9 +62,10 @@ class Update:
     seconds: float
 
     def facts(self) -> dict[str, Any]:
-        """As plain values."""
-        came = [link._asdict() | {"u": _plain(link.u), "v": _plain(link.v)} for link in self.came_true]
-        return {**asdict(self), "came_true": came}
+        """As plain values: how many of the likeliest links came, and the first of them."""
+        first = self.came_true[:SHOWN]
+        came = [link._asdict() | {"u": _plain(link.u), "v": _plain(link.v)} for link in first]
+        return {**asdict(self), "came": len(self.came_true), "came_true": came}
 
 
 class StoppedUpdate(ModelError):  # noqa: N818

@@ -23,9 +23,7 @@ from dysat.feed import POLL, EventFile, Feed, check_file
 from dysat.options import EventOptions, as_options, option, takes
 from dysat.run import Run, Watch
 from dysat.training import keep_freed_memory
-from dysat.update import StoppedUpdate, Update, Updater, updating
-
-SHOWN = 10  # forecasts that came true
+from dysat.update import SHOWN, StoppedUpdate, Update, Updater, updating
 
 
 @app.command()
