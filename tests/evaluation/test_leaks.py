@@ -157,6 +157,7 @@ def worlds() -> tuple[dysat.DynamicGraph, dysat.DynamicGraph]:
 METHODS: dict[str, Callable[[Any, Path], Any]] = {
     "ids": lambda graph, _: graph.ids(["a", "b", "c", "d"]),
     "aggregate": lambda graph, _: graph.aggregate(),
+    "extended": lambda graph, _: _one_more(graph),
     "summary": lambda graph, _: graph.summary(),
     "equals": lambda graph, _: graph.equals(worlds()[0][:SEEN]),
     "to": lambda graph, _: graph.to("cpu"),
@@ -177,6 +178,14 @@ def saved_to(graph: dysat.DynamicGraph, folder: Path) -> Path:
 
 def saved(graph: dysat.DynamicGraph, folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(saved_to(graph, folder).iterdir())}
+
+
+def _one_more(graph: dysat.DynamicGraph) -> dysat.DynamicGraph:
+    """The same with a snapshot that has no links and no new nodes."""
+    nothing, stop = np.empty(0, dtype=np.int64), graph.boundaries[-1]
+    new = dysat.Snapshot.from_links(nothing, nothing, None, num_nodes=graph.num_nodes, start=stop, stop=stop + 1)
+    features = graph.features[-1] if isinstance(graph.features, tuple) else None
+    return graph.extended(new, features=features)
 
 
 def surface(thing: Any, folder: Path, depth: int = 3) -> Any:

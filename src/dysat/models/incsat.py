@@ -46,7 +46,7 @@ class IncSAT(DySAT):
         >>> model = dysat.IncSAT(epochs=1, walks_per_node=1).fit(graph[:2])
         >>> model = model.partial_fit(graph[2], graph.nodes[graph.known[1] : graph.known[2]])
         >>> model.embed().shape
-        torch.Size([1190, 128])
+        torch.Size([1223, 128])
 
     Reference: Sankar, Wu, Gou, Zhang, Yang: DySAT, WSDM 2020, appendix "Incremental Self-Attention Network".
     """
