@@ -10,6 +10,7 @@ peak memory. Beside it, a DySAT with the same layers and as many epochs is fitte
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import statistics
@@ -127,6 +128,7 @@ def measure(place: Path) -> list[dict[str, Any]]:
     for turn in range(REPEATS):
         for key, run in runs.items():
             shutil.copytree(run, place / "copy")
+            os.sync()  # else the update's own sync would wait for the copy's
             found[key].append(child("advance", str(place / "copy"), "1", str(EPOCHS)))
             shutil.rmtree(place / "copy")
         for mark in MARKS["10"]:
