@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_stream import copy, day, fitted, one_thread, read_log, state, take_in, updates, week, weeks, write_log
 from test_update import GUARD, die_at, forks
+from weekly import copy, day, fitted, one_thread, read_log, state, take_in, updates, week, weeks, write_log
 
 import dysat
 from dysat.errors import ModelError

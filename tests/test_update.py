@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_stream import (
+from weekly import (
     contents,
     copy,
     day,

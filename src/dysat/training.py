@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,16 @@ class Progress:
     def restore(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Progress:
         """From what `facts` and `tensors` were."""
         return cls([Epoch(**epoch) for epoch in facts["history"]], dict(tensors), bool(facts["finished"]))
+
+
+class Callbacks(TypedDict, total=False):
+    """Who watches a training, who may stop it, and how it is taken up again: what `minimize` and every `fit` take."""
+
+    on_epoch: Callable[[Epoch], None] | None
+    stop: Callable[[], bool] | None
+    progress: Progress | None
+    keep: Callable[[Progress], None] | None
+    keep_every: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_stream import (
+from test_update import GUARD, forks
+from weekly import (
     contents,
     copy,
     day,
@@ -28,7 +29,6 @@ from test_stream import (
     weeks,
     write_log,
 )
-from test_update import GUARD, forks
 
 import dysat
 from dysat.cli import main

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from dysat.models.base import EmbeddingModel, choose_device
 from dysat.models.inputs import check_features
 from dysat.nn.encoder import Encoder, Neighbours, reconstruction_loss
 from dysat.sampling.pairs import UnlinkedPairs
-from dysat.training import Epoch, Progress, Settings, minimize
+from dysat.training import Callbacks, Settings, minimize
 
 Sizes = tuple[int, ...]
 
@@ -82,16 +82,13 @@ class GraphAutoencoder(EmbeddingModel):
         graph: DynamicGraph,
         *,
         validate: Callable[[Self], float] | None = None,
-        on_epoch: Callable[[Epoch], None] | None = None,
-        stop: Callable[[], bool] | None = None,
-        progress: Progress | None = None,
-        keep: Callable[[Progress], None] | None = None,
-        keep_every: float = 30.0,
+        **how: Unpack[Callbacks],
     ) -> Self:
         """Learn from the links of all snapshots of a graph.
 
         `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
-        last one is. The other arguments are those of `dysat.training.minimize`: to watch, to stop, to go on.
+        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
+        go on.
         """
         self.check_graph(graph)
         device = choose_device(self.device)
@@ -109,11 +106,7 @@ class GraphAutoencoder(EmbeddingModel):
             generator=torch.Generator(device).manual_seed(self.seed),
             penalized=frozenset(parameters),
             validate=None if validate is None else lambda: validate(self),
-            on_epoch=on_epoch,
-            stop=stop,
-            progress=progress,
-            keep=keep,
-            keep_every=keep_every,
+            **how,
         )
         self.epochs_, self.finished_ = done.history, done.finished
         self._fit_scorer()

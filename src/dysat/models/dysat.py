@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from dysat.nn.objective import Examples, Reduction, Sharing, WalkSampler, walk_l
 from dysat.nn.structural import Side
 from dysat.nn.temporal import Scale
 from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
-from dysat.training import Epoch, Progress, Settings, minimize
+from dysat.training import Callbacks, Settings, minimize
 
 Sizes = tuple[int, ...]
 MOST = 0.9  # of all rows; from there on leaving some out costs more than it saves
@@ -145,16 +145,13 @@ class DySAT(EmbeddingModel):
         graph: DynamicGraph,
         *,
         validate: Callable[[Self], float] | None = None,
-        on_epoch: Callable[[Epoch], None] | None = None,
-        stop: Callable[[], bool] | None = None,
-        progress: Progress | None = None,
-        keep: Callable[[Progress], None] | None = None,
-        keep_every: float = 30.0,
+        **how: Unpack[Callbacks],
     ) -> Self:
         """Learn from all snapshots of a graph.
 
         `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
-        last one is. The other arguments are those of `dysat.training.minimize`: to watch, to stop, to go on.
+        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
+        go on.
         """
         self.check_graph(graph)
         device = choose_device(self.device)
@@ -172,11 +169,7 @@ class DySAT(EmbeddingModel):
             generator=generator,
             penalized=frozenset(self._penalized()),
             validate=None if validate is None else lambda: validate(self),
-            on_epoch=on_epoch,
-            stop=stop,
-            progress=progress,
-            keep=keep,
-            keep_every=keep_every,
+            **how,
         )
         self.epochs_, self.finished_ = done.history, done.finished
         self._fit_scorer()
@@ -186,22 +179,29 @@ class DySAT(EmbeddingModel):
     def embed(self, step: int = -1) -> Tensor:
         """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
         self._must_be_fitted()
-        plan = self._plan_step(step)
-        return self.network_(self.block_, self.inputs_, plan)  # type: ignore[no-any-return]
+        return self.network_.attend(*self._looked_at(self._check_step(step)))
 
     @torch.no_grad()
     def attention(self, step: int = -1) -> Tensor:
-        """How much each node known at a step attends to each step up to it, mean over heads.  # [known, step + 1]"""
+        """How much each node known at a step attends to each step up to it, mean over heads.  # [known, steps]
+
+        The steps are those the model knows, from the first to the one asked for.
+        """
         self._must_be_fitted()
         if self.blocks == "structural":
             raise ModelError("blocks='structural': without temporal attention there are no weights to show")
-        plan = self._plan_step(step)
-        x = self.network_.rows(self.block_, self.inputs_, plan)
+        at = self._check_step(step)
+        x, plan = self._looked_at(at)
         beta = self.network_.attention(x, plan).mean(1)  # [P]
-        steps = (step + len(self.graph_) if step < 0 else step) - self.steps().start + 1
-        table = beta.new_zeros(plan.last.past.num_receivers, steps)
-        table[plan.last.past.receivers, plan.last.past_steps] = beta
+        past = plan.last.past
+        table = beta.new_zeros(past.num_receivers, at - self.steps().start + 1)
+        table[past.receivers, plan.last.past_steps] = beta
         return table
+
+    def _looked_at(self, step: int) -> tuple[Tensor, Plan]:
+        """The rows in the histories of all nodes known at a step, and the plan of these.  # [S, d]"""
+        plan = self._plan_step(step)
+        return self.network_.rows(self.block_, self.inputs_, plan), plan
 
     def sampler(self, generator: torch.Generator) -> WalkSampler:
         """Walks over every snapshot, and what examples are drawn from."""
@@ -304,7 +304,7 @@ class DySAT(EmbeddingModel):
 
     def _plan_step(self, step: int) -> Plan:
         """All nodes known at a step, at that step."""
-        at = self._check_step(step) - self.steps().start
+        at = step - self.steps().start
         nodes = torch.arange(self.block_.known[at], device=self.block_.node.device)
         return self.network_.plan(self.block_, nodes, torch.full_like(nodes, at))
 

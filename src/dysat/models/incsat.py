@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, Unpack
 
 import numpy as np
 import torch
@@ -18,9 +17,10 @@ from dysat.errors import ModelError
 from dysat.models.base import choose_device
 from dysat.models.dysat import DySAT
 from dysat.nn.logistic import fit_logistic
+from dysat.nn.network import Plan
 from dysat.nn.objective import WalkSampler, walk_loss
 from dysat.nn.stored import LookBack, Rows, look_back
-from dysat.training import Epoch, Progress, Settings, minimize
+from dysat.training import Callbacks, Epoch, Progress, Settings, minimize
 
 SUMMARY = "summary/"
 
@@ -82,11 +82,7 @@ class IncSAT(DySAT):
         graph: DynamicGraph,
         *,
         validate: Callable[[Self], float] | None = None,
-        on_epoch: Callable[[Epoch], None] | None = None,
-        stop: Callable[[], bool] | None = None,
-        progress: Progress | None = None,
-        keep: Callable[[Progress], None] | None = None,
-        keep_every: float = 30.0,
+        **how: Unpack[Callbacks],
     ) -> Self:
         """Take in the snapshots of a graph one after the other, as `partial_fit` does.
 
@@ -95,38 +91,18 @@ class IncSAT(DySAT):
         """
         self.check_graph(graph)
         self._forget()
-        if progress is not None:
+        told = how.get("on_epoch")
+        if progress := how.get("progress"):
             self.summary_ = _summary_of(progress.tensors)
         while len(self.summary_) < len(graph):
             step = len(self.summary_)
-            self._learn(
-                graph[: step + 1],
-                validate=validate if step == len(graph) - 1 else None,
-                on_epoch=_shifted(on_epoch, step * self.epochs),
-                stop=stop,
-                progress=progress,
-                keep=keep,
-                keep_every=keep_every,
-            )
-            progress = None
+            how["on_epoch"] = _shifted(told, step * self.epochs)
+            self._learn(graph[: step + 1], validate if step == len(graph) - 1 else None, how)
+            how["progress"] = None
             if not self.finished_:
                 return self
         self.graph_ = graph
         self._fit_scorer()
-        return self
-
-    def take_in(self, graph: DynamicGraph, *, validate: Callable[[Self], float] | None = None) -> Self:
-        """Learn from the first snapshot of a graph that the model has not seen; those before must be what it has."""
-        step = len(self.graph_) if hasattr(self, "graph_") else 0
-        if step >= len(graph):
-            raise ModelError(f"the model has seen all {len(graph)} snapshots")
-        before = dict(vars(self))
-        with self._unchanged_by_failure(before):
-            if not step:
-                self._forget()
-            self.check_graph(graph[: step + 1])
-            self._learn(graph[: step + 1], validate=validate)
-            self._fit_scorer()
         return self
 
     def partial_fit(
@@ -137,11 +113,7 @@ class IncSAT(DySAT):
         kinds: Any = None,
         features: Any = None,
         validate: Callable[[Self], float] | None = None,
-        on_epoch: Callable[[Epoch], None] | None = None,
-        stop: Callable[[], bool] | None = None,
-        progress: Progress | None = None,
-        keep: Callable[[Progress], None] | None = None,
-        keep_every: float = 30.0,
+        **how: Unpack[Callbacks],
     ) -> Self:
         """Learn from the next snapshot; nothing but it and the stored rows is looked at.
 
@@ -149,51 +121,41 @@ class IncSAT(DySAT):
         `DynamicGraph.extended` takes them. Should anything fail, the model is as it was before. Where `stop` ended
         it early, what was learned until then counts.
         """
+        if hasattr(self, "graph_"):
+            graph = self.graph_.extended(snapshot, nodes, kinds, features)
+        else:
+            graph = _first_graph(snapshot, nodes, kinds, features)
+        return self._next(graph, validate, how)
+
+    def take_in(self, graph: DynamicGraph, *, validate: Callable[[Self], float] | None = None) -> Self:
+        """Learn from the first snapshot of a graph that the model has not seen; those before must be what it has."""
+        step = len(self.graph_) if hasattr(self, "graph_") else 0
+        if step >= len(graph):
+            raise ModelError(f"the model has seen all {len(graph)} snapshots")
+        return self._next(graph[: step + 1], validate, {})
+
+    def _next(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> Self:
+        """Learn from the last snapshot of a graph, or be as before."""
         before = dict(vars(self))
-        with self._unchanged_by_failure(before):
+        try:
             if "graph_" in before:
                 self._must_be_whole()
-                graph = self.graph_.extended(snapshot, nodes, kinds, features)
             else:
                 self._forget()
-                graph = _first_graph(snapshot, nodes, kinds, features)
             self.check_graph(graph)
-            self._learn(
-                graph,
-                validate=validate,
-                on_epoch=on_epoch,
-                stop=stop,
-                progress=progress,
-                keep=keep,
-                keep_every=keep_every,
-            )
-            if len(self.summary_) < len(self.graph_):
-                self._store()  # stopped early
+            self._learn(graph, validate, how)
+            if not self.finished_:
+                self._store()
             self._fit_scorer()
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
         return self
 
-    @torch.no_grad()
-    def embed(self, step: int = -1) -> Tensor:
-        """The embeddings of the nodes known at a step, by the newest weights.  # [known, d]"""
-        self._must_be_fitted()
-        at = self._check_step(step)
-        nodes = torch.arange(self.graph_.known[at], device=self._device())
-        look = self._look_back(nodes, at)
-        return self.network_.attend(self._rows(look), look.plan)
-
-    @torch.no_grad()
-    def attention(self, step: int = -1) -> Tensor:
-        """How much each node known at a step attends to each step up to it, mean over heads.  # [known, steps]"""
-        self._must_be_fitted()
-        if self.blocks == "structural":
-            raise ModelError("blocks='structural': without temporal attention there are no weights to show")
-        at = self._check_step(step)
-        look = self._look_back(torch.arange(self.graph_.known[at], device=self._device()), at)
-        beta = self.network_.attention(self._rows(look), look.plan).mean(1)  # [P]
-        past = look.plan.last
-        table = beta.new_zeros(past.past.num_receivers, at - self.steps().start + 1)
-        table[past.past.receivers, past.past_steps] = beta
-        return table
+    def _looked_at(self, step: int) -> tuple[Tensor, Plan]:
+        look = self._look_back(torch.arange(self.graph_.known[step], device=self._device()), step)
+        return self._rows(look), look.plan
 
     def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
         """The loss of a batch of nodes in the newest snapshot."""
@@ -219,17 +181,7 @@ class IncSAT(DySAT):
 
         return loss
 
-    def _learn(
-        self,
-        graph: DynamicGraph,
-        *,
-        validate: Callable[[Self], float] | None = None,
-        on_epoch: Callable[[Epoch], None] | None = None,
-        stop: Callable[[], bool] | None = None,
-        progress: Progress | None = None,
-        keep: Callable[[Progress], None] | None = None,
-        keep_every: float = 30.0,
-    ) -> None:
+    def _learn(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> None:
         """Learn from the last snapshot of a graph whose others are stored, and store what it makes of its nodes."""
         self.graph_ = graph
         device, step = choose_device(self.device), len(graph) - 1
@@ -239,6 +191,9 @@ class IncSAT(DySAT):
         sampler = self.sampler(generator)
         items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])
         names = [name for name in self._penalized() if not _is_table(name)]
+        how = how.copy()
+        if keep := how.get("keep"):
+            how["keep"] = lambda now: keep(self._with_summary(now))
         done = minimize(
             self.loss(sampler),
             dict(self.network_.named_parameters()),
@@ -247,11 +202,7 @@ class IncSAT(DySAT):
             generator=generator,
             penalized=frozenset(names),
             validate=None if validate is None else lambda: validate(self),
-            on_epoch=on_epoch,
-            stop=stop,
-            progress=progress,
-            keep=None if keep is None else lambda now: keep(self._with_summary(now)),
-            keep_every=keep_every,
+            **how,
         )
         self.epochs_, self.finished_ = done.history, done.finished
         if done.finished:
@@ -359,15 +310,6 @@ class IncSAT(DySAT):
         self._grow(device)
         if scorer is not None:
             self.scorer_ = scorer
-
-    @contextmanager
-    def _unchanged_by_failure(self, before: dict[str, Any]) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
 
 
 def _products(e: Tensor, pairs: Tensor) -> Tensor:
