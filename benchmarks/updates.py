@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -27,7 +26,7 @@ import polars  # noqa: F401  what an update writes its table with; importing it 
 
 import dysat
 from dysat.data.continuation import Continuation, NextSnapshot
-from dysat.experiments.bench import hardware
+from dysat.experiments.bench import hardware, peak_gib
 from dysat.run import Run
 from dysat.training import keep_freed_memory
 from dysat.update import updating
@@ -65,7 +64,7 @@ def advance(folder: str, steps: int, epochs: int) -> dict[str, float]:
             list(updater.take_in(plan(NextSnapshot(new, np.arange(known, new.num_nodes), None, new.num_links))))
     return {
         "seconds": time.perf_counter() - begin,
-        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak_gib": peak_gib(),
     }
 
 
@@ -81,7 +80,7 @@ def full(steps: int, history: str) -> dict[str, float]:
     dysat.DySAT.from_preset("program", epochs=EPOCHS, batch_size=256, history=history, device="cpu").fit(given)
     return {
         "seconds": time.perf_counter() - begin,
-        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak_gib": peak_gib(),
     }
 
 

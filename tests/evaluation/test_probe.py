@@ -158,6 +158,19 @@ def planted(split: LinkSplit, num_nodes: int) -> tuple[Tensor, LinkSplit]:
     return group, dataclasses.replace(split, labels=labels)
 
 
+def test_no_label_of_a_test_example_chooses_the_epoch(split: LinkSplit) -> None:
+    embeddings = normal(1809, 16)
+    used = split.train[0] | split.validation
+    assert (split.test[0] & ~used).any()
+    other = dataclasses.replace(split, labels=torch.where(used, split.labels, ~split.labels))
+    assert validation_auc(embeddings, other) == validation_auc(embeddings, split)
+
+
+def test_without_both_classes_no_epoch_is_better(split: LinkSplit) -> None:
+    links = dataclasses.replace(split, validation=split.validation & split.labels)
+    assert math.isnan(validation_auc(normal(1809, 16), links))
+
+
 def test_embeddings_that_know_the_answer(split: LinkSplit) -> None:
     group, known = planted(split, 1809)
     one_hot = torch.nn.functional.one_hot(group, 2).float()
@@ -333,4 +346,4 @@ def test_the_same_on_a_gpu(split: LinkSplit) -> None:
     here, there = evaluate_probe(embeddings, split), evaluate_probe(embeddings.cuda(), split)
     assert there.scores.is_cuda
     assert there.aucs == pytest.approx(here.aucs, abs=1e-4)
-    assert validation_auc(embeddings.cuda(), split) == pytest.approx(here.validation_auc, abs=1e-4)
+    assert validation_auc(embeddings.cuda(), split) == pytest.approx(validation_auc(embeddings, split), abs=1e-4)

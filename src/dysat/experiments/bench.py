@@ -111,7 +111,7 @@ def _measure(case: Case) -> Timing:
         prepare_seconds=prepared,
         epoch_seconds=statistics.median(timed),
         fastest_epoch_seconds=min(timed),
-        peak_gib=_peak_gib(device),
+        peak_gib=peak_gib(device),
     )
 
 
@@ -127,9 +127,14 @@ def _prepare_seconds(case: Case, graph: DynamicGraph, device: torch.device) -> f
     return time.perf_counter() - begin
 
 
-def _peak_gib(device: torch.device) -> float:
-    if device.type == "cuda":
+def peak_gib(device: str | torch.device = "cpu") -> float:
+    """The most memory that this process has held so far."""
+    if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated() / 2**30
+    status = Path("/proc/self/status")
+    if status.exists():  # rusage would have the peak of the process that started this one, where that is higher
+        kib = next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(kib) / 2**20
     unit = 2**30 if sys.platform == "darwin" else 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
