@@ -15,15 +15,15 @@ import typer
 from dysat.data.files import Format
 from dysat.data.times import TimeUnit
 from dysat.errors import ModelError
-from dysat.models.dysat import DySAT
-from dysat.models.incsat import IncSAT
-from dysat.models.option import NONE
+from dysat.models import MODELS
+from dysat.models.base import LinkModel
+from dysat.models.option import NONE, Option
 
 # Arguments of the library that are options here, so that an error can be told in the user's words.
 OPTIONS = (
     *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
     *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "data_dir"),
-    *("until", *(option.name for option in IncSAT.options())),
+    *("until", *dict.fromkeys(option.name for model in MODELS.values() for option in model.options())),
 )
 
 
@@ -179,7 +179,9 @@ class ModelOptions:
     given: dict[str, Any]
 
 
-def takes(events: type[EventOptions] | None = None, model: type[DySAT] | None = None) -> Callable[[Any], Any]:
+def takes(
+    events: type[EventOptions] | None = None, models: Mapping[str, type[LinkModel]] | None = None
+) -> Callable[[Any], Any]:
     """Give a command whole groups of options, which it takes as `events=` and `model=`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -190,22 +192,19 @@ def takes(events: type[EventOptions] | None = None, model: type[DySAT] | None = 
             if name not in ("events", "model")
         ]
         of_events = _event_parameters(events) if events else []
-        of_model = _model_parameters(model) if model else []
+        of_models = _model_parameters(models) if models else []
 
         @wraps(command)
         def run(**given: Any) -> None:
             if events:
                 given["events"] = events(**{p.name: given.pop(p.name) for p in of_events})
-            if model:
-                values = {p.name: given.pop(p.name) for p in of_model}
-                optional = {field.name: field for field in model.options() if field.optional}
-                for name in optional.keys() & {name for name, value in values.items() if value not in (None, NONE)}:
-                    values[name] = optional[name].read(values[name])
+            if models:
+                values = {p.name: given.pop(p.name) for p in of_models}
                 given["model"] = ModelOptions({name: value for name, value in values.items() if value is not None})
             command(**given)
 
-        run.__signature__ = inspect.Signature([*own, *of_events, *of_model])  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in (*own, *of_events, *of_model)}
+        run.__signature__ = inspect.Signature([*own, *of_events, *of_models])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in (*own, *of_events, *of_models)}
         del run.__wrapped__
         return run
 
@@ -222,29 +221,57 @@ def _event_parameters(events: type[EventOptions]) -> list[inspect.Parameter]:
     ]
 
 
-def _model_parameters(model: type[DySAT]) -> list[inspect.Parameter]:
-    """An option for every field of a model; what is not given is None, and stays as the preset has it."""
+def _model_parameters(models: Mapping[str, type[LinkModel]]) -> list[inspect.Parameter]:
+    """An option for every field of the models; what is not given is None, and stays as the preset has it.
+
+    The first model's are listed as its own. One that only others have says whose it is.
+    """
+    first, *_ = models.values()
+    own = {field.name for field in first.options()}
+    found: dict[str, dict[str, Option]] = {}  # by name and method
+    for method, model in sorted(models.items(), key=lambda item: item[1] is not first):
+        for field in model.options():
+            found.setdefault(field.name, {})[method] = field
     parameters = []
-    for field in model.options():
-        kind, names = field.kind, [f"--{field.name.replace('_', '-')}"]
-        if get_origin(kind) is tuple:
-            kind = str
-        if kind is bool:
-            names = [f"{names[0]}/--no-{names[0][2:]}"]
-        panel = "Training" if field.name in TRAINING else "Model"
-        # Short words for what is given, and choices in the sentence: a terminal has room for the names then.
-        choices = f" ({'|'.join(get_args(kind))})" if get_origin(kind) is Literal else ""
-        metavar = {int: "N", float: "X", bool: None}.get(kind, "…")
-        if field.optional:  # "none" is a value too
-            kind, choices = str, f"{choices} (or {NONE})"
-        note = option(_sentence(field.help + choices), *names, panel=panel, metavar=metavar)
-        annotation: Any = Annotated[kind | None, note]
+    for name, whose in found.items():
+        panel = "Training" if name in TRAINING else "Model" if name in own else OTHERS
+        text = next(iter(whose.values())).help if name in own else f"{', '.join(whose)}: {_one_of(whose)}"
+        note, annotation = _declare(name, text, list(whose.values()), panel)
         parameters.append(
-            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation | None, note]
+            )
         )
     return parameters
 
 
+def _declare(name: str, text: str, fields: list[Option], panel: str) -> tuple[Any, Any]:
+    """An option and its type: a text where "none" is a value too, where there are several, or where models differ."""
+    kind, names = fields[0].kind, [f"--{name.replace('_', '-')}"]
+    choices = dict.fromkeys(word for field in fields for word in _choices(field))
+    told = f" ({'|'.join(choices)})" if choices else ""
+    if any(field.optional for field in fields):
+        kind, told = str, f"{told} (or {NONE})"
+    if get_origin(kind) is tuple or any(field.kind != fields[0].kind for field in fields):
+        kind = str
+    if kind is bool:
+        names = [f"{names[0]}/--no-{names[0][2:]}"]
+    # Short words for what is given, and choices in the sentence: a terminal has room for the names then.
+    metavar = {int: "N", float: "X", bool: None}.get(kind, "…")
+    sentence = f"{text}{told}." if panel == OTHERS else _sentence(text + told)
+    return option(sentence, *names, panel=panel, metavar=metavar), kind
+
+
+def _choices(field: Option) -> tuple[str, ...]:
+    return get_args(field.kind) if get_origin(field.kind) is Literal else ()
+
+
+def _one_of(whose: Mapping[str, Option]) -> str:
+    """What the option is for, where several methods have one of that name and mean about the same."""
+    return min((field.help for field in whose.values()), key=len)
+
+
+OTHERS = "Other models"
 TRAINING = ("l2", "l2_on", "clip_norm", "learning_rate", "batch_size", "epochs", "patience", "seed", "device")
 
 

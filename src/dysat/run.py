@@ -22,8 +22,8 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,18 +37,20 @@ from dysat.errors import DysatError, GraphError, ModelError
 from dysat.evaluation.probe import evaluate_probe, evaluate_scores, validation_auc
 from dysat.evaluation.protocols import LinkSplit, single_step
 from dysat.models import MODELS, OPPONENTS
-from dysat.models.base import GRAPH_FOLDER, MODEL_FILE, EmbeddingModel, choose_device
-from dysat.models.dysat import DySAT
+from dysat.models.base import GRAPH_FOLDER, MODEL_FILE, EmbeddingModel, Incremental, choose_device
 from dysat.models.incsat import IncSAT
 from dysat.models.option import NONE
+from dysat.models.trained import TrainedModel
 from dysat.stream import Stream, without_features
 from dysat.training import Epoch, Progress
 
 CONFIG, METRICS, HISTORY, EMBEDDINGS = "config.toml", "metrics.json", "history.csv", "embeddings.parquet"
 KEEP_EVERY = 10.0  # seconds between checkpoints
 
-# What a run can train, by name.
-TRAINED: dict[str, type[DySAT]] = {name: kind for name, kind in MODELS.items() if issubclass(kind, DySAT)}
+# What a run can have, by name.
+LEARNERS: dict[str, type[EmbeddingModel]] = {
+    name: kind for name, kind in MODELS.items() if issubclass(kind, EmbeddingModel)
+}
 
 Stage = Literal["backtest", "heuristics", "final"]
 
@@ -74,7 +76,7 @@ class Run:
         cls,
         folder: str | os.PathLike[str],
         graph: DynamicGraph,
-        model: DySAT,
+        model: EmbeddingModel,
         *,
         backtest: bool = True,
         source: str = "",
@@ -128,8 +130,8 @@ class Run:
             raise ModelError(f"{path / CONFIG}: damaged: {problem}") from None
         if wrong:
             raise ModelError(f"{path / CONFIG}: damaged: no {wrong[0]}")
-        if config["method"] not in TRAINED:
-            raise ModelError(f"{path / CONFIG}: no method {config['method']!r}; there are {', '.join(TRAINED)}")
+        if config["method"] not in LEARNERS:
+            raise ModelError(f"{path / CONFIG}: no method {config['method']!r}; there are {', '.join(LEARNERS)}")
         return cls(path, config)
 
     @property
@@ -144,7 +146,7 @@ class Run:
             raise ModelError(f"{self.folder / GRAPH_FOLDER}: not the graph that {CONFIG} speaks of")
         return graph
 
-    def model(self, device: str = "auto") -> DySAT:
+    def model(self, device: str = "auto") -> EmbeddingModel:
         """The trained model, as the last update left it."""
         if Stream.exists(self.folder):
             return Stream.open(self.folder).model(without_features(self.graph()), device)
@@ -153,8 +155,8 @@ class Run:
         return self._kind.load(self.folder, device=device)
 
     @property
-    def _kind(self) -> type[DySAT]:
-        return TRAINED[self.config["method"]]
+    def _kind(self) -> type[EmbeddingModel]:
+        return LEARNERS[self.config["method"]]
 
     def metrics(self) -> dict[str, Any]:
         """What metrics.json says."""
@@ -172,7 +174,9 @@ class Run:
 
     def _train(self, watch: Watch, device: str | None, keep_every: float) -> bool:
         graph = self.graph()
-        options = {**self.config["options"], **({"device": device} if device else {})}
+        options = dict(self.config["options"])
+        if device and "device" in options:
+            options["device"] = device
         self._kind.with_options(options).check_graph(graph)
         self._clear_away()
         saved = self._checkpoints().last(watch.on_note)
@@ -191,12 +195,12 @@ class Run:
             strongest = strongest_opponent(graph[:-1], split)
             backtest = {**_backtest_facts(model, split, done), "heuristic": strongest}
             saved = None
-        model = self._kind.with_options(options)
         if backtest is not None and backtest["validation_auc"] is not None:  # it says when to stop
-            model = replace(model, epochs=backtest["best_epoch"], patience=None)
+            options |= {"epochs": backtest["best_epoch"], "patience": NONE}
+        model = self._kind.with_options(options)
         before = {"backtest": backtest, "earlier": history}
         done = self._stage("final", model, graph, None, saved, before, watch, keep_every)
-        if done.finished or not isinstance(model, IncSAT):  # which, stopped early, has not seen the whole graph
+        if done.finished or not isinstance(model, Incremental):  # which, stopped early, has not seen the whole graph
             self._write_results(model, backtest, history, done)
         if done.finished:
             if isinstance(model, IncSAT) and model.inputs == "identity":
@@ -207,7 +211,7 @@ class Run:
     def _stage(
         self,
         stage: Stage,
-        model: DySAT,
+        model: EmbeddingModel,
         graph: DynamicGraph,
         split: LinkSplit | None,
         saved: tuple[dict[str, Any], dict[str, Any]] | None,
@@ -215,8 +219,12 @@ class Run:
         watch: Watch,
         keep_every: float,
     ) -> Progress:
-        """Train one model, from its checkpoint where there is one."""
-        watch.on_stage(stage, model.epochs * (len(graph) if isinstance(model, IncSAT) else 1))
+        """Train one model, from its checkpoint where there is one; a model without epochs has none."""
+        if not isinstance(model, TrainedModel):
+            watch.on_stage(stage, 0)
+            model.fit(graph)
+            return Progress(finished=stage == "final" or not watch.stop())
+        watch.on_stage(stage, model.values()["epochs"] * (len(graph) if isinstance(model, Incremental) else 1))
         progress = Progress.restore(saved[0]["progress"], saved[1]) if saved and saved[0]["stage"] == stage else None
 
         def keep(now: Progress) -> None:
@@ -224,7 +232,7 @@ class Run:
 
         model.fit(
             graph,
-            validate=None if split is None else _validation(split.to(choose_device(model.device))),
+            validate=None if split is None else _validation(split.to(choose_device(model.values()["device"]))),
             on_epoch=watch.on_epoch,
             stop=watch.stop,
             progress=progress,
@@ -257,7 +265,7 @@ class Run:
                 file.unlink(missing_ok=True)
 
     def _write_results(
-        self, model: DySAT, backtest: dict[str, Any] | None, history: list[dict[str, Any]], done: Progress
+        self, model: EmbeddingModel, backtest: dict[str, Any] | None, history: list[dict[str, Any]], done: Progress
     ) -> None:
         """The model, its embeddings, and what is known of it; each file whole or not at all."""
         history = history + [{"stage": "final", **asdict(epoch)} for epoch in done.history]
@@ -273,7 +281,7 @@ class Run:
             "epochs": len(done.history),
             "loss": done.history[-1].loss if done.history else None,
             "seconds": round(sum(row["seconds"] for row in history), 3),
-            "device": str(model.block_.node.device),
+            "device": str(model.embed().device),
             "nodes": model.graph_.num_nodes,
             "snapshots": len(model.graph_),
         }
@@ -305,21 +313,23 @@ def strongest_opponent(past: DynamicGraph, split: LinkSplit) -> dict[str, Any] |
     return None if best is None else {"name": best[1], "auc": best[0]}
 
 
-def write_embeddings(model: DySAT, file: Path, steps: list[int] | None = None) -> int:
-    """Label, (kind,) step and embedding of every known node at some steps (all), as Parquet or CSV; how many rows."""
+def write_embeddings(model: EmbeddingModel, file: Path, steps: Iterable[int] | None = None) -> int:
+    """Label, (kind,) step and embedding of every known node at some steps, as Parquet or CSV; how many rows.
+
+    Without `steps`, at all of them for which nothing must be learned anew.
+    """
     from dysat.data.tables import write_table
 
-    parts = [model.table(step) for step in (steps if steps is not None else model.steps())]
+    parts = [model.table(step) for step in (model.steps_at_hand() if steps is None else steps)]
     return write_table(parts, file)
 
 
-def _validation(split: LinkSplit) -> Callable[[DySAT], float]:
+def _validation(split: LinkSplit) -> Callable[[EmbeddingModel], float]:
     """A score for the best epoch: how well the validation links are told from other pairs."""
-
     return lambda model: validation_auc(model.embed(), split)
 
 
-def _backtest_facts(model: DySAT, split: LinkSplit, done: Progress) -> dict[str, Any]:
+def _backtest_facts(model: EmbeddingModel, split: LinkSplit, done: Progress) -> dict[str, Any]:
     e = model.embed().cpu()
     result = evaluate_probe(e, split) if e.isfinite().all() else None  # where training went astray there is none
     best = done.best

@@ -19,6 +19,7 @@ from dysat.data.windows import Moment, write_moment
 from dysat.errors import ModelError, SnapshotsError
 from dysat.evaluation.probe import auc
 from dysat.models.base import GRAPH_FOLDER
+from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 from dysat.run import CONFIG, Run, Watch
 from dysat.sampling.pairs import unlinked_between, unlinked_pairs
@@ -230,6 +231,8 @@ def _windows(base: DynamicGraph) -> str:
 def begin_stream(run: Run) -> Stream:
     """Lay down what updates start from; a DySAT goes on as an IncSAT."""
     model = run.model("cpu")
+    if not isinstance(model, DySAT):
+        raise ModelError(f"{run.folder}: {model.method} cannot take in snapshots; runs of dysat and incsat can")
     if model.inputs != "identity":
         raise ModelError(
             f"{run.folder}: inputs={model.inputs!r}: the model needs features of nodes, which a log of events has not"

@@ -16,8 +16,9 @@ from dysat.cli.data import find_graph
 from dysat.cli.show import SCORE, link_facts, links_table, new_console, new_table, print_json, telling
 from dysat.cli.watching import watching
 from dysat.errors import ModelError, listed, nearest
+from dysat.models.base import EmbeddingModel
 from dysat.options import DataDir, EventOptions, Json, ModelOptions, option, takes
-from dysat.run import TRAINED, Run, check_new, write_embeddings
+from dysat.run import LEARNERS, Run, check_new, write_embeddings
 from dysat.training import keep_freed_memory
 
 RUN, PRESET, METHOD = Path("run"), "program", "dysat"
@@ -27,7 +28,7 @@ Device = Annotated[str, option("Device to compute on: cpu, cuda, …; auto takes
 
 
 @app.command()
-@takes(events=EventOptions, model=dysat.IncSAT)
+@takes(events=EventOptions, models={"incsat": dysat.IncSAT, **LEARNERS})
 def fit(
     source: Annotated[
         str | None,
@@ -37,14 +38,19 @@ def fit(
     resume: Annotated[Path | None, option("Go on with a run that was stopped, to the same result.")] = None,
     method: Annotated[
         str,
-        option("[bold]dysat[/bold], or [bold]incsat[/bold], which takes in one snapshot after the other.", "--model"),
+        option(
+            "[bold]dysat[/bold]; [bold]incsat[/bold], which takes in one snapshot after the other; or another method: "
+            f"{', '.join(name for name in LEARNERS if name not in ('dysat', 'incsat'))}.",
+            "--model",
+        ),
     ] = METHOD,
     preset: Annotated[
-        str,
+        str | None,
         option(
-            "Options to start from: [bold]program[/bold] (the paper's authors') or [bold]text[/bold] (the paper's)."
+            "Options to start from: [bold]program[/bold] (the paper's authors') or [bold]text[/bold] (the paper's) for "
+            "dysat and incsat [dim](default: program)[/dim]; [bold]paper[/bold] for other methods that have it."
         ),
-    ] = PRESET,
+    ] = None,
     backtest: Annotated[
         bool,
         option(
@@ -63,33 +69,21 @@ def fit(
     Examples:
       [bold]dysat fit uci --negative-weight 0.01 --epochs 15[/bold]
       [bold]dysat fit mail.csv --src from --dst to --time sent --every 30d --out run/[/bold]
+      [bold]dysat fit mail.csv --every 30d --model graphsage --aggregator lstm[/bold]
       [bold]dysat fit --resume run/[/bold]
     Later:
       [bold]dysat update run/ new-mail.csv[/bold]  takes in the next snapshots without starting over.
     """
     if resume is not None:
         others = [*events.given(), *(name for name in model.given if name != "device")]
-        if (
-            source is not None
-            or others
-            or (out, method, preset, backtest, data_dir)
-            != (
-                RUN,
-                METHOD,
-                PRESET,
-                True,
-                None,
-            )
-        ):
+        if source is not None or others or (out, method, preset, backtest, data_dir) != (RUN, METHOD, None, True, None):
             raise ModelError(f"--resume {resume} goes on with what the run was started with; give nothing but --device")
         run = Run.open(resume)
     else:
         if source is None:
             raise ModelError("what to learn from? a log of events, a graph folder or the name of a dataset")
         check_new(Path(out).absolute())
-        if method not in TRAINED:
-            raise ModelError(f"no model {method!r}; there are {listed(TRAINED)}{nearest(method, TRAINED)}")
-        learner = TRAINED[method].from_preset(preset, **model.given)
+        learner = _learner(method, preset, model.given)
         with telling() as doing:
             graph, made = find_graph(source, events, data_dir, doing)
             doing(f"writing {out}")
@@ -100,6 +94,18 @@ def fit(
     if not ended:
         raise StoppedError(f"stopped; what was learned is kept, dysat fit --resume {run.folder} goes on")
     _show_run(run, as_json)
+
+
+def _learner(method: str, preset: str | None, given: dict[str, Any]) -> EmbeddingModel:
+    """What was asked for, with its options."""
+    if method not in LEARNERS:
+        known = f"; {method} has no embeddings, dysat evaluate takes it" if method in dysat.MODELS else ""
+        hint = known or nearest(method, LEARNERS)
+        raise ModelError(f"no model {method!r}; there are {listed(LEARNERS, 20)}{hint}")
+    kind = LEARNERS[method]
+    if preset is None and PRESET not in kind.presets():
+        return kind.with_options(given)
+    return kind.from_preset(preset or PRESET, **given)
 
 
 @app.command()
@@ -167,7 +173,8 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         for key, name in (("auc", "AUC"), ("average_precision", "average precision")):
             table.add_row(name, _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
         table.add_row("links to predict", f"{backtest['links']:,}", "")
-        table.add_row("best epoch", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
+        if backtest["epochs"]:
+            table.add_row("best epoch", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
         console.print(table)
         note = (
             f"snapshot {backtest['step'] + 1} by a model that has seen 0 … {backtest['step']}; a logistic probe on the "
@@ -179,9 +186,10 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         console.print()
     console.print(links_table(links))
     console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
+    epochs = f"{metrics['epochs']} epochs on {metrics['device']}, {metrics['seconds']:.1f} s in all"
+    trained = epochs if metrics["epochs"] else model.method
     console.print(
-        f"{metrics['epochs']} epochs on {metrics['device']}, {metrics['seconds']:.1f} s in all; "
-        f"written to [bold]{escape(str(run.folder))}[/bold]",
+        f"{trained}; written to [bold]{escape(str(run.folder))}[/bold]",
         highlight=False,
         soft_wrap=True,
     )

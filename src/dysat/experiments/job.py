@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import TENSORS, StepResult
 from dysat.models import MODELS
 from dysat.models.base import EmbeddingModel, Incremental, LinkModel
+from dysat.models.trained import TrainedModel
 from dysat.training import keep_freed_memory
 
 FORMAT_VERSION = 1
@@ -138,13 +138,12 @@ def _own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | 
 
 def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSplit | None, request: Request) -> None:
     """Fit; a model that can be validated keeps its best epoch."""
-    if "validate" not in signature(model.fit).parameters or not isinstance(model, EmbeddingModel):
+    if not isinstance(model, TrainedModel):
         model.fit(past)
         return
     chosen = before if request.probe == "past" else split
     at = -2 if request.probe == "past" else -1
-
-    model.fit(past, **({"validate": _validation(chosen, at)} if chosen is not None else {}))
+    model.fit(past, validate=None if chosen is None else _validation(chosen, at))
 
 
 def _validation(split: LinkSplit, at: int) -> Callable[[EmbeddingModel], float]:

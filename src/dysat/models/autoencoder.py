@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import EmbeddingModel, choose_device
+from dysat.models.base import choose_device
 from dysat.models.inputs import check_features
+from dysat.models.trained import TrainedModel
 from dysat.nn.encoder import Encoder, Neighbours, reconstruction_loss
 from dysat.sampling.pairs import UnlinkedPairs
 from dysat.training import Callbacks, Settings, minimize
@@ -23,7 +24,7 @@ Sizes = tuple[int, ...]
 
 
 @dataclass(kw_only=True, eq=False)
-class GraphAutoencoder(EmbeddingModel):
+class GraphAutoencoder(TrainedModel):
     """E = encoder(X, A), and e_u · e_v is the log-odds of a link; A has the weights of all snapshots so far, added up.
 
     The loss is the mean over a batch's links uv of −log σ(e_u · e_v) − Σ_q log σ(−e_a · e_b) with `negatives` pairs ab,
@@ -84,12 +85,7 @@ class GraphAutoencoder(EmbeddingModel):
         validate: Callable[[Self], float] | None = None,
         **how: Unpack[Callbacks],
     ) -> Self:
-        """Learn from the links of all snapshots of a graph.
-
-        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
-        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
-        go on.
-        """
+        """Learn from the links of all snapshots of a graph; see `TrainedModel.fit`."""
         self.check_graph(graph)
         device = choose_device(self.device)
         self.graph_ = graph

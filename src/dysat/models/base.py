@@ -261,6 +261,13 @@ class EmbeddingModel(LinkModel):
 
     scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and a bias: log-odds of a link
 
+    def check_graph(self, graph: DynamicGraph) -> None:
+        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
+
+    def steps_at_hand(self) -> range:
+        """The steps whose embeddings need no new learning."""
+        return self.steps()
+
     @abstractmethod
     def embed(self, step: int = -1) -> Tensor:
         """The embeddings of the nodes known at a step, in node order.  # [known, d]"""

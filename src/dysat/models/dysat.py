@@ -12,8 +12,9 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import EmbeddingModel, choose_device
+from dysat.models.base import choose_device
 from dysat.models.inputs import check_features
+from dysat.models.trained import TrainedModel
 from dysat.nn.network import AttentionNetwork, Inputs, Plan
 from dysat.nn.objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
 from dysat.nn.structural import Side
@@ -26,7 +27,7 @@ MOST = 0.9  # of all rows; from there on leaving some out costs more than it sav
 
 
 @dataclass(kw_only=True, eq=False)
-class DySAT(EmbeddingModel):
+class DySAT(TrainedModel):
     """Dynamic self-attention network.
 
     Every snapshot's links give each node a vector by attention over its neighbours; a node's vectors, with the position

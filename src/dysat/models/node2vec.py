@@ -86,6 +86,9 @@ class Node2Vec(EmbeddingModel):
         self._fit_scorer()
         return self
 
+    def steps_at_hand(self) -> range:
+        return self.steps()[-2:]
+
     def embed(self, step: int = -1) -> Tensor:
         self._must_be_fitted()
         past = self.graph_[: self._check_step(step) + 1]

@@ -1,0 +1,110 @@
+"""A run of any method that has embeddings: trained, shown, stopped and taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from test_run import RESULTS, SMALL, assert_same, names, small_graph
+
+import dysat
+from dysat.errors import ModelError
+from dysat.models.trained import TrainedModel
+from dysat.run import LEARNERS, Run, Watch
+from dysat.update import begin_stream
+
+Cli = Callable[..., tuple[int, str, str]]
+
+# Small and fast; what is not here would be slow, and fails.
+QUICK: dict[str, dict[str, Any]] = {
+    "dysat": SMALL,
+    "incsat": SMALL,
+    "svd": {"features": 4},
+    "node2vec": {"features": 8, "walks_per_node": 1, "walk_length": 5},
+    "gcn-ae": {"features": (8, 4), "epochs": 4, "device": "cpu"},
+    "gat-ae": {"features": (8, 4), "heads": (2, 2), "epochs": 4, "device": "cpu"},
+}
+IN_EPOCHS = [method for method, kind in LEARNERS.items() if issubclass(kind, TrainedModel)]
+
+
+def start(folder: Path, method: str, *, backtest: bool = True) -> Run:
+    return Run.start(folder, small_graph(), LEARNERS[method](**QUICK[method]), backtest=backtest)
+
+
+@pytest.mark.parametrize("method", LEARNERS)
+def test_a_run_of_every_method(method: str, tmp_path: Path) -> None:
+    run = start(tmp_path / "run", method)
+    assert run.train() and run.finished
+    assert names(run.folder) >= RESULTS
+    model = Run.open(run.folder).model("cpu")
+    assert type(model) is LEARNERS[method]
+    again = LEARNERS[method](**QUICK[method] | facts_of(run)).fit(small_graph())
+    assert torch.equal(model.embed(), again.embed())
+    table, steps = pl.read_parquet(run.folder / "embeddings.parquet"), model.steps_at_hand()
+    assert table["step"].unique().sort().to_list() == list(steps)
+    assert len(table) == sum(small_graph().known[step] for step in steps)
+    backtest = run.metrics()["backtest"]
+    assert 0 < backtest["auc"] < 1 and (backtest["validation_auc"] is not None) is (method in IN_EPOCHS)
+
+
+def facts_of(run: Run) -> dict[str, Any]:
+    """After how many epochs the backtest says to stop."""
+    backtest = run.metrics()["backtest"]
+    return {"epochs": backtest["best_epoch"]} if backtest["validation_auc"] is not None else {}
+
+
+@pytest.mark.parametrize("method", IN_EPOCHS)
+def test_a_stopped_run_goes_on_to_the_same_result(method: str, tmp_path: Path) -> None:
+    whole, broken = (start(tmp_path / name, method) for name in ("whole", "broken"))
+    assert whole.train()
+    stops = 0
+    while not Run.open(broken.folder).train(Watch(stop=lambda: True)):  # after every epoch
+        stops += 1
+        assert stops < 200
+    assert stops >= 3
+    assert_same(whole.folder, broken.folder)
+
+
+@pytest.mark.parametrize("method", [method for method in LEARNERS if method not in IN_EPOCHS])
+def test_without_epochs_a_run_stops_between_backtest_and_training(method: str, tmp_path: Path) -> None:
+    run = start(tmp_path / "run", method)
+    assert not run.train(Watch(stop=lambda: True)) and not run.finished
+    assert run.train() and run.finished
+
+
+@pytest.mark.parametrize("method", [method for method in LEARNERS if method not in ("dysat", "incsat")])
+def test_what_cannot_be_updated_says_so(method: str, tmp_path: Path) -> None:
+    run = start(tmp_path / "run", method, backtest=False)
+    assert run.train()
+    with pytest.raises(ModelError, match=rf"{method} cannot take in snapshots; runs of dysat and incsat can"):
+        begin_stream(run)
+
+
+def test_the_command_line_takes_options_of_the_model_that_is_asked_for(cli: Cli, tmp_path: Path) -> None:
+    words = ["--walks-per-node", 1, "--walk-length", 5, "--features", 8, "--p", 0.5]
+    code, out, _ = cli("fit", "uci", "--model", "node2vec", *words, "-o", tmp_path / "run")
+    assert code == 0 and "most likely next links" in out and "best epoch" not in out
+    options = Run.open(tmp_path / "run").config["options"]
+    assert (options["p"], options["features"]) == (0.5, 8)
+    code, out, _ = cli("embed", tmp_path / "run", "-o", tmp_path / "e.csv")
+    assert code == 0 and f"{dysat.load_dataset('uci').num_nodes:,} embeddings written" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--model gcn-ae --p 2", "gcn-ae has no option 'p'"),
+        ("--model edgebank", "edgebank has no embeddings, dysat evaluate takes it"),
+        ("--model node2vc", "did you mean 'node2vec'?"),
+        ("--model svd --preset program", "svd has no preset 'program'"),
+        ("--model gcn-ae --features 8,x", "--features x is not a whole number"),
+    ],
+)
+def test_a_mistake_gets_one_line(cli: Cli, tmp_path: Path, words: str, message: str) -> None:
+    code, _, err = cli("fit", "uci", *words.split(), "-o", tmp_path / "run")
+    assert code != 0 and message in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
