@@ -192,6 +192,29 @@ SUITE = {
         quick=AUTOENCODER.quick | {"heads": (2, 2)},
         changed=AUTOENCODER.changed | {"heads": (4, 1)},
     ),
+    "dynaernn": Entry(
+        quick={"encoder": (8, 6), "recurrent": (6, 4), "epochs": 2, "batch_size": 4, "learning_rate": 0.01}
+        | {"device": "cpu"},
+        changed={
+            "history": 2,
+            "encoder": (8,),
+            "recurrent": (6, 5),
+            "link_weights": {"raw": "binary", "binary": "normalized", "normalized": "raw"},
+            "beta": 2.0,
+            "nu1": 0.01,
+            "nu2": 0.01,
+            "learning_rate": 0.02,
+            "batch_size": 3,
+            "epochs": 3,
+            "seed": 1,
+        },
+        exempt={
+            "device": "where it is computed, not what",
+            "patience": "has nothing to wait for without validation (tests/models/test_dynaernn.py has it)",
+        },
+        variants={"preset": {"nu1": 0.0, "nu2": 0.0, "epochs": 10}},
+        planted={"encoder": (32,), "recurrent": (16,), "epochs": 60},
+    ),
 }
 
 METHODS = sorted(dysat.MODELS)
