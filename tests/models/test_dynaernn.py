@@ -130,7 +130,7 @@ def test_one_snapshot_is_made_again() -> None:
 
 def test_the_next_snapshot_is_made_from_those_before() -> None:
     """Links of two kinds of steps take turns: what comes depends on the last two."""
-    pairs = {0: [(0, 1), (2, 3), (4, 5)], 1: [(0, 2), (1, 4), (3, 5)]}
+    pairs = {0: [(0, 1), (2, 3), (4, 5)], 1: [(0, 2), (2, 4), (4, 0), (1, 3), (3, 5), (5, 1)]}
     steps = [0, 0, 1, 1] * 3  # after 0 comes 0 or 1
     graph = make_graph([6] * 12, [pairs[kind] for kind in steps])
     options: dict[str, Any] = {"encoder": (16,), "recurrent": (16,), "epochs": 300, "learning_rate": 0.01, "beta": 1.0}

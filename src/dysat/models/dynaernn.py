@@ -57,7 +57,7 @@ class DynAERNN(EmbeddingModel):
     method: ClassVar[str] = "dynaernn"
 
     history: Annotated[int, "snapshots that an embedding looks back at, its own among them"] = 3
-    encoder: Annotated[Sizes, "features of each layer of the encoder; the decoder has them in reverse"] = (256, 128)
+    encoder: Annotated[Sizes, "features of each layer of the encoder; the decoder has them in reverse"] = (128,)
     recurrent: Annotated[Sizes, "features of each LSTM; the last is the embedding's"] = (128, 128)
     link_weights: Annotated[
         Literal["raw", "binary", "normalized"], "what stands in a row: weights, 1 for a link, or D^-½ A D^-½"
@@ -65,8 +65,8 @@ class DynAERNN(EmbeddingModel):
     beta: Annotated[float, "β: how much more an error counts where there is a link"] = 5.0
     nu1: Annotated[float, "ν1, the weight of Σ |W|"] = 1e-6
     nu2: Annotated[float, "ν2, the weight of Σ W²"] = 1e-6
-    learning_rate: Annotated[float, "of Adam"] = 1e-3
-    batch_size: Annotated[int, "(node, step) in a batch"] = 512
+    learning_rate: Annotated[float, "of Adam"] = 2e-3
+    batch_size: Annotated[int, "(node, step) in a batch"] = 256
     epochs: Annotated[int, "passes over the nodes of all steps but the last, at most"] = 30
     patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
     seed: Annotated[int, "of everything random"] = 0
