@@ -126,6 +126,7 @@ AUTOENCODER = Entry(
     },
     planted={"features": (32, 16), "batch_size": 256, "epochs": 50, "l2": 0.0},
 )
+NO_PENALTY = {"nu1": 0.0, "nu2": 0.0, "epochs": 20, "learning_rate": 0.02, "batch_size": 40}
 SUITE = {
     "dysat": DYSAT,
     "incsat": replace(
@@ -191,6 +192,33 @@ SUITE = {
         AUTOENCODER,
         quick=AUTOENCODER.quick | {"heads": (2, 2)},
         changed=AUTOENCODER.changed | {"heads": (4, 1)},
+    ),
+    "dynaernn": Entry(
+        quick={"encoder": (8, 6), "recurrent": (6, 4), "epochs": 2, "batch_size": 4, "learning_rate": 0.01}
+        | {"device": "cpu"},
+        changed={
+            "history": 2,
+            "encoder": (8,),
+            "recurrent": (6, 5),
+            "link_weights": {"raw": "binary", "binary": "normalized", "normalized": "raw"},
+            "beta": 2.0,
+            "nu1": 0.01,
+            "nu2": 0.01,
+            "learning_rate": 0.02,
+            "batch_size": 3,
+            "epochs": 3,
+            "seed": 1,
+        },
+        exempt={
+            "device": "where it is computed, not what",
+            "patience": "has nothing to wait for without validation (tests/models/test_dynaernn.py has it)",
+        },
+        # A ReLU may be 0 for all rows that a node is in: not with these seeds, and not all the time.
+        variants={
+            "one layer": NO_PENALTY | {"encoder": (3,), "recurrent": (4, 3), "seed": 5},
+            "two layers": NO_PENALTY | {"encoder": (3, 3), "recurrent": (4, 3), "seed": 69},
+        },
+        planted={"encoder": (32,), "recurrent": (16,), "batch_size": 40, "epochs": 60},
     ),
 }
 

@@ -1,0 +1,202 @@
+"""DynAERNN: an encoder of each snapshot's row of a node, LSTMs over a window of them, a decoder of the next row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self, Unpack
+
+import torch
+from torch import Tensor
+
+from dysat.data.csr import Snapshot
+from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
+from dysat.models.base import EmbeddingModel, choose_device
+from dysat.nn.recurrent import RecurrentAutoencoder, Windows, linear_error
+from dysat.training import Callbacks, Settings, minimize
+
+Sizes = tuple[int, ...]
+BLOCK = 1 << 12  # windows embedded at once
+LARGEST = 1e15  # weight of a link whose square, summed up, is still far from the end of float32
+
+
+@dataclass(kw_only=True, eq=False)
+class DynAERNN(EmbeddingModel):
+    """Dynamic graph autoencoder with recurrent layers: e_u^t is the last state of LSTMs over encoded rows of u.
+
+    Row a_u^k of snapshot k's adjacency matrix goes through ReLU layers, the same in all steps; LSTMs read the last
+    `history` of them, up to step t; and a decoder, the encoder's layers in reverse with a linear last one, makes
+    the next row of the last state. Over all nodes u and steps t with a snapshot after them, the loss is
+
+        mean_{u, t} ‖(â_u^{t+1} − a_u^{t+1}) ⊙ b‖² + ν1 Σ |W| + ν2 Σ W²,   b = β at links of u in t + 1, else 1
+
+    where W are all weights but biases. An epoch is one pass over the nodes known in each step but the last, in batches
+    of (node, step). In steps before a node is known there is nothing to read: its window is shorter. In a step without
+    links its row is empty, and read as such. With a single snapshot there is no next row; it learns to make the same
+    one again.
+
+    The embeddings at an earlier step are what the network, as learned from all snapshots, makes of the window
+    that ends there.
+
+    Attributes:
+        graph_: the graph it was given.
+        epochs_: loss, validation score and seconds of every epoch; finished_: whether all were run.
+
+    Example:
+        >>> import dysat
+        >>> model = dysat.MODELS["dynaernn"](epochs=1).fit(dysat.load_dataset("uci")[:2])
+        >>> model.embed().shape
+        torch.Size([975, 128])
+
+    Reference: Goyal, Chhetri, Canedo: dyngraph2vec: Capturing Network Dynamics using Dynamic Graph Representation
+    Learning, Knowledge-Based Systems 187, 2020.
+    """
+
+    method: ClassVar[str] = "dynaernn"
+
+    history: Annotated[int, "snapshots that an embedding looks back at, its own among them"] = 3
+    encoder: Annotated[Sizes, "features of each layer of the encoder; the decoder has them in reverse"] = (128,)
+    recurrent: Annotated[Sizes, "features of each LSTM; the last is the embedding's"] = (128, 128)
+    link_weights: Annotated[
+        Literal["raw", "binary", "normalized"], "what stands in a row: weights, 1 for a link, or D^-½ A D^-½"
+    ] = "binary"
+    beta: Annotated[float, "β: how much more an error counts where there is a link"] = 5.0
+    nu1: Annotated[float, "ν1, the weight of Σ |W|"] = 1e-6
+    nu2: Annotated[float, "ν2, the weight of Σ W²"] = 1e-6
+    learning_rate: Annotated[float, "of Adam"] = 2e-3
+    batch_size: Annotated[int, "(node, step) in a batch"] = 256
+    epochs: Annotated[int, "passes over the nodes of all steps but the last, at most"] = 30
+    patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
+    seed: Annotated[int, "of everything random"] = 0
+    device: Annotated[str, "cpu, cuda, cuda:1, …; auto takes CUDA where there is one"] = "auto"
+
+    def check(self) -> None:
+        for name in ("encoder", "recurrent"):
+            if not (sizes := getattr(self, name)) or min(sizes) < 1:
+                raise ModelError(f"{name}={sizes}: one number above 0 for every layer")
+        for name in ("history", "batch_size", "patience"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ModelError(f"{name}={value} must be at least 1")
+        if not 0 < self.beta < math.inf:
+            raise ModelError(f"beta={self.beta} must be a finite number above 0")
+        for name in ("epochs", "nu1", "nu2", "learning_rate", "seed"):
+            if not 0 <= (value := getattr(self, name)) < math.inf:
+                raise ModelError(f"{name}={value} must be a finite number and not negative")
+        if self.seed >= 2**64:
+            raise ModelError(f"seed={self.seed} must be below 2^64")
+
+    def check_graph(self, graph: DynamicGraph) -> None:
+        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
+        choose_device(self.device)
+        if not graph.num_nodes:
+            raise ModelError("the graph has no nodes to learn of")
+        largest = max((float(s.weights.abs().max()) for s in graph if len(s.weights)), default=0.0)
+        if self.link_weights == "raw" and largest > LARGEST:
+            raise ModelError(
+                f"link_weights='raw', but a link has weight {largest:g}: above {LARGEST:g} squares overflow"
+            )
+
+    def fit(
+        self,
+        graph: DynamicGraph,
+        *,
+        validate: Callable[[Self], float] | None = None,
+        **how: Unpack[Callbacks],
+    ) -> Self:
+        """Learn from every step of a graph to make the next one's rows.
+
+        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
+        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
+        go on.
+        """
+        self.check_graph(graph)
+        device = choose_device(self.device)
+        self.graph_ = graph
+        self._build(device)
+        self.scorer_ = torch.ones(self.recurrent[-1]), torch.zeros(())  # e_u · e_v, until there is something better
+        targets = self.windows_.targets()
+        done = minimize(
+            self.loss(targets),
+            dict(self.network_.named_parameters()),
+            torch.arange(len(targets), device=device),
+            self._settings(len(targets)),
+            generator=torch.Generator(device).manual_seed(self.seed),
+            validate=None if validate is None else lambda: validate(self),
+            **how,
+        )
+        self.epochs_, self.finished_ = done.history, done.finished
+        self._fit_scorer()
+        return self
+
+    @torch.no_grad()
+    def embed(self, step: int = -1) -> Tensor:
+        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+        self._must_be_fitted()
+        windows, at = self.windows_, self._check_step(step)
+        begin, end = windows.starts[at : at + 2].tolist()
+        distinct, which = torch.unique(windows.window_of[begin:end], return_inverse=True)
+        parts = [self.network_(windows.rows, windows.windows[part]) for part in distinct.split(BLOCK) if len(part)]
+        return torch.cat(parts)[which] if parts else self.network_.table.new_empty(0, self.recurrent[-1])
+
+    def loss(self, targets: Tensor) -> Callable[[Tensor, torch.Generator], Tensor]:
+        """The loss of a batch of (node, step), given by their numbers; `targets` are the rows to make of them."""
+        windows, network = self.windows_, self.network_
+
+        def loss(batch: Tensor, _: torch.Generator) -> Tensor:
+            cells = batch[batch >= 0]
+            distinct, which = torch.unique(windows.window_of[cells], return_inverse=True)
+            x = network.decode(network(windows.rows, windows.windows[distinct]))[which]  # [B, width]
+            errors = linear_error(windows.rows.take(targets[cells]), x, network.output, self.beta)
+            return errors.mean() + self.penalty()
+
+        return loss
+
+    def penalty(self) -> Tensor:
+        """ν1 Σ |W| + ν2 Σ W²."""
+        weights = self.network_.weights()
+        total = weights[0].new_zeros(())
+        if self.nu1:
+            total = total + self.nu1 * torch.stack([W.abs().sum() for W in weights]).sum()
+        if self.nu2:
+            total = total + self.nu2 * torch.stack([W.square().sum() for W in weights]).sum()
+        return total
+
+    def _settings(self, num_items: int) -> Settings:
+        return Settings(
+            epochs=self.epochs,
+            batch_size=max(1, min(self.batch_size, num_items)),  # a batch is filled up to its size
+            learning_rate=self.learning_rate,
+            patience=self.patience,
+            capture=False,  # how many rows a batch has is not the same every time
+        )
+
+    def _build(self, device: torch.device) -> None:
+        """The windows of the graph, and a network with its first weights, the same on every device."""
+        self.windows_ = Windows.of(self.graph_.to(device), self.history, self._values)
+        with torch.random.fork_rng(devices=[]):  # torch's layers draw first weights of their own
+            generator = torch.Generator().manual_seed(self.seed)
+            network = RecurrentAutoencoder(self.graph_.num_nodes, self.encoder, self.recurrent, generator=generator)
+        self.network_ = network.to(device)
+
+    def _values(self, snapshot: Snapshot) -> Tensor:
+        """What stands in a row for each entry.  # [E']"""
+        if self.link_weights == "binary":
+            return torch.ones_like(snapshot.weights)
+        if self.link_weights == "raw":
+            return snapshot.weights
+        receivers, neighbours, weights = snapshot.entries()
+        sums = weights.new_zeros(snapshot.num_nodes).index_add_(0, receivers, weights)
+        scale = torch.where(sums > 0, sums, 1.0).rsqrt()
+        return scale[receivers] * weights * scale[neighbours]
+
+    def _learned(self) -> dict[str, Tensor]:
+        return dict(self.network_.state_dict())
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        self._build(choose_device(self.device))
+        try:
+            self.network_.load_state_dict(dict(tensors))
+        except RuntimeError as problem:
+            raise ModelError(f"the weights do not fit the model: {problem}") from None
