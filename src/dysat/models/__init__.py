@@ -3,6 +3,7 @@
 from dysat.models.autoencoder import GATAutoencoder, GCNAutoencoder
 from dysat.models.base import LinkModel
 from dysat.models.dysat import DySAT
+from dysat.models.graphsage import GraphSAGE
 from dysat.models.heuristics import (
     AdamicAdar,
     CommonNeighbours,
@@ -37,6 +38,7 @@ MODELS: dict[str, type[LinkModel]] = {
         PairBoosting,
         GCNAutoencoder,
         GATAutoencoder,
+        GraphSAGE,
     )
 }
 
