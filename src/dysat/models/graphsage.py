@@ -62,13 +62,13 @@ class GraphSAGE(EmbeddingModel):
     sampling: Annotated[
         Literal["uniform", "weighted"], "draw neighbours, and steps of walks, all alike or by the weights of links"
     ] = "uniform"
-    normalize: Annotated[bool, "give every vector that a layer makes length 1"] = False
+    normalize: Annotated[bool, "give every vector that a layer makes length 1"] = True
     rounds: Annotated[int, "samples of neighbours whose vectors are averaged in an embedding"] = 10
-    walks_per_node: Annotated[int, "random walks from each node"] = 20
+    walks_per_node: Annotated[int, "random walks from each node"] = 10
     walk_length: Annotated[int, "nodes on a walk"] = 5
-    negatives: Annotated[int, "negatives for each pair"] = 5
-    learning_rate: Annotated[float, "of Adam"] = 0.01
-    batch_size: Annotated[int, "pairs in a batch"] = 4096
+    negatives: Annotated[int, "negatives for each pair"] = 1
+    learning_rate: Annotated[float, "of Adam"] = 1e-3
+    batch_size: Annotated[int, "pairs in a batch"] = 1 << 16
     epochs: Annotated[int, "passes over all pairs, at most"] = 10
     patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
     seed: Annotated[int, "of everything random"] = 0

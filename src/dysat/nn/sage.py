@@ -61,7 +61,7 @@ class Sage(nn.Module):
         """The vectors of the last hop's receivers, from those of nodes.  # [n], features [N, F] → [b, d]"""
         x = self._first(nodes, features)  # [n, d of the first layer]
         for number, (layer, hop) in enumerate(zip(self.layers, hops, strict=True)):
-            parts = zip(hop.receivers.split(BLOCK), hop.senders.split(BLOCK), strict=True)
+            parts = zip(torch.split(hop.receivers, BLOCK), torch.split(hop.senders, BLOCK), strict=True)
             x = torch.cat([self._receive(layer, x, *part) for part in parts])  # [b, d of the layer]
             if number < len(self.layers) - 1:
                 x = self.activation(x)
