@@ -42,6 +42,16 @@ def test_a_model_stands_beside_the_best_heuristic(cli: Cli, mails: str) -> None:
     assert facts["models"][0]["options"]["epochs"] == 1
 
 
+def test_options_of_models_are_given_by_name_or_by_set(cli: Cli, mails: str) -> None:
+    words = ["--model=graphsage", "--aggregator", "lstm", "--fan-out=3,2", "--set", "epochs=1", "--features", "8,4"]
+    code, out, err = run(cli, *words, mails, "--every=7d", "--last=1", "--seed", "1", "--json")
+    assert code == 0, err
+    facts = json.loads(out)
+    given = facts["models"][0]["options"]
+    assert given["aggregator"] == "lstm" and given["fan_out"] == [3, 2] and given["features"] == [8, 4]
+    assert given["epochs"] == 1 and given["seed"] == 0 and facts["request"]["seed"] == 1  # the command's own come first
+
+
 def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) -> None:
     words = [mails, "--every=7d", "--model=edge-memory", "--negatives=uniform,historical", "--candidates=5"]
     code, _, err = run(cli, *words)
@@ -71,6 +81,10 @@ def test_tables_and_pictures_are_written(cli: Cli, mails: str) -> None:
         (["--set=epochs"], "--set epochs: expected name=value"),
         (["--set=colour=red"], "--set colour: none of the models has that option"),
         (["--set=epochs=many"], "--epochs many is not a whole number"),
+        (["--epochs=many"], "--epochs many is not a whole number"),
+        (["--epochs"], "--epochs is not a whole number"),
+        (["--rounds", "2"], "--set rounds: none of the models has that option"),
+        (["--colour", "red"], "No such option: --colour"),
         (["--negatives=hard"], "no negatives 'hard'; there are uniform"),
         (["--typed"], "the nodes of this graph have no kinds"),
         (["--first=9"], "snapshot 9 cannot be predicted"),

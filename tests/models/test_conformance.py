@@ -127,6 +127,51 @@ AUTOENCODER = Entry(
     planted={"features": (32, 16), "batch_size": 256, "epochs": 50, "l2": 0.0},
 )
 NO_PENALTY = {"nu1": 0.0, "nu2": 0.0, "epochs": 20, "learning_rate": 0.02, "batch_size": 40}
+SAGE = {"epochs": 20, "learning_rate": 0.02}
+GRAPHSAGE = Entry(
+    quick={
+        "aggregator": "gat",  # which has heads
+        "features": (8, 4),
+        "fan_out": (3, 2),
+        "heads": (2, 2),
+        "sampling": "weighted",
+        "rounds": 2,
+        "walks_per_node": 2,
+        "epochs": 2,
+        "batch_size": 16,
+        "device": "cpu",
+    },
+    changed={
+        "aggregator": "lstm",
+        "features": (16, 8),
+        "fan_out": (4, 2),
+        "heads": (4, 1),
+        "inputs": "both",
+        "sampling": "uniform",
+        "normalize": {False: True, True: False},
+        "rounds": 3,
+        "walks_per_node": 3,
+        "walk_length": 4,
+        "negatives": 4,
+        "learning_rate": 2e-3,
+        "batch_size": 15,
+        "epochs": 3,
+        "seed": 1,
+    },
+    exempt={
+        "device": "where it is computed, not what",
+        "patience": "has nothing to wait for without validation (tests/models/test_graphsage.py has it)",
+    },
+    # A ReLU may be 0 for a node and all its neighbours: not with these seeds.
+    variants={
+        "gcn": SAGE | {"aggregator": "gcn"},
+        "mean-pool": SAGE | {"aggregator": "mean-pool", "inputs": "features", "seed": 16},
+        "max-pool": SAGE | {"aggregator": "max-pool", "inputs": "both", "seed": 6},
+        "lstm": SAGE | {"aggregator": "lstm", "inputs": "both"},
+        "gat": SAGE | {"aggregator": "gat"},
+    },
+    planted={"features": (32, 16), "fan_out": (10, 10), "walks_per_node": 10, "batch_size": 256, "epochs": 10},
+)
 SUITE = {
     "dysat": DYSAT,
     "incsat": replace(
@@ -220,6 +265,7 @@ SUITE = {
         },
         planted={"encoder": (32,), "recurrent": (16,), "batch_size": 40, "epochs": 60},
     ),
+    "graphsage": GRAPHSAGE,
 }
 
 METHODS = sorted(dysat.MODELS)

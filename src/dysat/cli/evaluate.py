@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isnan, nan
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from typer.core import TyperCommand
 
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
@@ -31,7 +32,16 @@ from dysat.training import keep_freed_memory
 OUT = Path("evaluation")
 
 
-@app.command(name="evaluate")
+class WithModelOptions(TyperCommand):
+    """Takes the options of all models by name too: `--aggregator lstm` is `--set aggregator=lstm`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = {name for parameter in self.params for name in parameter.opts}
+        names = {f"--{option.name.replace('_', '-')}" for model in MODELS.values() for option in model.options()}
+        return super().parse_args(ctx, list(_as_settings(args, names - own)))
+
+
+@app.command(name="evaluate", cls=WithModelOptions)
 @takes(events=EventOptions)
 def evaluate_command(
     source: Annotated[
@@ -45,7 +55,7 @@ def evaluate_command(
         ),
     ] = None,
     set_: Annotated[
-        list[str] | None, option("Option of the models that have it, like negative_weight=0.01.", "--set")
+        list[str] | None, option("Option of the models that have it: epochs=50, or [bold]--epochs 50[/bold].", "--set")
     ] = None,
     protocol: Annotated[Protocol, option("What is predicted; multi-step: the last six snapshots.")] = "single-step",
     negatives: Annotated[
@@ -85,6 +95,7 @@ def evaluate_command(
 
     Examples:
       [bold]dysat evaluate uci --model edge-memory --negatives uniform,historical[/bold]
+      [bold]dysat evaluate uci --model graphsage --aggregator lstm[/bold]
       [bold]dysat evaluate mail.csv --every 30d --model dysat --set epochs=50 --plot steps.png[/bold]
     """
     given = dict(_setting(text) for text in set_ or [])
@@ -197,6 +208,17 @@ def _contender(text: str, given: dict[str, str]) -> Contender:
     presets = MODELS[method].presets()
     chosen = preset or (PRESET if PRESET in presets else None)
     return Contender(method, chosen, options)
+
+
+def _as_settings(args: Sequence[str], names: set[str]) -> Iterator[str]:
+    """`--name value` and `--name=value` as `--set name=value`, for these names."""
+    words = iter(args)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in names:
+            yield f"--set={name[2:]}={value if equals else next(words, '')}"
+        else:
+            yield word
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from dysat.models.autoencoder import GATAutoencoder, GCNAutoencoder
 from dysat.models.base import LinkModel
 from dysat.models.dynaernn import DynAERNN
 from dysat.models.dysat import DySAT
+from dysat.models.graphsage import GraphSAGE
 from dysat.models.heuristics import (
     AdamicAdar,
     CommonNeighbours,
@@ -39,6 +40,7 @@ MODELS: dict[str, type[LinkModel]] = {
         GCNAutoencoder,
         GATAutoencoder,
         DynAERNN,
+        GraphSAGE,
     )
 }
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import choose_device
-from dysat.models.inputs import check_features
+from dysat.models.inputs import check_features, features_at
 from dysat.models.trained import TrainedModel
 from dysat.nn.encoder import Encoder, Neighbours, reconstruction_loss
 from dysat.sampling.pairs import UnlinkedPairs
@@ -172,11 +172,7 @@ class GraphAutoencoder(TrainedModel):
 
     def _features(self, step: int) -> Tensor | None:
         """Of the nodes known at a step, where they are asked for.  # [N, F]"""
-        features = self.graph_.features
-        if self.inputs == "identity" or features is None:
-            return None
-        values = features[step] if isinstance(features, tuple) else features[: self.graph_.known[step]]
-        return values.to(choose_device(self.device), torch.get_default_dtype())
+        return None if self.inputs == "identity" else features_at(self.graph_, step, choose_device(self.device))
 
     def _learned(self) -> dict[str, Tensor]:
         return dict(self.encoder_.state_dict())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
@@ -21,3 +22,12 @@ def check_features(graph: DynamicGraph, inputs: str, first: int = 0) -> None:
             where = f" in snapshot {step}" if isinstance(graph.features, tuple) else ""
             name = graph.nodes[int(bad[0, 0]) :][:1].tolist()[0]
             raise ModelError(f"features: node {name!r} has a value{where} that is not a finite number")
+
+
+def features_at(graph: DynamicGraph, step: int, device: torch.device) -> Tensor | None:
+    """The features of the nodes known at a step, where the graph has any.  # [N, F]"""
+    features = graph.features
+    if features is None:
+        return None
+    values = features[step] if isinstance(features, tuple) else features[: graph.known[step]]
+    return values.to(device, torch.get_default_dtype())

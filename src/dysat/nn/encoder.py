@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from torch.nn.functional import softplus
 
 from dysat.data.csr import Snapshot
 from dysat.nn.dropout import dropout
+from dysat.nn.initial import glorot_
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +76,7 @@ class Encoder(nn.Module):
             if rows:
                 self.input[name] = nn.Parameter(torch.empty(rows, width))
         self.layers, self.activation, self.rate = nn.ModuleList(layers), activation, rate
-        for p in self.parameters():
-            # Glorot and Bengio 2010, as PyG's layers have it; biases begin at 0.
-            bound = math.sqrt(6 / (p.shape[-2] + p.shape[-1])) if p.ndim > 1 else 0.0
-            nn.init.uniform_(p, -bound, bound, generator=generator)
+        glorot_(self, generator)
 
     def forward(
         self,

@@ -1,0 +1,211 @@
+"""GraphSAGE: layers over neighbours drawn at random make vectors that are near where nodes meet on walks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self, Unpack
+
+import torch
+from torch import Tensor
+
+from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
+from dysat.models.base import EmbeddingModel, choose_device
+from dysat.models.inputs import check_features, features_at
+from dysat.nn.encoder import reconstruction_loss
+from dysat.nn.sage import Aggregator, Sage
+from dysat.sampling.neighbourhoods import Neighbourhoods
+from dysat.training import Callbacks, Settings, minimize
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(kw_only=True, eq=False)
+class GraphSAGE(EmbeddingModel):
+    """A layer makes z_v of x_v and the x_u of a few neighbours u of v, drawn with replacement; `aggregator` says how.
+
+    The links are those of all snapshots so far, weights added up, without self-loops. The loss, unsupervised, is the
+    mean over pairs uv of
+
+        −log σ(z_u · z_v) − Σ_{q ≤ negatives} log σ(−z_u · z_{n_q}),  n_q drawn by (neighbours of n)^¾
+
+    where v is met on a short random walk from u. Neighbours are drawn anew in every step; for `embed` they are drawn
+    `rounds` times from the seed, and the vectors of the rounds averaged: the same every time. A node without links has
+    itself for a neighbour. The layers: see `dysat.nn.sage.Sage`; `aggregator="gat"` is GraphSAGE + GAT.
+
+    Example:
+        >>> import dysat
+        >>> options = {"aggregator": "max-pool", "epochs": 1, "walks_per_node": 1}
+        >>> model = dysat.MODELS["graphsage"](**options).fit(dysat.load_dataset("uci")[:2])
+        >>> model.embed().shape
+        torch.Size([975, 128])
+
+    Attributes:
+        graph_: the graph it was given.
+        epochs_: loss, validation score and seconds of every epoch; finished_: whether all were run.
+
+    References: Hamilton, Ying, Leskovec: Inductive Representation Learning on Large Graphs, NIPS 2017; for "gat":
+        Veličković, Cucurull, Casanova, Romero, Liò, Bengio: Graph Attention Networks, ICLR 2018.
+    """
+
+    method: ClassVar[str] = "graphsage"
+
+    aggregator: Annotated[Aggregator, "what makes one vector of the neighbours'"] = "gcn"
+    features: Annotated[Sizes, "features of each layer; the last is the embedding's"] = (128, 128)
+    fan_out: Annotated[Sizes, "neighbours drawn for a node in each layer, the first layer first"] = (25, 10)
+    heads: Annotated[Sizes, "heads of each layer, for gat"] = (8, 8)
+    inputs: Annotated[
+        Literal["identity", "features", "both"], "what a node begins with: its identity, its features, or both"
+    ] = "identity"
+    sampling: Annotated[
+        Literal["uniform", "weighted"], "draw neighbours, and steps of walks, all alike or by the weights of links"
+    ] = "uniform"
+    normalize: Annotated[bool, "give every vector that a layer makes length 1"] = True
+    rounds: Annotated[int, "samples of neighbours whose vectors are averaged in an embedding"] = 10
+    walks_per_node: Annotated[int, "random walks from each node"] = 10
+    walk_length: Annotated[int, "nodes on a walk"] = 5
+    negatives: Annotated[int, "negatives for each pair"] = 1
+    learning_rate: Annotated[float, "of Adam"] = 1e-3
+    batch_size: Annotated[int, "pairs in a batch"] = 1 << 16
+    epochs: Annotated[int, "passes over all pairs, at most"] = 10
+    patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
+    seed: Annotated[int, "of everything random"] = 0
+    device: Annotated[str, "cpu, cuda, cuda:1, …; auto takes CUDA where there is one"] = "auto"
+
+    def check(self) -> None:
+        for name in ("features", "fan_out"):
+            if not (value := getattr(self, name)) or min(value) < 1:
+                raise ModelError(f"{name}={value}: one number above 0 for every layer")
+        if len(self.fan_out) != len(self.features):
+            raise ModelError(f"fan_out={self.fan_out} and features={self.features}: one of each for every layer")
+        for name in ("rounds", "walks_per_node", "negatives", "batch_size", "patience"):
+            if (number := getattr(self, name)) is not None and number < 1:
+                raise ModelError(f"{name}={number} must be at least 1")
+        if self.aggregator == "gat" and len(self.heads) != len(self.features):
+            raise ModelError(f"heads={self.heads} and features={self.features}: one of each for every layer")
+        for h, f in zip(self.heads, self.features, strict=True) if self.aggregator == "gat" else ():
+            if h < 1 or f % h:
+                raise ModelError(f"heads={h} does not divide features={f}")
+        if self.walk_length < 2:
+            raise ModelError(f"walk_length={self.walk_length} must be at least 2")
+        for name in ("epochs", "learning_rate", "seed"):
+            if not 0 <= (number := getattr(self, name)) < math.inf:
+                raise ModelError(f"{name}={number} must be a finite number and not negative")
+        if self.seed >= 2**64:
+            raise ModelError(f"seed={self.seed} must be below 2^64")
+
+    def check_graph(self, graph: DynamicGraph) -> None:
+        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
+        choose_device(self.device)
+        if not graph.num_nodes:
+            raise ModelError("the graph has no nodes to learn of")
+        if self.inputs != "identity":
+            check_features(graph, self.inputs)
+
+    def fit(
+        self,
+        graph: DynamicGraph,
+        *,
+        validate: Callable[[Self], float] | None = None,
+        **how: Unpack[Callbacks],
+    ) -> Self:
+        """Learn from walks over the links of all snapshots of a graph.
+
+        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
+        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
+        go on.
+        """
+        self.check_graph(graph)
+        device = choose_device(self.device)
+        self.graph_ = graph
+        self._build(device)
+        self.scorer_ = torch.ones(self.features[-1]), torch.zeros(())  # z_u · z_v, until there is something better
+        generator = torch.Generator(device).manual_seed(self.seed)
+        whole = self._neighbourhoods(len(graph) - 1)
+        pairs = whole.walk_pairs(self.walks_per_node, self.walk_length, generator)
+        done = minimize(
+            self.loss(whole, pairs),
+            dict(self.network_.named_parameters()),
+            torch.arange(len(pairs), device=device),
+            self._settings(len(pairs)),
+            generator=generator,
+            validate=None if validate is None else lambda: validate(self),
+            **how,
+        )
+        self.epochs_, self.finished_ = done.history, done.finished
+        self._fit_scorer()
+        return self
+
+    @torch.no_grad()
+    def embed(self, step: int = -1) -> Tensor:
+        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+        self._must_be_fitted()
+        at = self._check_step(step)
+        whole, features = self._neighbourhoods(at), self._features(at)
+        nodes = torch.arange(whole.num_nodes, device=whole.offsets.device)
+        generator = torch.Generator(nodes.device).manual_seed(self.seed)
+        total = torch.zeros((), device=nodes.device)
+        for _ in range(self.rounds):
+            total = total + self.network_(*whole.draw(nodes, self.fan_out, generator), features)
+        return total / self.rounds
+
+    def loss(self, whole: Neighbourhoods, pairs: Tensor) -> Callable[[Tensor, torch.Generator], Tensor]:
+        """The loss of a batch of pairs, given by their numbers."""
+        negatives, features = whole.negatives(), self._features(len(self.graph_) - 1)
+
+        def loss(batch: Tensor, generator: torch.Generator) -> Tensor:
+            chosen = pairs[batch.clamp(min=0)].long()  # [B, 2]
+            group = chosen.new_zeros(len(batch), self.negatives)
+            others = negatives.draw(group, generator=generator)  # [B, Q]
+            asked = torch.zeros(whole.num_nodes, dtype=torch.bool, device=batch.device)
+            asked[chosen] = True
+            asked[others] = True
+            number = asked.cumsum(0) - 1
+            z = self.network_(*whole.draw(asked.nonzero()[:, 0], self.fan_out, generator), features)
+            against = torch.stack([chosen[:, :1].expand_as(others), others], 2).flatten(0, 1)  # [B Q, 2]
+            return reconstruction_loss(z, number[chosen], number[against], batch >= 0)
+
+        return loss
+
+    def _settings(self, num_pairs: int) -> Settings:
+        return Settings(
+            epochs=self.epochs,
+            batch_size=max(1, min(self.batch_size, num_pairs)),  # a batch is filled up to its size
+            learning_rate=self.learning_rate,
+            patience=self.patience,
+            capture=False,  # how many nodes a batch needs is known only when they are drawn
+        )
+
+    def _build(self, device: torch.device) -> None:
+        """A network with its first weights, the same on every device."""
+        features = self._features(0)
+        self.network_ = Sage(
+            self.aggregator,
+            self.features,
+            heads=self.heads,
+            normalize=self.normalize,
+            num_nodes=self.graph_.num_nodes if self.inputs != "features" else 0,
+            num_features=0 if features is None else features.shape[1],
+            generator=torch.Generator().manual_seed(self.seed),
+        ).to(device)
+
+    def _neighbourhoods(self, step: int) -> Neighbourhoods:
+        """In the graph aggregated up to a step."""
+        past = self.graph_[: step + 1].aggregate().to(choose_device(self.device))
+        return Neighbourhoods.of(past, weighted=self.sampling == "weighted")
+
+    def _features(self, step: int) -> Tensor | None:
+        """Of the nodes known at a step, where they are asked for.  # [N, F]"""
+        return None if self.inputs == "identity" else features_at(self.graph_, step, choose_device(self.device))
+
+    def _learned(self) -> dict[str, Tensor]:
+        return dict(self.network_.state_dict())
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        self._build(choose_device(self.device))
+        try:
+            self.network_.load_state_dict(dict(tensors))
+        except RuntimeError as problem:
+            raise ModelError(f"the weights do not fit the model: {problem}") from None
