@@ -199,7 +199,6 @@ SUITE = {
             "smoothness": 2.0,
             "closure": 2.0,
             "margin": 3.0,
-            "link_weights": {"raw": "log", "log": "raw", "equal": "raw"},
             "negatives": 2,
             "learning_rate": 2e-3,
             "batch_size": 3,

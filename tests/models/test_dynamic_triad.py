@@ -28,27 +28,24 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def weights_of(graph: DynamicGraph, kind: str) -> list[dict[tuple[int, int], float]]:
-    """Of the links of each step, in both directions, as they count."""
+def weights_of(graph: DynamicGraph) -> list[dict[tuple[int, int], float]]:
+    """Of the links of each step, in both directions, over their mean."""
     steps = []
     for snapshot in graph:
         u, v, weights = (part.tolist() for part in snapshot.links())
-        found = {(a, b): w for a, b, w in zip(u, v, weights, strict=True) if a != b}
-        change = {"raw": lambda w: w, "log": lambda w: math.log(1 + w), "equal": lambda w: 1.0}[kind]
-        steps.append({pair: change(w) for pair, w in found.items()})
+        steps.append({(a, b): w for a, b, w in zip(u, v, weights, strict=True) if a != b})
     every = [w for step in steps for w in step.values()]
     mean = sum(every) / len(every)
     return [{p: w / mean for (a, b), w in step.items() for p in ((a, b), (b, a))} for step in steps]
 
 
-@pytest.mark.parametrize("kind", ["raw", "log", "equal"])
-def test_the_loss_is_the_papers(kind: str) -> None:
+def test_the_loss_is_the_papers() -> None:
     graph = meetings()
-    model = quick(link_weights=kind, negatives=2, smoothness=0.3, closure=0.7, margin=0.8).fit(graph)
+    model = quick(negatives=2, smoothness=0.3, closure=0.7, margin=0.8).fit(graph)
     first = [sum(graph.known[:t]) for t in range(len(graph) + 1)]
     u = [model.embed(t).double() for t in range(len(graph))]
     theta, b = model.strategy_.detach().double()[:-1], model.strategy_.tolist()[-1]
-    weights = weights_of(graph, kind)
+    weights = weights_of(graph)
     links = [(t, i, j) for t, step in enumerate(weights) for i, j in sorted(step) if i < j]
 
     stacked = model.links()
@@ -189,11 +186,10 @@ def test_graphs_with_little_in_them(known: list[int], links: list[list[tuple[int
     assert torch.equal(DynamicTriad.load(tmp_path, device="cpu").embed(), model.embed())
 
 
-@pytest.mark.parametrize("kind", ["raw", "log", "equal"])
-def test_links_of_weight_zero_or_huge_keep_all_finite(kind: str) -> None:
+def test_links_of_weight_zero_or_huge_keep_all_finite() -> None:
     links = [[(0, 1), (1, 2), (2, 3)]] * 2
     for given in ([0.0, 1e308, 1e-300], [1e308, 1e308, 1e308], [0.0, 0.0, 0.0]):
-        model = quick(link_weights=kind).fit(make_graph([4, 4], links, weights=[given] * 2))
+        model = quick().fit(make_graph([4, 4], links, weights=[given] * 2))
         assert model.embed().isfinite().all() and model.strategy_.isfinite().all()
 
 
@@ -217,7 +213,6 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"learning_rate": math.nan}, "learning_rate=nan must be a finite number"),
         ({"seed": -1}, "seed=-1 must be"),
         ({"seed": 2**64}, r"must be below 2\^64"),
-        ({"link_weights": "squared"}, "link_weights='squared' is not one of raw, log, equal"),
     ]:
         with pytest.raises(ModelError, match=message):
             quick(**options)

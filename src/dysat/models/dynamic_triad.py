@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, Self, Unpack
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,8 @@ class DynamicTriad(EmbeddingModel):
     snapshot's links, as `score_links` does and the probe on the past, is learned from vectors that know these links,
     and trusts them more than it should. Nothing after the graph given is ever looked at.
 
-    A pair is seen by |e_u − e_v|, as in the papers that compare it, since distance is what is learned.
+    Weights count over their mean in all snapshots, so that β0 and β1 mean the same on every graph. A pair is seen by
+    |e_u − e_v|, as where DySAT's paper compares with it: distance is what is learned.
 
     Attributes:
         graph_: the graph it was given.
@@ -63,15 +64,12 @@ class DynamicTriad(EmbeddingModel):
     pair_feature: ClassVar[PairFeature] = "distance"
 
     features: Annotated[int, "width of the embedding"] = 128
-    smoothness: Annotated[float, "β0: weight of the vectors' moves from step to step"] = 0.1
+    smoothness: Annotated[float, "β0: weight of the vectors' moves from step to step"] = 1.0
     closure: Annotated[float, "β1: weight of the triads that close or stay open"] = 0.1
     margin: Annotated[float, "by which a link's square distance is to be less than others"] = 1.0
-    link_weights: Annotated[
-        Literal["raw", "log", "equal"], "weights as they are over their mean, their log(1 + w), or all alike"
-    ] = "raw"
     negatives: Annotated[int, "nodes without a link for each link"] = 1
     learning_rate: Annotated[float, "of Adam"] = 0.01
-    batch_size: Annotated[int, "links in a batch, and triads drawn"] = 2048
+    batch_size: Annotated[int, "links in a batch, and triads drawn"] = 1 << 16
     epochs: Annotated[int, "passes over all links, at most"] = 100
     patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
     seed: Annotated[int, "of everything random"] = 0
@@ -138,15 +136,13 @@ class DynamicTriad(EmbeddingModel):
         return self.vectors_.detach()[first : first + known[at]].clone()
 
     def links(self) -> StackedLinks:
-        """Of all steps, with weights as they count."""
+        """Of all steps, with weights over their mean."""
         found = StackedLinks.of(self.graph_.snapshots, choose_device(self.device))
         w = found.weights
-        if self.link_weights == "equal":
-            w = torch.ones_like(w)
-        w = w.log1p() if self.link_weights == "log" else w
-        if len(w) and (largest := float(w.max())) > 0:  # whose sum might be too large
-            w = w / largest / (w / largest).mean()
-        return StackedLinks(found.rows, found.neighbours, w.to(torch.get_default_dtype()), found.first)
+        if len(w) and (largest := float(w.max())) > 0:
+            w = w / largest  # their sum might be too large
+            w = w / w.mean()
+        return replace(found, weights=w.to(torch.get_default_dtype()))
 
     def loss(self, links: StackedLinks, generator: torch.Generator) -> Callable[[Tensor, torch.Generator], Tensor]:
         """The loss of a batch of links, given by their numbers, and of as many triads."""

@@ -19,5 +19,8 @@ def weighted_sums(e: Tensor, others: Tensor, weights: Tensor, kind: PairFeature 
     """`pair_features` of all with all, weighted and added up, but never held.  # [b, d], [N, d], [d] → [b, N]"""
     if kind == "product":
         return (e * weights) @ others.mT
-    plus, minus = (torch.relu(sign * weights) for sign in (1, -1))  # w |x − y| = ± |w x − w y|
-    return torch.cdist(e * plus, others * plus, p=1) - torch.cdist(e * minus, others * minus, p=1)
+    parts = []
+    for sign, some in ((1, weights > 0), (-1, weights < 0)):  # w |x − y| = ± |w x − w y|
+        w = weights[some]
+        parts.append(sign * torch.cdist(e[:, some] * w, others[:, some] * w, p=1))
+    return parts[0] + parts[1]
