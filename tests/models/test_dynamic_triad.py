@@ -41,7 +41,7 @@ def weights_of(graph: DynamicGraph) -> list[dict[tuple[int, int], float]]:
 
 def test_the_loss_is_the_papers() -> None:
     graph = meetings()
-    model = quick(negatives=2, smoothness=0.3, closure=0.7, margin=0.8).fit(graph)
+    model = quick(negatives=2, smoothness=0.3, closure=0.7, margin=2.5).fit(graph)
     first = [sum(graph.known[:t]) for t in range(len(graph) + 1)]
     u = [model.embed(t).double() for t in range(len(graph))]
     theta, b = model.strategy_.detach().double()[:-1], model.strategy_.tolist()[-1]
@@ -49,23 +49,23 @@ def test_the_loss_is_the_papers() -> None:
     links = [(t, i, j) for t, step in enumerate(weights) for i, j in sorted(step) if i < j]
 
     stacked = model.links()
-    batch = torch.tensor([3, 20, 0, 11, -1])
+    batch = torch.tensor([3, 20, 0, 11, 7, 25, 1, 15, 9, -1])
     value = model.loss(stacked, seeded())(batch, seeded(1)).item()
     again = seeded(1)  # what was drawn
-    turned = torch.rand(5, generator=again) < 0.5
+    turned = torch.rand(10, generator=again) < 0.5
     rows = torch.stack(stacked.links()[:2], 1)[batch.clamp(min=0)]
     starts = torch.where(turned, rows[:, 1], rows[:, 0])
     others = stacked.others(starts, 2, again)
-    triads, stays = stacked.draw(5, again)
+    triads, stays = stacked.draw(10, again)
 
     near = 0.0
-    for n, side, ks in zip(batch.tolist()[:4], turned.tolist(), others.tolist(), strict=False):
+    for n, side, ks in zip(batch.tolist()[:9], turned.tolist(), others.tolist(), strict=False):
         t, i, j = links[n]
         i, j = (j, i) if side else (i, j)
         for k in (row - first[t] for row in ks):
             if k != i and (i, k) not in weights[t]:
                 gap = (u[t][i] - u[t][j]).square().sum() - (u[t][i] - u[t][k]).square().sum()
-                near += weights[t][i, j] * max(0.0, float(gap) + 0.8)
+                near += weights[t][i, j] * max(0.0, float(gap) + 2.5)
     moves = sum(
         float((u[t][i] - u[t - 1][i]).square().sum()) for t in range(1, len(graph)) for i in range(graph.known[t - 1])
     )
@@ -84,8 +84,8 @@ def test_the_loss_is_the_papers() -> None:
     for i, j, k in zip(*(part[stays].tolist() for part in triads[:3]), strict=True):
         t = max(t for t in range(len(graph)) if first[t] <= k)
         staying.append(-math.log(1 - p(t, i - first[t], j - first[t], k - first[t])))
-    assert len(closing) > 3 and len(staying) > 0
-    wanted = near / 2 / 4 + 0.3 * moves / len(links)
+    assert near > 1 and moves > 0.01 and len(closing) > 3 and len(staying) > 0
+    wanted = near / 2 / 9 + 0.3 * moves / len(links)
     wanted += 0.7 * (sum(closing) / len(closing) + sum(staying) / len(staying))
     assert_close(value, wanted, rtol=1e-5, atol=1e-6)
 

@@ -34,14 +34,14 @@ class DynamicTriad(EmbeddingModel):
       −log(1 − Π_k (1 − P_ijk)), one that is not −Σ_k log(1 − P_ijk).
 
     The loss is (homophily + β0 smoothness) / links + β1 (mean cost of the pairs that close + mean cost of triads drawn
-    from all that stay open). The paper adds these costs up; there are hundreds that stay open for each that closes.
+    from all that stay open). The paper adds these costs up; on UCI a hundred triads stay open for each that closes.
     The paper minimises a bound of the first cost, by turns with the probability of each k to be the cause. Here it is
     the cost itself: where that probability is up to date both have the same gradient, and nothing must be stored.
 
     The vectors of all steps are learned together from all snapshots of the graph: `embed` of an earlier step knows of
     the snapshots after it, by smoothness and by the triads that close. So what is learned from `embed(-2)` and the last
-    snapshot's links, as `score_links` does and the probe on the past, is learned from vectors that know these links,
-    and trusts them more than it should. Nothing after the graph given is ever looked at.
+    snapshot's links, as `score_links` does and the probe on the past, is learned from vectors that know these links.
+    Nothing after the graph given is ever looked at.
 
     Weights count over their mean in all snapshots, so that β0 and β1 mean the same on every graph. A pair is seen by
     |e_u − e_v|, as where DySAT's paper compares with it: distance is what is learned.

@@ -158,6 +158,6 @@ class StackedLinks:
         pairs, entries, at = pairs[common], entries[common], at[common]
         # In random order within a pair; the first so many stay.
         drawn = torch.rand(len(pairs), dtype=torch.float64, generator=generator, device=pairs.device)
-        order = (pairs + drawn).argsort()
+        order = (pairs + drawn / 2).argsort()  # a half, so that no sum is rounded up to the next pair
         stays = order[torch.arange(len(pairs), device=pairs.device) - torch.searchsorted(pairs, pairs) < most]
         return pairs[stays], entries[stays], at[stays]
