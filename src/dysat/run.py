@@ -302,7 +302,7 @@ def strongest_opponent(past: DynamicGraph, split: LinkSplit) -> dict[str, Any] |
         try:
             model = MODELS[name]().fit(past)
             if isinstance(model, EmbeddingModel):
-                result = evaluate_probe(model.embed(), split)
+                result = evaluate_probe(model.embed(), split, feature=model.pair_feature)
             else:
                 result = evaluate_scores(model.pair_scores(split.pairs), split)
         except DysatError:
@@ -326,12 +326,13 @@ def write_embeddings(model: EmbeddingModel, file: Path, steps: Iterable[int] | N
 
 def _validation(split: LinkSplit) -> Callable[[EmbeddingModel], float]:
     """A score for the best epoch: how well the validation links are told from other pairs."""
-    return lambda model: validation_auc(model.embed(), split)
+    return lambda model: validation_auc(model.embed(), split, feature=model.pair_feature)
 
 
 def _backtest_facts(model: EmbeddingModel, split: LinkSplit, done: Progress) -> dict[str, Any]:
     e = model.embed().cpu()
-    result = evaluate_probe(e, split) if e.isfinite().all() else None  # where training went astray there is none
+    finite = bool(e.isfinite().all())  # where training went astray there is no figure
+    result = evaluate_probe(e, split, feature=model.pair_feature) if finite else None
     best = done.best
     names = ("auc", "auc_sd", "average_precision", "average_precision_sd")
     facts = {

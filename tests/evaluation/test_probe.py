@@ -114,6 +114,31 @@ def test_pair_features_are_products() -> None:
     assert pair_features(embeddings, torch.empty(0, 2, dtype=torch.int64)).shape == (0, 2)
 
 
+def test_pair_features_may_be_distances() -> None:
+    embeddings = torch.tensor([[1.0, 2.0], [3.0, -4.0], [0.5, 0.0]])
+    features = pair_features(embeddings, torch.tensor([[0, 1], [2, 2], [1, 0]]), "distance")
+    assert features.tolist() == [[2, 6], [0, 0], [2, 6]] and features.dtype == torch.float64
+
+
+def test_a_probe_on_distances(split: LinkSplit) -> None:
+    """The labels, the examples and the regression are the same; only what is seen of a pair differs."""
+    embeddings, before = normal(1809, 16).double(), normal(1809, 16, seed=1).double()
+    x, y = (embeddings[split.pairs[:, 0]] - embeddings[split.pairs[:, 1]]).abs().numpy(), split.labels.numpy()
+    train = split.train[0].numpy()
+    model = LogisticRegression(tol=1e-10, max_iter=10_000).fit(x[train], y[train])
+    scores = torch.from_numpy(model.decision_function(x))
+    result = evaluate_probe(embeddings, split, feature="distance")
+    torch.testing.assert_close(result.scores[0], scores, rtol=1e-4, atol=1e-4)
+    found = validation_auc(embeddings, split, feature="distance")
+    assert found == pytest.approx(auc(scores[split.validation], split.labels[split.validation]), abs=1e-4)
+    assert found != validation_auc(embeddings, split)
+    past = dataclasses.replace(split, target=split.step)
+    x_before = (before[split.pairs[:, 0]] - before[split.pairs[:, 1]]).abs().numpy()
+    model = LogisticRegression(tol=1e-10, max_iter=10_000).fit(x_before, y)
+    result = evaluate_probe(embeddings, split, past=(before, past), feature="distance")
+    torch.testing.assert_close(result.scores[0], torch.from_numpy(model.decision_function(x)), rtol=1e-4, atol=1e-4)
+
+
 def test_the_probe_equals_scikit_learn(split: LinkSplit) -> None:
     embeddings = normal(1809, 128)
     result = evaluate_probe(embeddings, split)

@@ -341,3 +341,18 @@ def _comparable(found: Any) -> dict[str, Any]:
     for figures in facts["models"]:
         figures.pop("seconds")
     return {key: value for key, value in facts.items() if key != "date"}
+
+
+def test_the_probe_sees_the_pair_feature_of_the_model(tmp_path: Path, graph: DynamicGraph) -> None:
+    options = {"features": 6, "epochs": 3, "batch_size": 16, "device": "cpu"}
+    found = run(tmp_path, graph, Contender("dynamic-triad", None, options), first=4, repeats=2)
+    results = {step.probe: step.result.aucs for step in found.asked()[0].results}
+    split, before = link_split(graph, 3, repeats=2), link_split(graph[:4], 2, repeats=1)
+    model = MODELS["dynamic-triad"](**options)
+    model.fit(graph[:4], validate=lambda m: validation_auc(m.embed(), split, feature="distance"))
+    past = (model.embed(-2), before)
+    for probe, given in (("present", None), ("past", past)):
+        distance, product = (
+            evaluate_probe(model.embed(), split, past=given, feature=kind).aucs for kind in ("distance", "product")
+        )
+        assert results[probe] == pytest.approx(distance) and results[probe] != pytest.approx(product)

@@ -266,6 +266,27 @@ SUITE = {
         planted={"encoder": (32,), "recurrent": (16,), "batch_size": 40, "epochs": 60},
     ),
     "graphsage": GRAPHSAGE,
+    "dynamic-triad": Entry(
+        quick={"features": 8, "epochs": 2, "batch_size": 4, "device": "cpu"},
+        changed={
+            "features": 4,
+            "smoothness": 2.0,
+            "closure": 2.0,
+            "margin": 3.0,
+            "negatives": 2,
+            "learning_rate": 2e-3,
+            "batch_size": 3,
+            "epochs": 3,
+            "seed": 1,
+        },
+        exempt={
+            "device": "where it is computed, not what",
+            "patience": "has nothing to wait for without validation (tests/models/test_dynamic_triad.py has it)",
+        },
+        variants={"preset": {"epochs": 10}},
+        planted={"features": 16, "batch_size": 256, "epochs": 50},
+        remembers=True,
+    ),
 }
 
 METHODS = sorted(dysat.MODELS)

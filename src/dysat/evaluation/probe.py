@@ -13,7 +13,9 @@ from torch.nn import functional
 
 from dysat.errors import GraphError, ModelError
 from dysat.evaluation.protocols import LinkSplit
+from dysat.nn import pair
 from dysat.nn.logistic import fit_logistic
+from dysat.nn.pair import PairFeature
 
 CACHED = 2**20  # numbers of all problems solved together on a CPU; past its cache a loop is faster
 STORED = 2**26  # the same elsewhere
@@ -77,18 +79,24 @@ class Means:
 
 
 @torch.no_grad()
-def validation_auc(embeddings: Tensor, split: LinkSplit) -> float:
+def validation_auc(embeddings: Tensor, split: LinkSplit, *, feature: PairFeature = "product") -> float:
     """AUC on the validation examples of the first repeat's probe: what chooses the best epoch."""
     split = split.to(embeddings.device)
     train, validation = split.train[0], split.validation
-    weights, bias = fit_logistic(pair_features(embeddings, split.pairs[train]), split.labels[train])
-    scores = pair_features(embeddings, split.pairs[validation]) @ weights + bias
+    weights, bias = fit_logistic(pair_features(embeddings, split.pairs[train], feature), split.labels[train])
+    scores = pair_features(embeddings, split.pairs[validation], feature) @ weights + bias
     return auc(scores, split.labels[validation])
 
 
 @torch.no_grad()
-def evaluate_probe(embeddings: Tensor, split: LinkSplit, past: tuple[Tensor, LinkSplit] | None = None) -> ProbeResult:
-    """Train and test a probe on the embeddings in every repeat.  # [N, d]
+def evaluate_probe(
+    embeddings: Tensor,
+    split: LinkSplit,
+    past: tuple[Tensor, LinkSplit] | None = None,
+    *,
+    feature: PairFeature = "product",
+) -> ProbeResult:
+    """Train and test a probe on the embeddings in every repeat; `feature` is what it sees of a pair.  # [N, d]
 
     The paper trains it on links of the very snapshot it predicts. With `past`, embeddings of the same model at an
     earlier step and the examples of a snapshot up to `split.step`, one probe is trained on all of those instead, and
@@ -96,11 +104,12 @@ def evaluate_probe(embeddings: Tensor, split: LinkSplit, past: tuple[Tensor, Lin
     """
     _check_embeddings(embeddings, split)
     split = split.to(embeddings.device)
-    x = pair_features(embeddings, split.pairs)  # [B, d]
+    x = pair_features(embeddings, split.pairs, feature)  # [B, d]
     if past is None:
         weights, bias = _fit_repeats(x, split)  # [K, d], [K]
     else:
-        weights, bias = (part.expand(split.num_repeats, *part.shape) for part in _fit_past(*past, embeddings, split))
+        probe = _fit_past(*past, embeddings, split, feature)
+        weights, bias = (part.expand(split.num_repeats, *part.shape) for part in probe)
     return _result(weights @ x.mT + bias.unsqueeze(-1), split)
 
 
@@ -116,10 +125,10 @@ def evaluate_scores(scores: Tensor, split: LinkSplit) -> ProbeResult:
     return _result(scores.double().expand(split.num_repeats, -1), split.to(scores.device))
 
 
-def pair_features(embeddings: Tensor, pairs: Tensor) -> Tensor:
-    """e_u ⊙ e_v in float64.  # [N, d], [B, 2] → [B, d]"""
+def pair_features(embeddings: Tensor, pairs: Tensor, kind: PairFeature = "product") -> Tensor:
+    """e_u ⊙ e_v or |e_u − e_v| in float64.  # [N, d], [B, 2] → [B, d]"""
     u, v = pairs.unbind(-1)
-    return embeddings[u].double() * embeddings[v].double()
+    return pair.pair_features(embeddings[u].double(), embeddings[v].double(), kind)
 
 
 def macro_auc(results: Sequence[ProbeResult]) -> float:
@@ -179,7 +188,9 @@ def masked_average_precision(scores: Tensor, labels: Tensor, mask: Tensor) -> Te
     return _where_defined(area, scores, positive, negative)
 
 
-def _fit_past(before: Tensor, examples: LinkSplit, embeddings: Tensor, split: LinkSplit) -> tuple[Tensor, Tensor]:
+def _fit_past(
+    before: Tensor, examples: LinkSplit, embeddings: Tensor, split: LinkSplit, feature: PairFeature
+) -> tuple[Tensor, Tensor]:
     """One probe on all examples of an earlier snapshot.  # [d], []"""
     if examples.target > split.step:
         raise GraphError(
@@ -192,7 +203,7 @@ def _fit_past(before: Tensor, examples: LinkSplit, embeddings: Tensor, split: Li
         raise ModelError(
             f"embeddings of {before.shape[1]} numbers before and {embeddings.shape[1]} now: of two models?"
         )
-    x = pair_features(before.to(embeddings.device), examples.pairs.to(embeddings.device))
+    x = pair_features(before.to(embeddings.device), examples.pairs.to(embeddings.device), feature)
     return fit_logistic(x, examples.labels.to(embeddings.device))
 
 

@@ -23,6 +23,7 @@ from dysat.experiments.summary import TENSORS, StepResult
 from dysat.models import MODELS
 from dysat.models.base import EmbeddingModel, Incremental, LinkModel
 from dysat.models.trained import TrainedModel
+from dysat.nn.pair import PairFeature
 from dysat.training import keep_freed_memory
 
 FORMAT_VERSION = 1
@@ -147,7 +148,7 @@ def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSpl
 
 
 def _validation(split: LinkSplit, at: int) -> Callable[[EmbeddingModel], float]:
-    return lambda model: validation_auc(model.embed(at).cpu(), split)
+    return lambda model: validation_auc(model.embed(at).cpu(), split, feature=model.pair_feature)
 
 
 def _measure(
@@ -161,6 +162,7 @@ def _measure(
     """Every kind of negatives, with a probe trained on the present and on the past, where a probe is needed."""
     e = model.embed().cpu() if isinstance(model, EmbeddingModel) else None
     past = (model.embed(-2).cpu(), before) if isinstance(model, EmbeddingModel) and before is not None else None
+    feature: PairFeature = model.pair_feature if isinstance(model, EmbeddingModel) else "product"
     ranked = _ranking(model, graph, split, request)
     for kind in request.negatives:
         try:
@@ -172,9 +174,9 @@ def _measure(
         if e is None:
             results["none"] = evaluate_scores(model.pair_scores(hard.pairs), hard)
         else:
-            results["present"] = evaluate_probe(e, hard)
+            results["present"] = evaluate_probe(e, hard, feature=feature)
             if past is not None:
-                results["past"] = evaluate_probe(e, hard, past=past)
+                results["past"] = evaluate_probe(e, hard, past=past, feature=feature)
         for probe, result in results.items():
             own = ranked if kind == request.negatives[0] else {}
             yield StepResult(result, probe, int(split.labels.sum()), hard.missing, **own)

@@ -3,6 +3,7 @@
 from dysat.models.autoencoder import GATAutoencoder, GCNAutoencoder
 from dysat.models.base import LinkModel
 from dysat.models.dynaernn import DynAERNN
+from dysat.models.dynamic_triad import DynamicTriad
 from dysat.models.dysat import DySAT
 from dysat.models.graphsage import GraphSAGE
 from dysat.models.heuristics import (
@@ -41,6 +42,7 @@ MODELS: dict[str, type[LinkModel]] = {
         GATAutoencoder,
         DynAERNN,
         GraphSAGE,
+        DynamicTriad,
     )
 }
 

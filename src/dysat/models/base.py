@@ -21,6 +21,7 @@ from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import ModelError, listed, nearest
 from dysat.models.option import Option
 from dysat.nn.logistic import fit_logistic
+from dysat.nn.pair import PairFeature, pair_features, weighted_sums
 from dysat.sampling.pairs import unlinked_pairs
 
 FORMAT_VERSION = 1
@@ -257,7 +258,12 @@ class LinkModel(ABC):
 
 @dataclass(kw_only=True, eq=False)
 class EmbeddingModel(LinkModel):
-    """A method that learns a vector for every node; a link's score is a weighted sum of e_u ⊙ e_v."""
+    """A method that learns a vector for every node; a link's score is a weighted sum of its pair features.
+
+    These are e_u ⊙ e_v, or where `pair_feature` says so |e_u − e_v|; a probe is trained on the same.
+    """
+
+    pair_feature: ClassVar[PairFeature] = "product"
 
     scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and a bias: log-odds of a link
 
@@ -282,9 +288,8 @@ class EmbeddingModel(LinkModel):
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
         """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""
-        e = self.embed(step).cpu()
         weights, bias = self.scorer_
-        scores: Tensor = (e[pairs[:, 0]] * e[pairs[:, 1]]) @ weights + bias
+        scores: Tensor = self._pair_features(self.embed(step).cpu(), pairs) @ weights + bias
         return scores
 
     def _chances(self, scores: Tensor) -> Tensor:
@@ -301,10 +306,10 @@ class EmbeddingModel(LinkModel):
     def _all_scores(self) -> Callable[[Tensor], Tensor]:
         e = self.embed().cpu()
         weights, bias = self.scorer_
-        return lambda rows: (e[rows] * weights) @ e.T + bias
+        return lambda rows: weighted_sums(e[rows], e, weights, self.pair_feature) + bias
 
     def _fit_scorer(self) -> None:
-        """Learn what of e_u ⊙ e_v speaks for a link, from the last step that has one after it.
+        """Learn what of the pair features speaks for a link, from the last step that has one after it.
 
         Features are the embeddings before the last snapshot, labels its links and as many pairs without; so a score
         of ½ means as likely as not among those, not among all pairs. With one snapshot it stays as it is.
@@ -313,8 +318,12 @@ class EmbeddingModel(LinkModel):
         if not len(pairs):
             return
         e = self.embed(-2).cpu()
-        weights, bias = fit_logistic(e[pairs[:, 0]] * e[pairs[:, 1]], labels)
+        weights, bias = fit_logistic(self._pair_features(e, pairs), labels)
         self.scorer_ = weights.to(e.dtype), bias.to(e.dtype)
+
+    def _pair_features(self, e: Tensor, pairs: Tensor) -> Tensor:
+        """Of pairs of rows.  # [N, d], [B, 2] → [B, d]"""
+        return pair_features(e[pairs[:, 0]], e[pairs[:, 1]], self.pair_feature)
 
 
 def choose_device(name: str) -> torch.device:

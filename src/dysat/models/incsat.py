@@ -262,12 +262,12 @@ class IncSAT(DySAT):
         """
         pairs, labels = self._last_transition()
         newest, of_newest = self._examples(self.graph_[-1], self.graph_.known[-1])
-        products = [_products(self.embed(-2), pairs)] if len(pairs) else []
+        parts = [self._pair_features(self.embed(-2).cpu(), pairs)] if len(pairs) else []
         if len(newest):
-            products.append(_products(self.embed(), newest))
-        if products:
+            parts.append(self._pair_features(self.embed().cpu(), newest))
+        if parts:
             labels = torch.cat([labels, of_newest]) if len(pairs) else of_newest
-            weights, bias = fit_logistic(torch.cat(products), labels)
+            weights, bias = fit_logistic(torch.cat(parts), labels)
             self.scorer_ = weights.float(), bias.float()
 
     def _must_be_whole(self) -> None:
@@ -310,11 +310,6 @@ class IncSAT(DySAT):
         self._grow(device)
         if scorer is not None:
             self.scorer_ = scorer
-
-
-def _products(e: Tensor, pairs: Tensor) -> Tensor:
-    e = e.cpu()
-    return e[pairs[:, 0]] * e[pairs[:, 1]]
 
 
 def _seed(seed: int, step: int) -> int:
