@@ -192,6 +192,35 @@ SUITE = {
         quick=AUTOENCODER.quick | {"heads": (2, 2)},
         changed=AUTOENCODER.changed | {"heads": (4, 1)},
     ),
+    "dyngem": Entry(
+        quick={"features": 4, "hidden": (6,), "epochs": 2, "batch_size": 4, "device": "cpu"},
+        changed={
+            "features": 3,
+            "hidden": (7, 6),
+            "ratio": 0.9,
+            "alpha": 0.1,
+            "beta": 3.0,
+            "nu1": 0.1,
+            "nu2": 0.1,
+            "rows": {"snapshot": "so-far", "so-far": "snapshot"},
+            "link_weights": {"raw": "binary", "normalized": "raw", "binary": "raw"},
+            "learning_rate": 2e-3,
+            "batch_size": 3,
+            "epochs": 3,
+            "seed": 1,
+        },
+        exempt={
+            "device": "where it is computed, not what",
+            "patience": "has nothing to wait for without validation (tests/models/test_dyngem.py has it)",
+        },
+        # A ReLU may be 0 for all nodes: not with this seed, and not all the time.
+        variants={
+            "still": {"nu1": 0.0, "nu2": 0.0, "epochs": 20, "learning_rate": 0.02, "seed": 0},
+            "growing": {"hidden": (4,), "ratio": 0.8, "nu1": 0.0, "nu2": 0.0, "epochs": 20, "seed": 0},
+        },
+        planted={"features": 16, "hidden": (32,), "epochs": 50, "batch_size": 16, "learning_rate": 0.01},
+        remembers=True,
+    ),
 }
 
 METHODS = sorted(dysat.MODELS)

@@ -2,6 +2,7 @@
 
 from dysat.models.autoencoder import GATAutoencoder, GCNAutoencoder
 from dysat.models.base import LinkModel
+from dysat.models.dyngem import DynGEM
 from dysat.models.dysat import DySAT
 from dysat.models.heuristics import (
     AdamicAdar,
@@ -37,6 +38,7 @@ MODELS: dict[str, type[LinkModel]] = {
         PairBoosting,
         GCNAutoencoder,
         GATAutoencoder,
+        DynGEM,
     )
 }
 

@@ -64,6 +64,9 @@ class LinkModel(ABC):
     def check(self) -> None:  # noqa: B027
         """Refuse options that do not fit each other; a model without such has nothing to do."""
 
+    def check_graph(self, graph: DynamicGraph) -> None:  # noqa: B027
+        """Refuse a graph, or a device, that the model cannot learn on, before anything is done."""
+
     @abstractmethod
     def fit(self, graph: DynamicGraph) -> Self: ...
 
@@ -259,6 +262,7 @@ class LinkModel(ABC):
 class EmbeddingModel(LinkModel):
     """A method that learns a vector for every node; a link's score is a weighted sum of e_u ⊙ e_v."""
 
+    settled: ClassVar[bool] = False  # embeddings of a step are what they were when it was learned
     scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and a bias: log-odds of a link
 
     @abstractmethod
