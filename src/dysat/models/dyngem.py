@@ -14,7 +14,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import choose_device
 from dysat.models.stepwise import StepwiseModel, step_seed
-from dysat.nn.deep import DeepAutoencoder, first_layers, prop_size
+from dysat.nn.deep import DeepAutoencoder, Output, first_layers, prop_size
 from dysat.nn.rows import Rows
 from dysat.training import Callbacks, Progress, Settings, minimize
 
@@ -49,8 +49,8 @@ class DynGEM(StepwiseModel):
         >>> import dysat
         >>> graph = dysat.load_dataset("uci")
         >>> model = dysat.MODELS["dyngem"](hidden=(64,), epochs=1).fit(graph[:2])
-        >>> model.network_.sizes  # 975 nodes, 0.3 of that, 0.3 of this, the embedding
-        (975, 293, 88, 128)
+        >>> model.network_.sizes  # 975 nodes, a tenth of that, the embedding
+        (975, 98, 128)
         >>> model.take_in(graph).embed().shape
         torch.Size([1223, 128])
 
@@ -63,7 +63,7 @@ class DynGEM(StepwiseModel):
 
     features: Annotated[int, "width of the embedding"] = 128
     hidden: Annotated[tuple[int, ...], "units of the hidden layers at first, from the input on"] = (256,)
-    ratio: Annotated[float, "PropSize: least size of a layer against the one before it; 0 never grows"] = 0.3
+    ratio: Annotated[float, "PropSize: least size of a layer against the one before it; 0 never grows"] = 0.1
     alpha: Annotated[float, "weight of the distance of linked nodes"] = 1e-5
     beta: Annotated[float, "weight of links in a row, against 1"] = 5.0
     nu1: Annotated[float, "weight of Σ |W|"] = 1e-6
@@ -73,10 +73,12 @@ class DynGEM(StepwiseModel):
     )
     link_weights: Annotated[
         Literal["raw", "normalized", "binary"], "in the rows: as they are, divided by the largest, or 1"
-    ] = "normalized"
-    learning_rate: Annotated[float, "of Adam"] = 1e-3
-    batch_size: Annotated[int, "nodes in a batch"] = 128
-    epochs: Annotated[int, "passes over the nodes of each snapshot, at most"] = 30
+    ] = "binary"
+    # Paper: ReLU in all layers. An output that is 0 for every node then learns nothing any more, and most become so.
+    output: Annotated[Output, "last layer of the decoder: x W + b, or its ReLU"] = "linear"
+    learning_rate: Annotated[float, "of Adam"] = 2e-3
+    batch_size: Annotated[int, "nodes in a batch"] = 64
+    epochs: Annotated[int, "passes over the nodes of each snapshot, at most"] = 20
     patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
     seed: Annotated[int, "of everything random"] = 0
     device: Annotated[str, "cpu, cuda, cuda:1, …; auto takes CUDA where there is one"] = "auto"
@@ -151,13 +153,14 @@ class DynGEM(StepwiseModel):
         """A network for the nodes there are now; what the one before has learned goes on in it."""
         if progress is not None and progress.tensors:
             kept = progress.tensors.items()
-            return DeepAutoencoder.of({name.removeprefix("now/"): t for name, t in kept if name.startswith("now/")})
+            now = {name.removeprefix("now/"): t for name, t in kept if name.startswith("now/")}
+            return DeepAutoencoder.of(now, self.output)
         num_nodes, step = self.graph_.known[-1], len(self.graph_) - 1
         generator = torch.Generator().manual_seed(step_seed(self.seed, step))  # the same on every device
         if self.embeddings_:
             return self.network_.grown(num_nodes, self.ratio, generator)
         sizes = prop_size((num_nodes, *self.hidden, self.features), self.ratio)
-        return DeepAutoencoder(first_layers(sizes, generator))
+        return DeepAutoencoder(first_layers(sizes, generator), self.output)
 
     def _rows(self) -> Rows:
         """What the newest step gives the network, for all known nodes."""
@@ -209,11 +212,12 @@ class DynGEM(StepwiseModel):
         shapes = [tuple(e.shape) for e in self.embeddings_]
         if not network or shapes != [(known, self.features) for known in self.graph_.known]:
             raise ModelError("the weights do not fit the model: not its nodes, or not its features")
-        self.network_ = DeepAutoencoder.of(network).to(choose_device(self.device))
+        self.network_ = DeepAutoencoder.of(network, self.output).to(choose_device(self.device))
 
     def _embeddings_of(self, tensors: Mapping[str, Tensor]) -> list[Tensor]:
         """By step, as far as they are there."""
-        found, device = [], choose_device(self.device)
+        found: list[Tensor] = []
+        device = choose_device(self.device)
         while (e := tensors.get(f"{EMBEDDINGS}{len(found)}")) is not None:
             found.append(e.to(device))
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,24 +25,28 @@ class Layer(NamedTuple):
 
 
 Layers = list[Layer]
+Output = Literal["linear", "relu"]
 
 
 class DeepAutoencoder(nn.Module):
     """y = encoder(x) and x̂ = decoder(y), in layers ReLU(x W + b) whose sizes go from N down to d, and back to N.
 
-    With a ReLU after the embedding as well, y ≥ 0, so that a new layer can be the identity exactly.
+    With a ReLU after the embedding as well, y ≥ 0, so that a new layer can be the identity exactly. The last layer is
+    x W + b alone where the output is linear.
     """
 
-    def __init__(self, layers: Layers) -> None:
+    def __init__(self, layers: Layers, output: Output = "linear") -> None:
         super().__init__()
+        self.output = output
         self.weights = nn.ParameterList([nn.Parameter(layer.weight) for layer in layers])
         self.biases = nn.ParameterList([nn.Parameter(layer.bias) for layer in layers])
 
     @classmethod
-    def of(cls, state: Mapping[str, Tensor]) -> DeepAutoencoder:
+    def of(cls, state: Mapping[str, Tensor], output: Output = "linear") -> DeepAutoencoder:
         """From what `state_dict` gave."""
         number = sum(name.startswith("weights.") for name in state)
-        return cls([Layer(state[f"weights.{i}"].clone(), state[f"biases.{i}"].clone()) for i in range(number)])
+        layers = [Layer(state[f"weights.{i}"].clone(), state[f"biases.{i}"].clone()) for i in range(number)]
+        return cls(layers, output)
 
     @property
     def depth(self) -> int:
@@ -66,7 +70,9 @@ class DeepAutoencoder(nn.Module):
 
     def decode(self, y: Tensor) -> Tensor:
         """[B, d] → [B, N]."""
-        return self._through(y, self.depth, 2 * self.depth)
+        last = 2 * self.depth - 1
+        x = torch.addmm(self.biases[last], self._through(y, self.depth, last), self.weights[last])
+        return relu(x) if self.output == "relu" else x
 
     def _through(self, x: Tensor, first: int, stop: int) -> Tensor:
         for i in range(first, stop):
@@ -77,7 +83,7 @@ class DeepAutoencoder(nn.Module):
     def encode_all(self, x: Rows) -> Tensor:
         """All rows, some at a time.  # → [N, d]"""
         nodes = torch.arange(len(x), device=x.columns.device)
-        return torch.cat([self.encode(x.take(some)) for some in nodes.split(BLOCK)])
+        return torch.cat([self.encode(x.take(some)) for some in torch.split(nodes, BLOCK)])
 
     def loss(self, rows: Rows, batch: Tensor, *, alpha: float, beta: float) -> Tensor:
         """Mean over the nodes i of a batch of ‖(x̂_i − x_i) ⊙ b_i‖² + α Σ_j s_ij ‖y_i − y_j‖².  # rows of all nodes, [B]
@@ -87,7 +93,7 @@ class DeepAutoencoder(nn.Module):
         x = rows.take(batch)
         touched, at = torch.unique(torch.cat([batch, x.columns]), return_inverse=True)
         y = self.encode(rows.take(touched))
-        own, near = at.split([len(batch), len(x.columns)])
+        own, near = at[: len(batch)], at[len(batch) :]
         apart = (y[own[x.owners]] - y[near]).square().sum(1)  # [K]
         second = x.squared_error(self.decode(y[own]), beta).sum()
         return (second + alpha * (x.values * apart).sum()) / len(batch)
@@ -108,7 +114,7 @@ class DeepAutoencoder(nn.Module):
                 layers = deeper(deeper(layers, i), i)
             for units in (i, len(layers) - i):
                 layers = wider(layers, units, sizes[i], generator, noise)
-        return DeepAutoencoder(layers)
+        return DeepAutoencoder(layers, self.output)
 
 
 def first_layers(sizes: Sequence[int], generator: torch.Generator) -> Layers:
