@@ -287,6 +287,36 @@ SUITE = {
         planted={"features": 16, "batch_size": 256, "epochs": 50},
         remembers=True,
     ),
+    "dyngem": Entry(
+        quick={"features": 4, "hidden": (6,), "epochs": 2, "batch_size": 4, "device": "cpu"},
+        changed={
+            "features": 3,
+            "hidden": (7, 6),
+            "ratio": 0.9,
+            "alpha": 0.1,
+            "beta": 3.0,
+            "nu1": 0.1,
+            "nu2": 0.1,
+            "rows": {"snapshot": "so-far", "so-far": "snapshot"},
+            "link_weights": {"raw": "binary", "normalized": "raw", "binary": "raw"},
+            "output": {"linear": "relu", "relu": "linear"},
+            "learning_rate": 4e-3,
+            "batch_size": 3,
+            "epochs": 3,
+            "seed": 1,
+        },
+        exempt={
+            "device": "where it is computed, not what",
+            "patience": "has nothing to wait for without validation (tests/models/test_dyngem.py has it)",
+        },
+        # A ReLU may be 0 for a node's neighbours all the time: not with this seed. The hidden layer becomes wider.
+        variants={
+            "growing": {"hidden": (), "features": 1, "ratio": 0.3, "nu1": 0.0, "nu2": 0.0, "epochs": 10, "seed": 4}
+            | {"rows": "so-far", "link_weights": "binary", "learning_rate": 0.01}
+        },
+        planted={"features": 16, "hidden": (32,), "epochs": 50, "batch_size": 16, "learning_rate": 0.01},
+        remembers=True,
+    ),
 }
 
 METHODS = sorted(dysat.MODELS)

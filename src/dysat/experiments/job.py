@@ -122,10 +122,15 @@ def _go_on(model: Any, graph: DynamicGraph, last: int, request: Request) -> None
         chosen, at = _split_before(graph, request, step), -2
         if request.probe != "past":
             chosen, at = _own_split(graph, request, step), -1
-        if chosen is None or (at == -2 and model.history == 1):
+        if chosen is None or (at == -2 and _past_is_settled(model)):
             model.take_in(graph)
         else:
             model.take_in(graph, validate=_validation(chosen, at))
+
+
+def _past_is_settled(model: Any) -> bool:
+    """Whether learning a step changes no embedding before it, so that those cannot choose an epoch."""
+    return bool(model.settled or getattr(model, "history", None) == 1)
 
 
 def _own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | None:

@@ -4,6 +4,7 @@ from dysat.models.autoencoder import GATAutoencoder, GCNAutoencoder
 from dysat.models.base import LinkModel
 from dysat.models.dynaernn import DynAERNN
 from dysat.models.dynamic_triad import DynamicTriad
+from dysat.models.dyngem import DynGEM
 from dysat.models.dysat import DySAT
 from dysat.models.graphsage import GraphSAGE
 from dysat.models.heuristics import (
@@ -43,6 +44,7 @@ MODELS: dict[str, type[LinkModel]] = {
         DynAERNN,
         GraphSAGE,
         DynamicTriad,
+        DynGEM,
     )
 }
 

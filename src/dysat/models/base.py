@@ -65,6 +65,9 @@ class LinkModel(ABC):
     def check(self) -> None:  # noqa: B027
         """Refuse options that do not fit each other; a model without such has nothing to do."""
 
+    def check_graph(self, graph: DynamicGraph) -> None:  # noqa: B027
+        """Refuse a graph, or a device, that the model cannot learn on, before anything is done."""
+
     @abstractmethod
     def fit(self, graph: DynamicGraph) -> Self: ...
 
@@ -265,6 +268,7 @@ class EmbeddingModel(LinkModel):
 
     pair_feature: ClassVar[PairFeature] = "product"
 
+    settled: ClassVar[bool] = False  # embeddings of a step are what they were when it was learned
     scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and a bias: log-odds of a link
 
     def check_graph(self, graph: DynamicGraph) -> None:

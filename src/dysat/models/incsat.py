@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Self, Unpack
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
-from dysat.data.labels import Labels
-from dysat.errors import ModelError
 from dysat.models.base import choose_device
 from dysat.models.dysat import DySAT
+from dysat.models.stepwise import StepwiseModel, step_seed
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.network import Plan
 from dysat.nn.objective import WalkSampler, walk_loss
 from dysat.nn.stored import LookBack, Rows, look_back
-from dysat.training import Callbacks, Epoch, Progress, Settings, minimize
+from dysat.training import Callbacks, Progress, Settings, minimize
 
 SUMMARY = "summary/"
 
 
 @dataclass(kw_only=True, eq=False)
-class IncSAT(DySAT):
+class IncSAT(StepwiseModel, DySAT):
     """Incremental self-attention network.
 
     At step t structural attention sees snapshot t alone. What it makes of each node, h^t, is stored; temporal attention
@@ -77,82 +75,6 @@ class IncSAT(DySAT):
         found._look_at(found.graph_[-1:].to(model.block_.node.device))
         return found
 
-    def fit(
-        self,
-        graph: DynamicGraph,
-        *,
-        validate: Callable[[Self], float] | None = None,
-        **how: Unpack[Callbacks],
-    ) -> Self:
-        """Take in the snapshots of a graph one after the other, as `partial_fit` does.
-
-        `validate` scores the epochs of the last snapshot; the arguments are those of `DySAT.fit`. A graph that was not
-        taken in to its end, since `stop` was asked for, can be gone on with from what `keep` was given.
-        """
-        self.check_graph(graph)
-        self._forget()
-        told = how.get("on_epoch")
-        if progress := how.get("progress"):
-            self.summary_ = _summary_of(progress.tensors)
-        while len(self.summary_) < len(graph):
-            step = len(self.summary_)
-            how["on_epoch"] = _shifted(told, step * self.epochs)
-            self._learn(graph[: step + 1], validate if step == len(graph) - 1 else None, how)
-            how["progress"] = None
-            if not self.finished_:
-                return self
-        self.graph_ = graph
-        self._fit_scorer()
-        return self
-
-    def partial_fit(
-        self,
-        snapshot: Snapshot,
-        nodes: Labels | Sequence[Any] | None = None,
-        *,
-        kinds: Any = None,
-        features: Any = None,
-        validate: Callable[[Self], float] | None = None,
-        **how: Unpack[Callbacks],
-    ) -> Self:
-        """Learn from the next snapshot; nothing but it and the stored rows is looked at.
-
-        `nodes` are the labels of the nodes that are new in it, and `kinds` and `features` theirs, as
-        `DynamicGraph.extended` takes them. Should anything fail, the model is as it was before. Where `stop` ended
-        it early, what was learned until then counts.
-        """
-        if hasattr(self, "graph_"):
-            graph = self.graph_.extended(snapshot, nodes, kinds, features)
-        else:
-            graph = _first_graph(snapshot, nodes, kinds, features)
-        return self._next(graph, validate, how)
-
-    def take_in(self, graph: DynamicGraph, *, validate: Callable[[Self], float] | None = None) -> Self:
-        """Learn from the first snapshot of a graph that the model has not seen; those before must be what it has."""
-        step = len(self.graph_) if hasattr(self, "graph_") else 0
-        if step >= len(graph):
-            raise ModelError(f"the model has seen all {len(graph)} snapshots")
-        return self._next(graph[: step + 1], validate, {})
-
-    def _next(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> Self:
-        """Learn from the last snapshot of a graph, or be as before."""
-        before = dict(vars(self))
-        try:
-            if "graph_" in before:
-                self._must_be_whole()
-            else:
-                self._forget()
-            self.check_graph(graph)
-            self._learn(graph, validate, how)
-            if not self.finished_:
-                self._store()
-            self._fit_scorer()
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
-        return self
-
     def _looked_at(self, step: int) -> tuple[Tensor, Plan]:
         look = self._look_back(torch.arange(self.graph_.known[step], device=self._device()), step)
         return self._rows(look), look.plan
@@ -187,7 +109,7 @@ class IncSAT(DySAT):
         device, step = choose_device(self.device), len(graph) - 1
         self._look_at(self.graph_[-1:].to(device))
         self._grow(device)
-        generator = torch.Generator(device).manual_seed(_seed(self.seed, step))
+        generator = torch.Generator(device).manual_seed(step_seed(self.seed, step))
         sampler = self.sampler(generator)
         items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])
         names = [name for name in self._penalized() if not _is_table(name)]
@@ -220,7 +142,7 @@ class IncSAT(DySAT):
 
     def _grow(self, device: torch.device) -> None:
         """A network for the nodes and positions there are now; what the one before has learned goes on in it."""
-        weights = torch.Generator().manual_seed(_seed(self.seed, len(self.graph_) - 1) if self.carry else self.seed)
+        weights = torch.Generator().manual_seed(step_seed(self.seed, len(self.graph_) - 1) if self.carry else self.seed)
         network = self._network(self.graph_.known[-1], len(self.steps()), weights).to(device)
         before = getattr(self, "network_", None)
         if self.carry and before is not None:
@@ -270,9 +192,11 @@ class IncSAT(DySAT):
             weights, bias = fit_logistic(torch.cat(parts), labels)
             self.scorer_ = weights.float(), bias.float()
 
-    def _must_be_whole(self) -> None:
-        if len(self.summary_) != len(self.graph_):
-            raise ModelError(f"{len(self.summary_)} stored steps for {len(self.graph_)} snapshots: fit the model again")
+    def _stored_steps(self) -> int:
+        return len(self.summary_)
+
+    def _take_up(self, progress: Progress) -> None:
+        self.summary_ = _summary_of(progress.tensors)
 
     def _forget(self) -> None:
         self.summary_ = []
@@ -312,11 +236,6 @@ class IncSAT(DySAT):
             self.scorer_ = scorer
 
 
-def _seed(seed: int, step: int) -> int:
-    """One for each step, so that a step's randomness does not depend on how the steps before came about."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
-
-
 def _is_table(name: str) -> bool:
     return name.endswith("table")
 
@@ -326,22 +245,6 @@ def _summary_of(tensors: Mapping[str, Tensor]) -> list[Rows | None]:
     while (part := tensors.get(f"{SUMMARY}{len(found)}")) is not None:
         found.append(part.numpy() if part.shape[1] else None)
     return found
-
-
-def _shifted(on_epoch: Callable[[Epoch], None] | None, by: int) -> Callable[[Epoch], None] | None:
-    """Epochs counted through all steps."""
-    if on_epoch is None:
-        return None
-    return lambda epoch: on_epoch(replace(epoch, number=epoch.number + by, best=epoch.best + by))
-
-
-def _first_graph(snapshot: Snapshot, nodes: Labels | Sequence[Any] | None, kinds: Any, features: Any) -> DynamicGraph:
-    if kinds is not None:
-        raise ModelError("the first snapshot of nodes with kinds comes in a graph: fit(graph), then partial_fit")
-    labels = np.arange(snapshot.num_nodes) if nodes is None else np.asarray(nodes)
-    labels = labels.astype(object) if labels.dtype.kind == "U" else labels
-    graph = DynamicGraph(labels, (snapshot,), clock="step")
-    return graph if features is None else graph.with_features(features)
 
 
 @torch.no_grad()
