@@ -27,6 +27,10 @@ QUICK: dict[str, dict[str, Any]] = {
     "node2vec": {"features": 8, "walks_per_node": 1, "walk_length": 5},
     "gcn-ae": {"features": (8, 4), "epochs": 4, "device": "cpu"},
     "gat-ae": {"features": (8, 4), "heads": (2, 2), "epochs": 4, "device": "cpu"},
+    "graphsage": {"features": (8, 4), "fan_out": (3, 2), "walks_per_node": 2, "epochs": 4, "device": "cpu"},
+    "dynamic-triad": {"features": 4, "epochs": 4, "device": "cpu"},
+    "dyngem": {"features": 4, "hidden": (8,), "epochs": 2, "device": "cpu"},
+    "dynaernn": {"encoder": (8,), "recurrent": (4,), "epochs": 4, "device": "cpu"},
 }
 IN_EPOCHS = [method for method, kind in LEARNERS.items() if issubclass(kind, TrainedModel)]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, Self, Unpack
 
 import torch
@@ -18,7 +17,7 @@ from dysat.models.inputs import check_features, features_at
 from dysat.models.trained import TrainedModel
 from dysat.nn.encoder import Encoder, Neighbours, reconstruction_loss
 from dysat.sampling.pairs import UnlinkedPairs
-from dysat.training import Callbacks, Settings, minimize
+from dysat.training import Callbacks, Settings
 
 Sizes = tuple[int, ...]
 
@@ -59,22 +58,14 @@ class GraphAutoencoder(TrainedModel):
     def check(self) -> None:
         if not self.features or min(self.features) < 1:
             raise ModelError(f"features={self.features}: one number above 0 for every layer")
-        for name in ("negatives", "batch_size", "patience"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ModelError(f"{name}={value} must be at least 1")
         if not 0 <= self.dropout < 1:
             raise ModelError(f"dropout={self.dropout} must lie in [0, 1)")
-        for name in ("epochs", "l2", "learning_rate", "seed"):
-            if not 0 <= (value := getattr(self, name)) < math.inf:
-                raise ModelError(f"{name}={value} must be a finite number and not negative")
-        if self.seed >= 2**64:
-            raise ModelError(f"seed={self.seed} must be below 2^64")
+        self._at_least_one("negatives")
+        self._not_negative("l2")
+        super().check()
 
     def check_graph(self, graph: DynamicGraph) -> None:
-        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
-        choose_device(self.device)
-        if not graph.num_nodes:
-            raise ModelError("the graph has no nodes to learn of")
+        super().check_graph(graph)
         if self.inputs != "identity":
             check_features(graph, self.inputs)
 
@@ -94,17 +85,8 @@ class GraphAutoencoder(TrainedModel):
         whole = self._neighbours(len(graph) - 1)
         items = torch.arange(len(whole.pairs()), device=device)
         parameters = dict(self.encoder_.named_parameters())
-        done = minimize(
-            self.loss(whole),
-            parameters,
-            items,
-            self._settings(len(items)),
-            generator=torch.Generator(device).manual_seed(self.seed),
-            penalized=frozenset(parameters),
-            validate=None if validate is None else lambda: validate(self),
-            **how,
-        )
-        self.epochs_, self.finished_ = done.history, done.finished
+        generator = torch.Generator(device).manual_seed(self.seed)
+        self._train(self.loss(whole), parameters, items, generator, validate, how, frozenset(parameters))
         self._fit_scorer()
         return self
 
@@ -140,15 +122,8 @@ class GraphAutoencoder(TrainedModel):
     def _weights(self, neighbours: Neighbours) -> Tensor | None:
         """What the layers are given beside each entry.  # [E']"""
 
-    def _settings(self, num_links: int) -> Settings:
-        return Settings(
-            epochs=self.epochs,
-            batch_size=max(1, min(self.batch_size, num_links)),  # a batch is filled up to its size
-            learning_rate=self.learning_rate,
-            l2=self.l2,
-            patience=self.patience,
-            capture=False,  # the layers may ask how large something is, which a recorded step cannot
-        )
+    def _settings(self, num_items: int) -> Settings:
+        return replace(super()._settings(num_items), l2=self.l2)
 
     def _build(self, device: torch.device) -> None:
         """An encoder with its first weights, the same on every device."""

@@ -271,9 +271,6 @@ class EmbeddingModel(LinkModel):
     settled: ClassVar[bool] = False  # embeddings of a step are what they were when it was learned
     scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and a bias: log-odds of a link
 
-    def check_graph(self, graph: DynamicGraph) -> None:
-        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
-
     def steps_at_hand(self) -> range:
         """The steps whose embeddings need no new learning."""
         return self.steps()

@@ -13,9 +13,10 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import EmbeddingModel, choose_device
+from dysat.models.base import choose_device
+from dysat.models.trained import TrainedModel
 from dysat.nn.recurrent import RecurrentAutoencoder, Windows, linear_error
-from dysat.training import Callbacks, Settings, minimize
+from dysat.training import Callbacks
 
 Sizes = tuple[int, ...]
 BLOCK = 1 << 12  # windows embedded at once
@@ -23,7 +24,7 @@ LARGEST = 1e15  # weight of a link whose square, summed up, is still far from th
 
 
 @dataclass(kw_only=True, eq=False)
-class DynAERNN(EmbeddingModel):
+class DynAERNN(TrainedModel):
     """Dynamic graph autoencoder with recurrent layers: e_u^t is the last state of LSTMs over encoded rows of u.
 
     Row a_u^k of snapshot k's adjacency matrix goes through ReLU layers, the same in all steps; LSTMs read the last
@@ -76,22 +77,14 @@ class DynAERNN(EmbeddingModel):
         for name in ("encoder", "recurrent"):
             if not (sizes := getattr(self, name)) or min(sizes) < 1:
                 raise ModelError(f"{name}={sizes}: one number above 0 for every layer")
-        for name in ("history", "batch_size", "patience"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ModelError(f"{name}={value} must be at least 1")
         if not 0 < self.beta < math.inf:
             raise ModelError(f"beta={self.beta} must be a finite number above 0")
-        for name in ("epochs", "nu1", "nu2", "learning_rate", "seed"):
-            if not 0 <= (value := getattr(self, name)) < math.inf:
-                raise ModelError(f"{name}={value} must be a finite number and not negative")
-        if self.seed >= 2**64:
-            raise ModelError(f"seed={self.seed} must be below 2^64")
+        self._at_least_one("history")
+        self._not_negative("nu1", "nu2")
+        super().check()
 
     def check_graph(self, graph: DynamicGraph) -> None:
-        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
-        choose_device(self.device)
-        if not graph.num_nodes:
-            raise ModelError("the graph has no nodes to learn of")
+        super().check_graph(graph)
         largest = max((float(s.weights.abs().max()) for s in graph if len(s.weights)), default=0.0)
         if self.link_weights == "raw" and largest > LARGEST:
             raise ModelError(
@@ -105,28 +98,16 @@ class DynAERNN(EmbeddingModel):
         validate: Callable[[Self], float] | None = None,
         **how: Unpack[Callbacks],
     ) -> Self:
-        """Learn from every step of a graph to make the next one's rows.
-
-        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
-        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
-        go on.
-        """
+        """Learn from every step of a graph to make the next one's rows; see `TrainedModel.fit`."""
         self.check_graph(graph)
         device = choose_device(self.device)
         self.graph_ = graph
         self._build(device)
         self.scorer_ = torch.ones(self.recurrent[-1]), torch.zeros(())  # e_u · e_v, until there is something better
         targets = self.windows_.targets()
-        done = minimize(
-            self.loss(targets),
-            dict(self.network_.named_parameters()),
-            torch.arange(len(targets), device=device),
-            self._settings(len(targets)),
-            generator=torch.Generator(device).manual_seed(self.seed),
-            validate=None if validate is None else lambda: validate(self),
-            **how,
-        )
-        self.epochs_, self.finished_ = done.history, done.finished
+        generator = torch.Generator(device).manual_seed(self.seed)
+        items = torch.arange(len(targets), device=device)
+        self._train(self.loss(targets), dict(self.network_.named_parameters()), items, generator, validate, how)
         self._fit_scorer()
         return self
 
@@ -162,15 +143,6 @@ class DynAERNN(EmbeddingModel):
         if self.nu2:
             total = total + self.nu2 * torch.stack([W.square().sum() for W in weights]).sum()
         return total
-
-    def _settings(self, num_items: int) -> Settings:
-        return Settings(
-            epochs=self.epochs,
-            batch_size=max(1, min(self.batch_size, num_items)),  # a batch is filled up to its size
-            learning_rate=self.learning_rate,
-            patience=self.patience,
-            capture=False,  # how many rows a batch has is not the same every time
-        )
 
     def _build(self, device: torch.device) -> None:
         """The windows of the graph, and a network with its first weights, the same on every device."""

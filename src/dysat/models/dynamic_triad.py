@@ -13,17 +13,18 @@ from torch.nn.functional import softplus
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import EmbeddingModel, choose_device
+from dysat.models.base import choose_device
+from dysat.models.trained import TrainedModel
 from dysat.nn.pair import PairFeature
 from dysat.nn.triadic import closing_loss, homophily, roughness
 from dysat.sampling.triads import StackedLinks, Triads
-from dysat.training import Callbacks, Epoch, Settings, minimize
+from dysat.training import Callbacks
 
 COMMON = 32  # common neighbours of a closing pair that are looked at
 
 
 @dataclass(kw_only=True, eq=False)
-class DynamicTriad(EmbeddingModel):
+class DynamicTriad(TrainedModel):
     """A vector u_i^t for every node i known at every step t, that makes three sums small.
 
     - Social homophily: Σ w_ij [‖u_i − u_j‖² − ‖u_i − u_k‖² + margin]_+ over the links (i, j) of all steps and nodes k
@@ -77,24 +78,11 @@ class DynamicTriad(EmbeddingModel):
 
     vectors_: nn.Parameter = field(init=False, repr=False)
     strategy_: nn.Parameter = field(init=False, repr=False)
-    epochs_: list[Epoch] = field(init=False, repr=False)
-    finished_: bool = field(init=False, repr=False)
 
     def check(self) -> None:
-        for name in ("features", "negatives", "batch_size", "patience"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ModelError(f"{name}={value} must be at least 1")
-        for name in ("smoothness", "closure", "margin", "learning_rate", "epochs", "seed"):
-            if not 0 <= (value := getattr(self, name)) < math.inf:
-                raise ModelError(f"{name}={value} must be a finite number and not negative")
-        if self.seed >= 2**64:
-            raise ModelError(f"seed={self.seed} must be below 2^64")
-
-    def check_graph(self, graph: DynamicGraph) -> None:
-        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
-        choose_device(self.device)
-        if not graph.num_nodes:
-            raise ModelError("the graph has no nodes to learn of")
+        self._at_least_one("features", "negatives")
+        self._not_negative("smoothness", "closure", "margin")
+        super().check()
 
     def fit(
         self,
@@ -103,11 +91,7 @@ class DynamicTriad(EmbeddingModel):
         validate: Callable[[Self], float] | None = None,
         **how: Unpack[Callbacks],
     ) -> Self:
-        """Learn from the links of all snapshots of a graph, and from what becomes of its open triads.
-
-        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
-        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`.
-        """
+        """Learn from all links of a graph, and from what becomes of its open triads; see `TrainedModel.fit`."""
         self.check_graph(graph)
         device = choose_device(self.device)
         self.graph_ = graph
@@ -115,16 +99,9 @@ class DynamicTriad(EmbeddingModel):
         self.scorer_ = -torch.ones(self.features), torch.zeros(())  # the nearer the likelier, until there is better
         links = self.links()
         generator = torch.Generator(device).manual_seed(self.seed)
-        done = minimize(
-            self.loss(links, generator),
-            {"vectors": self.vectors_, "strategy": self.strategy_},
-            torch.arange(len(links.links()[0]), device=device),
-            self._settings(len(links.links()[0])),
-            generator=generator,
-            validate=None if validate is None else lambda: validate(self),
-            **how,
-        )
-        self.epochs_, self.finished_ = done.history, done.finished
+        items = torch.arange(len(links.links()[0]), device=device)
+        parameters = {"vectors": self.vectors_, "strategy": self.strategy_}
+        self._train(self.loss(links, generator), parameters, items, generator, validate, how)
         self._fit_scorer()
         return self
 
@@ -176,15 +153,6 @@ class DynamicTriad(EmbeddingModel):
         i, j, k, w_ik, w_jk = triads
         odds: Tensor = w_ik * (value[k] - value[i]) + w_jk * (value[k] - value[j]) + self.strategy_[-1]
         return odds
-
-    def _settings(self, num_links: int) -> Settings:
-        return Settings(
-            epochs=self.epochs,
-            batch_size=max(1, min(self.batch_size, num_links)),  # a batch is filled up to its size
-            learning_rate=self.learning_rate,
-            patience=self.patience,
-            capture=False,  # a step is few passes over all vectors: launching them is not what takes time
-        )
 
     def _begin(self, device: torch.device) -> None:
         """First vectors, the same at all steps and on every device."""

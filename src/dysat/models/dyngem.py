@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, Self
@@ -16,7 +15,7 @@ from dysat.models.base import choose_device
 from dysat.models.stepwise import StepwiseModel, step_seed
 from dysat.nn.deep import DeepAutoencoder, Output, first_layers, prop_size
 from dysat.nn.rows import Rows
-from dysat.training import Callbacks, Progress, Settings, minimize
+from dysat.training import Callbacks, Progress
 
 EMBEDDINGS = "embeddings/"
 LARGEST = 1e15  # float32 ends at 3e38
@@ -90,21 +89,14 @@ class DynGEM(StepwiseModel):
     def check(self) -> None:
         if any(size < 1 for size in self.hidden):
             raise ModelError(f"hidden={self.hidden}: each must be at least 1")
-        for name in ("features", "batch_size", "patience"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ModelError(f"{name}={value} must be at least 1")
+        self._at_least_one("features")
         if not 0 <= self.ratio < 1:
             raise ModelError(f"ratio={self.ratio} must lie in [0, 1)")
-        for name in ("alpha", "beta", "nu1", "nu2", "epochs", "learning_rate", "seed"):
-            if not 0 <= (value := getattr(self, name)) < math.inf:
-                raise ModelError(f"{name}={value} must be a finite number and not negative")
-        if self.seed >= 2**64:
-            raise ModelError(f"seed={self.seed} must be below 2^64")
+        self._not_negative("alpha", "beta", "nu1", "nu2")
+        super().check()
 
     def check_graph(self, graph: DynamicGraph) -> None:
-        choose_device(self.device)
-        if not graph.num_nodes:
-            raise ModelError("the graph has no nodes to learn of")
+        super().check_graph(graph)
         if self.link_weights == "raw" and (total := sum(s.total_weight for s in graph)) > LARGEST:
             raise ModelError(f"link_weights='raw': weights of {total:.3g} in all are too large to be squared")
 
@@ -136,17 +128,9 @@ class DynGEM(StepwiseModel):
         how = how.copy()
         if keep := how.get("keep"):
             how["keep"] = lambda now: keep(replace(now, tensors={**now.tensors, **self._stored()}))
-        done = minimize(
-            self.loss(self.given_, len(items)),
-            dict(self.network_.named_parameters()),
-            items,
-            self._settings(len(items)),
-            generator=generator,
-            validate=None if validate is None else lambda: validate(self),
-            **how,
-        )
-        self.epochs_, self.finished_ = done.history, done.finished
-        if done.finished:
+        parameters = dict(self.network_.named_parameters())
+        self._train(self.loss(self.given_, len(items)), parameters, items, generator, validate, how)
+        if self.finished_:
             self._store()
 
     def _going_on(self, progress: Progress | None) -> DeepAutoencoder:
@@ -185,15 +169,6 @@ class DynGEM(StepwiseModel):
 
     def _take_up(self, progress: Progress) -> None:
         self.embeddings_ = self._embeddings_of(progress.tensors)
-
-    def _settings(self, num_items: int) -> Settings:
-        return Settings(
-            epochs=self.epochs,
-            batch_size=max(1, min(self.batch_size, num_items)),  # a batch is filled up to its size
-            learning_rate=self.learning_rate,
-            patience=self.patience,
-            capture=False,  # every batch has rows of its own
-        )
 
     def _stored(self) -> dict[str, Tensor]:
         return {f"{EMBEDDINGS}{step}": e for step, e in enumerate(self.embeddings_)}

@@ -20,7 +20,7 @@ from dysat.nn.objective import Examples, Reduction, Sharing, WalkSampler, walk_l
 from dysat.nn.structural import Side
 from dysat.nn.temporal import Scale
 from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
-from dysat.training import Callbacks, Settings, minimize
+from dysat.training import Callbacks, Settings
 
 Sizes = tuple[int, ...]
 MOST = 0.9  # of all rows; from there on leaving some out costs more than it saves
@@ -106,37 +106,17 @@ class DySAT(TrainedModel):
             raise ModelError(
                 f"residual=True, but {given} are not as wide as their input, {self.structural_features[-1]}"
             )
-        counts = (
-            "walks_per_node",
-            "walk_length",
-            "window",
-            "contexts",
-            "negatives",
-            "batch_size",
-            "history",
-            "patience",
-        )
-        for name in counts:
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ModelError(f"{name}={value} must be at least 1")
+        self._at_least_one("walks_per_node", "walk_length", "window", "contexts", "negatives", "history")
         for name in ("structural_dropout", "temporal_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ModelError(f"{name}={getattr(self, name)} must lie in [0, 1)")
-        for name in ("epochs", "l2", "learning_rate", "negative_weight", "seed"):
-            if not (value := getattr(self, name)) >= 0:
-                raise ModelError(f"{name}={value} must not be negative")
-            if value == math.inf:
-                raise ModelError(f"{name}={value} must be finite")
+        self._not_negative("l2", "negative_weight")
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
             raise ModelError(f"clip_norm={self.clip_norm} must be a number above 0")
-        if self.seed >= 2**64:
-            raise ModelError(f"seed={self.seed} must be below 2^64")
+        super().check()
 
     def check_graph(self, graph: DynamicGraph) -> None:
-        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
-        choose_device(self.device)
-        if not graph.num_nodes:
-            raise ModelError("the graph has no nodes to learn of")
+        super().check_graph(graph)
         if self.inputs != "identity":
             first = 0 if self.history is None else max(0, len(graph) - self.history)
             check_features(graph[first:], self.inputs, first)
@@ -148,12 +128,7 @@ class DySAT(TrainedModel):
         validate: Callable[[Self], float] | None = None,
         **how: Unpack[Callbacks],
     ) -> Self:
-        """Learn from all snapshots of a graph.
-
-        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
-        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
-        go on.
-        """
+        """Learn from all snapshots of a graph; see `TrainedModel.fit`."""
         self.check_graph(graph)
         device = choose_device(self.device)
         self.graph_ = graph
@@ -162,17 +137,8 @@ class DySAT(TrainedModel):
         generator = torch.Generator(device).manual_seed(self.seed)
         sampler = self.sampler(generator)
         items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])  # nodes with something to learn from
-        done = minimize(
-            self.loss(sampler),
-            dict(self.network_.named_parameters()),
-            items,
-            self._settings(),
-            generator=generator,
-            penalized=frozenset(self._penalized()),
-            validate=None if validate is None else lambda: validate(self),
-            **how,
-        )
-        self.epochs_, self.finished_ = done.history, done.finished
+        parameters, penalized = dict(self.network_.named_parameters()), frozenset(self._penalized())
+        self._train(self.loss(sampler), parameters, items, generator, validate, how, penalized)
         self._fit_scorer()
         return self
 
@@ -242,7 +208,7 @@ class DySAT(TrainedModel):
         # Authors' program: weights of the structural layers without their biases.
         return [n for n in names if self.l2_on == "all" or (n.startswith("structural.") and not n.endswith(".bias"))]
 
-    def _settings(self) -> Settings:
+    def _settings(self, num_items: int) -> Settings:
         return Settings(
             epochs=self.epochs,
             batch_size=self.batch_size,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self, Unpack
@@ -12,18 +11,19 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import EmbeddingModel, choose_device
+from dysat.models.base import choose_device
 from dysat.models.inputs import check_features, features_at
+from dysat.models.trained import TrainedModel
 from dysat.nn.encoder import reconstruction_loss
 from dysat.nn.sage import Aggregator, Sage
 from dysat.sampling.neighbourhoods import Neighbourhoods
-from dysat.training import Callbacks, Settings, minimize
+from dysat.training import Callbacks
 
 Sizes = tuple[int, ...]
 
 
 @dataclass(kw_only=True, eq=False)
-class GraphSAGE(EmbeddingModel):
+class GraphSAGE(TrainedModel):
     """A layer makes z_v of x_v and the x_u of a few neighbours u of v, drawn with replacement; `aggregator` says how.
 
     The links are those of all snapshots so far, weights added up, without self-loops. The loss, unsupervised, is the
@@ -80,9 +80,7 @@ class GraphSAGE(EmbeddingModel):
                 raise ModelError(f"{name}={value}: one number above 0 for every layer")
         if len(self.fan_out) != len(self.features):
             raise ModelError(f"fan_out={self.fan_out} and features={self.features}: one of each for every layer")
-        for name in ("rounds", "walks_per_node", "negatives", "batch_size", "patience"):
-            if (number := getattr(self, name)) is not None and number < 1:
-                raise ModelError(f"{name}={number} must be at least 1")
+        self._at_least_one("rounds", "walks_per_node", "negatives")
         if self.aggregator == "gat" and len(self.heads) != len(self.features):
             raise ModelError(f"heads={self.heads} and features={self.features}: one of each for every layer")
         for h, f in zip(self.heads, self.features, strict=True) if self.aggregator == "gat" else ():
@@ -90,17 +88,10 @@ class GraphSAGE(EmbeddingModel):
                 raise ModelError(f"heads={h} does not divide features={f}")
         if self.walk_length < 2:
             raise ModelError(f"walk_length={self.walk_length} must be at least 2")
-        for name in ("epochs", "learning_rate", "seed"):
-            if not 0 <= (number := getattr(self, name)) < math.inf:
-                raise ModelError(f"{name}={number} must be a finite number and not negative")
-        if self.seed >= 2**64:
-            raise ModelError(f"seed={self.seed} must be below 2^64")
+        super().check()
 
     def check_graph(self, graph: DynamicGraph) -> None:
-        """Refuse a graph, or a device, that this model cannot learn on, before anything is done."""
-        choose_device(self.device)
-        if not graph.num_nodes:
-            raise ModelError("the graph has no nodes to learn of")
+        super().check_graph(graph)
         if self.inputs != "identity":
             check_features(graph, self.inputs)
 
@@ -111,12 +102,7 @@ class GraphSAGE(EmbeddingModel):
         validate: Callable[[Self], float] | None = None,
         **how: Unpack[Callbacks],
     ) -> Self:
-        """Learn from walks over the links of all snapshots of a graph.
-
-        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
-        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
-        go on.
-        """
+        """Learn from walks over the links of all snapshots of a graph; see `TrainedModel.fit`."""
         self.check_graph(graph)
         device = choose_device(self.device)
         self.graph_ = graph
@@ -125,16 +111,8 @@ class GraphSAGE(EmbeddingModel):
         generator = torch.Generator(device).manual_seed(self.seed)
         whole = self._neighbourhoods(len(graph) - 1)
         pairs = whole.walk_pairs(self.walks_per_node, self.walk_length, generator)
-        done = minimize(
-            self.loss(whole, pairs),
-            dict(self.network_.named_parameters()),
-            torch.arange(len(pairs), device=device),
-            self._settings(len(pairs)),
-            generator=generator,
-            validate=None if validate is None else lambda: validate(self),
-            **how,
-        )
-        self.epochs_, self.finished_ = done.history, done.finished
+        items = torch.arange(len(pairs), device=device)
+        self._train(self.loss(whole, pairs), dict(self.network_.named_parameters()), items, generator, validate, how)
         self._fit_scorer()
         return self
 
@@ -168,15 +146,6 @@ class GraphSAGE(EmbeddingModel):
             return reconstruction_loss(z, number[chosen], number[against], batch >= 0)
 
         return loss
-
-    def _settings(self, num_pairs: int) -> Settings:
-        return Settings(
-            epochs=self.epochs,
-            batch_size=max(1, min(self.batch_size, num_pairs)),  # a batch is filled up to its size
-            learning_rate=self.learning_rate,
-            patience=self.patience,
-            capture=False,  # how many nodes a batch needs is known only when they are drawn
-        )
 
     def _build(self, device: torch.device) -> None:
         """A network with its first weights, the same on every device."""

@@ -18,7 +18,7 @@ from dysat.nn.logistic import fit_logistic
 from dysat.nn.network import Plan
 from dysat.nn.objective import WalkSampler, walk_loss
 from dysat.nn.stored import LookBack, Rows, look_back
-from dysat.training import Callbacks, Progress, Settings, minimize
+from dysat.training import Callbacks, Progress, Settings
 
 SUMMARY = "summary/"
 
@@ -112,22 +112,13 @@ class IncSAT(StepwiseModel, DySAT):
         generator = torch.Generator(device).manual_seed(step_seed(self.seed, step))
         sampler = self.sampler(generator)
         items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])
-        names = [name for name in self._penalized() if not _is_table(name)]
+        penalized = frozenset(name for name in self._penalized() if not _is_table(name))
         how = how.copy()
         if keep := how.get("keep"):
             how["keep"] = lambda now: keep(self._with_summary(now))
-        done = minimize(
-            self.loss(sampler),
-            dict(self.network_.named_parameters()),
-            items,
-            self._settings(),
-            generator=generator,
-            penalized=frozenset(names),
-            validate=None if validate is None else lambda: validate(self),
-            **how,
-        )
-        self.epochs_, self.finished_ = done.history, done.finished
-        if done.finished:
+        parameters = dict(self.network_.named_parameters())
+        self._train(self.loss(sampler), parameters, items, generator, validate, how, penalized)
+        if self.finished_:
             self._store()
 
     @torch.no_grad()
@@ -202,8 +193,8 @@ class IncSAT(StepwiseModel, DySAT):
         self.summary_ = []
         vars(self).pop("network_", None)
 
-    def _settings(self) -> Settings:
-        return replace(super()._settings(), capture=False)  # every batch has histories of its own
+    def _settings(self, num_items: int) -> Settings:
+        return replace(super()._settings(num_items), capture=False)  # every batch has histories of its own
 
     def _with_summary(self, progress: Progress) -> Progress:
         return Progress(progress.history, {**progress.tensors, **self._stored()}, progress.finished)

@@ -13,20 +13,16 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.data.labels import Labels
 from dysat.errors import ModelError
-from dysat.models.base import EmbeddingModel
+from dysat.models.trained import TrainedModel
 from dysat.training import Callbacks, Epoch, Progress
 
 
-class StepwiseModel(EmbeddingModel):
+class StepwiseModel(TrainedModel):
     """A model that learns from the newest snapshot and has stored what it needs of those before.
 
     Whoever extends it says how: `_learn`, `_store`, `_stored_steps`, `_forget` and `_take_up`. What a step learns must
     change nothing in place that an earlier step has left, so that a step that fails can be undone.
     """
-
-    epochs: int  # for each snapshot
-    epochs_: list[Epoch]
-    finished_: bool
 
     @abstractmethod
     def _learn(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> None:
@@ -54,11 +50,10 @@ class StepwiseModel(EmbeddingModel):
         validate: Callable[[Self], float] | None = None,
         **how: Unpack[Callbacks],
     ) -> Self:
-        """Take in the snapshots of a graph one after the other, as `partial_fit` does.
+        """Take in the snapshots of a graph one after the other, as `partial_fit` does; see `TrainedModel.fit`.
 
-        `validate` scores the epochs of the last snapshot, higher is better, and the best is kept. The other arguments,
-        `Callbacks`, are those of `dysat.training.minimize`. A graph that was not taken in to its end, since `stop`
-        was asked for, can be gone on with from what `keep` was given.
+        There are `epochs` for each snapshot; `validate` scores those of the last. A graph that was not taken in to its
+        end, since `stop` was asked for, can be gone on with from what `keep` was given.
         """
         self.check_graph(graph)
         self._forget()
