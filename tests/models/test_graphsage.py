@@ -102,7 +102,7 @@ def by_hand(model: GraphSAGE, step: int, nodes: Tensor, generator: torch.Generat
         for receiver, senders in zip(hop.receivers.tolist(), hop.senders.tolist(), strict=True):
             x = receive(model.aggregator, vectors[receiver], [vectors[sender] for sender in senders], own)
             if number < len(hops) - 1:
-                x = torch.where(x > 0, x, x.exp() - 1) if model.aggregator == "gat" else x.clamp(min=0)
+                x = x.clamp(min=0)
             made.append(x / max(x.norm(), 1e-12) if model.normalize else x)
         vectors = made
     return torch.stack(vectors)
