@@ -116,7 +116,7 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
         ("fit GRAPH --structural-heads 3 --structural-features 8", "--structural-features 8; divisors are 1, 2, 4, 8"),
         ("fit GRAPH --temporal-heads 2,2", "one of each for every layer"),
         ("fit GRAPH --structural-heads a,b", "--structural-heads a is not a whole number"),
-        ("fit GRAPH --normalize sideways", "'sideways' is not one of 'receiver', 'sender'"),
+        ("fit GRAPH --normalize sideways", "--normalize sideways is not one of receiver, sender"),
         ("fit GRAPH --epochs -1", "--epochs -1 must not be negative"),
         ("fit GRAPH --temporal-dropout 1", "--temporal-dropout 1.0 must lie in [0, 1)"),
         pytest.param("fit GRAPH --device nowhere", "--device nowhere does not exist here; there are cpu"),

@@ -242,7 +242,7 @@ def test_what_does_not_fit_is_refused(kind: type[GraphAutoencoder]) -> None:
         ({"negatives": 0}, "negatives=0 must be at least 1"),
         ({"batch_size": 0}, "batch_size=0 must be at least 1"),
         ({"patience": 0}, "patience=0 must be at least 1"),
-        ({"epochs": -1}, "epochs=-1 must be a finite number and not negative"),
+        ({"epochs": -1}, "epochs=-1 must not be negative"),
         ({"l2": math.inf}, "l2=inf must be a finite number"),
         ({"learning_rate": math.nan}, "learning_rate=nan must be a finite number"),
         ({"seed": -1}, "seed=-1 must be"),

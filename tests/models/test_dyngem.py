@@ -294,7 +294,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"patience": 0}, "patience=0 must be at least 1"),
         ({"ratio": 1.0}, r"ratio=1.0 must lie in \[0, 1\)"),
         ({"ratio": math.nan}, "ratio=nan must lie"),
-        ({"alpha": -1.0}, "alpha=-1.0 must be a finite number and not negative"),
+        ({"alpha": -1.0}, "alpha=-1.0 must not be negative"),
         ({"beta": math.nan}, "beta=nan must be a finite number"),
         ({"nu1": math.inf}, "nu1=inf must be a finite number"),
         ({"nu2": -1e-9}, "nu2=-1e-09 must be a finite number"),

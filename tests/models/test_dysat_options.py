@@ -39,7 +39,7 @@ def refused(match: str | None, **changes: Any) -> None:
         *(({name: -1}, f"^{name}=-1 must be at least 1$") for name in ("walks_per_node", "walk_length", "negatives")),
         *(({name: -1}, f"^{name}=-1 must not be negative$") for name in ("epochs", "seed")),
         *(({name: -0.5}, f"^{name}=-0.5 must not be neg") for name in ("l2", "learning_rate", "negative_weight")),
-        *(({name: float("nan")}, f"^{name}=nan must not be") for name in ("l2", "learning_rate", "negative_weight")),
+        *(({name: float("nan")}, f"^{name}=nan must be a fin") for name in ("l2", "learning_rate", "negative_weight")),
     ],
 )
 def test_options_that_cannot_be_are_refused(changes: dict[str, Any], match: str) -> None:

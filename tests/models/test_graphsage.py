@@ -270,7 +270,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"negatives": 0}, "negatives=0 must be at least 1"),
         ({"batch_size": 0}, "batch_size=0 must be at least 1"),
         ({"patience": 0}, "patience=0 must be at least 1"),
-        ({"epochs": -1}, "epochs=-1 must be a finite number and not negative"),
+        ({"epochs": -1}, "epochs=-1 must not be negative"),
         ({"learning_rate": math.nan}, "learning_rate=nan must be a finite number"),
         ({"seed": -1}, "seed=-1 must be"),
         ({"seed": 2**64}, r"must be below 2\^64"),

@@ -46,8 +46,10 @@ class TrainedModel(EmbeddingModel):
 
     def _not_negative(self, *names: str) -> None:
         for name in names:
-            if not 0 <= (value := getattr(self, name)) < math.inf:
-                raise ModelError(f"{name}={value} must be a finite number and not negative")
+            if not math.isfinite(value := getattr(self, name)):
+                raise ModelError(f"{name}={value} must be a finite number")
+            if value < 0:
+                raise ModelError(f"{name}={value} must not be negative")
 
     def check_graph(self, graph: DynamicGraph) -> None:
         choose_device(self.device)
