@@ -117,6 +117,7 @@ def fits(args: argparse.Namespace) -> None:
     rows = []
     for name, dataset in itertools.product(args.method or [*GRIDS, "DySAT"], args.dataset):
         words = ["--fits", "--graphs", str(args.graphs), "--dataset", dataset, "--device", args.device]
+        words += ["--epochs", str(args.epochs)] if args.epochs is not None else []
         command = [sys.executable, __file__, *words, "--job", name]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
@@ -145,7 +146,7 @@ def fit(name: str, args: argparse.Namespace) -> None:
 
     model(epochs=1).fit(graph[:1])
     begin = time.perf_counter()
-    fitted = model().fit(graph)
+    fitted = model(**({} if args.epochs is None else {"epochs": args.epochs})).fit(graph)
     seconds = time.perf_counter() - begin
     epochs = len(getattr(fitted, "epochs_", [])) or fitted.epochs
     device = fitted.embed().device
@@ -224,6 +225,7 @@ def main() -> None:
     parser.add_argument("--dataset", nargs="+", default=["uci"])
     parser.add_argument("--method", nargs="+", choices=[*GRIDS, "DySAT"], help="rows of the table; all unless told")
     parser.add_argument("--self-loops", nargs="+", default=["drop"], choices=["drop", "keep"])
+    parser.add_argument("--epochs", type=int, help="of a fit that is timed, if not those of the method's defaults")
     parser.add_argument("--first", type=int, help="first snapshot to predict, if not the paper's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")

@@ -245,7 +245,7 @@ def test_what_does_not_fit_is_refused(kind: type[GraphAutoencoder]) -> None:
         ({"epochs": -1}, "epochs=-1 must not be negative"),
         ({"l2": math.inf}, "l2=inf must be a finite number"),
         ({"learning_rate": math.nan}, "learning_rate=nan must be a finite number"),
-        ({"seed": -1}, "seed=-1 must be"),
+        ({"seed": -1}, "seed=-1 must not be negative"),
         ({"seed": 2**64}, r"must be below 2\^64"),
         ({"inputs": "colour"}, "inputs='colour' is not one of identity, features, both"),
     ]:

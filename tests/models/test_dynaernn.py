@@ -215,7 +215,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"nu1": -1e-6}, "nu1=-1e-06 must not be negative"),
         ({"nu2": math.inf}, "nu2=inf must be a finite number"),
         ({"learning_rate": math.nan}, "learning_rate=nan must be a finite number"),
-        ({"seed": -1}, "seed=-1 must be"),
+        ({"seed": -1}, "seed=-1 must not be negative"),
         ({"seed": 2**64}, r"must be below 2\^64"),
         ({"link_weights": "heavy"}, "link_weights='heavy' is not one of raw, binary, normalized"),
     ]:

@@ -211,7 +211,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"margin": math.nan}, "margin=nan must be a finite number"),
         ({"epochs": -1}, "epochs=-1 must not be negative"),
         ({"learning_rate": math.nan}, "learning_rate=nan must be a finite number"),
-        ({"seed": -1}, "seed=-1 must be"),
+        ({"seed": -1}, "seed=-1 must not be negative"),
         ({"seed": 2**64}, r"must be below 2\^64"),
     ]:
         with pytest.raises(ModelError, match=message):

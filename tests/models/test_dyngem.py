@@ -298,7 +298,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"beta": math.nan}, "beta=nan must be a finite number"),
         ({"nu1": math.inf}, "nu1=inf must be a finite number"),
         ({"nu2": -1e-9}, "nu2=-1e-09 must not be negative"),
-        ({"epochs": -1}, "epochs=-1 must be a finite number"),
+        ({"epochs": -1}, "epochs=-1 must not be negative"),
         ({"learning_rate": math.nan}, "learning_rate=nan must be a finite number"),
         ({"seed": -1}, "seed=-1 must not be negative"),
         ({"seed": 2**64}, r"must be below 2\^64"),

@@ -272,7 +272,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"patience": 0}, "patience=0 must be at least 1"),
         ({"epochs": -1}, "epochs=-1 must not be negative"),
         ({"learning_rate": math.nan}, "learning_rate=nan must be a finite number"),
-        ({"seed": -1}, "seed=-1 must be"),
+        ({"seed": -1}, "seed=-1 must not be negative"),
         ({"seed": 2**64}, r"must be below 2\^64"),
         ({"inputs": "colour"}, "inputs='colour' is not one of identity, features, both"),
         ({"sampling": "all"}, "sampling='all' is not one of uniform, weighted"),
