@@ -1,0 +1,104 @@
+"""Graphs with something planted in them part the methods as theory says they should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import dysat
+from dysat.evaluation.probe import auc
+
+Ids = NDArray[np.int64]
+
+SIDE = 6
+NODES = SIDE * SIDE
+PAIRS = np.array(list(combinations(range(NODES), 2)))
+SAME_ROW = PAIRS[:, 0] // SIDE == PAIRS[:, 1] // SIDE
+SAME_COLUMN = PAIRS[:, 0] % SIDE == PAIRS[:, 1] % SIDE
+
+SMALL: dict[str, dict[str, Any]] = {
+    "node2vec": {"walks_per_node": 20, "walk_length": 20, "window": 3, "epochs": 3, "features": 16},
+    "graphsage": {"features": (32, 16), "fan_out": (10, 10), "batch_size": 256, "device": "cpu"},
+    "gcn-ae": {"features": (32, 16), "epochs": 60, "device": "cpu"},
+    "gat-ae": {"features": (32, 16), "epochs": 60, "device": "cpu"},
+    "dynamic-triad": {"features": 16, "batch_size": 256, "epochs": 50, "device": "cpu"},
+    "dyngem": {"features": 16, "hidden": (32,), "epochs": 30, "batch_size": 16, "device": "cpu"},
+    "dynaernn": {"encoder": (64,), "recurrent": (32, 32), "epochs": 150, "learning_rate": 0.01, "batch_size": NODES}
+    | {"device": "cpu"},
+    "pair-logistic": {},
+    "last-snapshot": {},
+    "edge-memory": {},
+}
+WHOLE = ("node2vec", "graphsage", "gcn-ae", "gat-ae")  # see all snapshots as one graph
+
+
+def graph_of(steps: int, links_at: Callable[[int], Ids]) -> dysat.DynamicGraph:
+    def snapshot(t: int) -> dysat.Snapshot:
+        u, v = links_at(t).T
+        return dysat.Snapshot.from_links(u, v, None, num_nodes=NODES, start=t, stop=t + 1)
+
+    return dysat.DynamicGraph(np.arange(NODES), tuple(map(snapshot, range(steps))), clock="step")
+
+
+def communities() -> dysat.DynamicGraph:
+    """In each of six snapshots a tenth of the pairs of a row have met, and a few others: never enough to tell by."""
+    rng = np.random.default_rng(0)
+    chance = np.where(SAME_ROW, 0.15, 0.004)
+    return graph_of(6, lambda _: PAIRS[rng.random(len(PAIRS)) < chance])
+
+
+def recurrence() -> dysat.DynamicGraph:
+    """Pairs of a column are linked in snapshots 0, 2, …, 8, pairs of a row in those between, and so in the next."""
+    return graph_of(9, lambda t: PAIRS[SAME_COLUMN if t % 2 == 0 else SAME_ROW])
+
+
+@cache
+def scores(planted: Callable[[], dysat.DynamicGraph], method: str) -> torch.Tensor:
+    """Of all pairs, for the next snapshot."""
+    model = dysat.MODELS[method](**SMALL[method]).fit(planted())
+    return model.pair_scores(torch.from_numpy(PAIRS))
+
+
+def told_apart(planted: Callable[[], dysat.DynamicGraph], method: str, these: Any, those: Any) -> float:
+    """How often one of these scores above one of those."""
+    chosen = torch.from_numpy(these | those)
+    return auc(scores(planted, method)[chosen], torch.from_numpy(these)[chosen])
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_all_snapshots_as_one_graph_show_communities(method: str) -> None:
+    found = told_apart(communities, method, SAME_ROW, ~SAME_ROW)
+    assert found > 0.85
+    for narrow in ("last-snapshot", "edge-memory", "dyngem"):  # a snapshot alone, or pairs that have met themselves
+        assert found > told_apart(communities, narrow, SAME_ROW, ~SAME_ROW) + 0.1
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_one_graph_of_all_snapshots_does_not_show_whose_turn_it_is(method: str) -> None:
+    assert told_apart(recurrence, method, SAME_ROW, SAME_COLUMN) < 0.65
+
+
+@pytest.mark.parametrize("method", ["last-snapshot", "edge-memory", "dynamic-triad"])
+def test_what_takes_the_next_snapshot_for_the_last_is_wrong_where_links_take_turns(method: str) -> None:
+    assert told_apart(recurrence, method, SAME_ROW, SAME_COLUMN) < 0.2
+
+
+@pytest.mark.parametrize("method", ["dynaernn", "pair-logistic"])
+def test_what_learns_from_transitions_knows_whose_turn_it_is(method: str) -> None:
+    found = told_apart(recurrence, method, SAME_ROW, SAME_COLUMN)
+    assert found > 0.85
+    assert told_apart(recurrence, method, SAME_ROW, ~SAME_ROW & ~SAME_COLUMN) > 0.85
+    for other in (*WHOLE, "dynamic-triad", "dyngem"):
+        assert found > told_apart(recurrence, other, SAME_ROW, SAME_COLUMN) + 0.2
+
+
+def test_every_method_of_the_paper_is_here() -> None:
+    paper = {"node2vec", "graphsage", "gcn-ae", "gat-ae", "dynamic-triad", "dyngem", "dynaernn"}
+    assert paper <= SMALL.keys() and paper <= dysat.MODELS.keys()
