@@ -30,7 +30,7 @@ def called(*args: str) -> dict[str, Any]:
     tiny = typer.Typer()
 
     @tiny.command()
-    @takes(events=EventOptions, model=dysat.DySAT)
+    @takes(events=EventOptions, models={"dysat": dysat.DySAT})
     def command(name: str = "x", *, events: EventOptions, model: ModelOptions) -> None:
         found.update(name=name, events=events, model=model.given)
 
@@ -40,7 +40,7 @@ def called(*args: str) -> dict[str, Any]:
 
 
 def test_a_command_takes_every_option_once() -> None:
-    @takes(events=EventOptions, model=dysat.DySAT)
+    @takes(events=EventOptions, models={"dysat": dysat.DySAT})
     def command(out: Path, *, events: EventOptions, model: ModelOptions) -> None: ...
 
     parameters = inspect.signature(command).parameters
@@ -51,7 +51,7 @@ def test_a_command_takes_every_option_once() -> None:
 
 @pytest.mark.parametrize("group", ["events", "model"])
 def test_a_command_takes_one_group_only(group: str) -> None:
-    options = {"events": EventOptions} if group == "events" else {"model": dysat.DySAT}
+    options = {"events": EventOptions} if group == "events" else {"models": {"dysat": dysat.DySAT}}
 
     def command(**given: Any) -> None: ...
 
@@ -72,13 +72,32 @@ def test_what_is_not_given_is_left_to_the_preset() -> None:
         ("--add-self-loops", {"add_self_loops": True}),
         ("--no-add-self-loops", {"add_self_loops": False}),
         ("--residual --no-attention-bias", {"residual": True, "attention_bias": False}),
-        ("--l2 1e-3 --clip-norm 2", {"l2": 1e-3, "clip_norm": 2.0}),
+        ("--l2 1e-3 --clip-norm 2", {"l2": 1e-3, "clip_norm": "2"}),
         ("--structural-heads 4,2 --temporal-heads 1", {"structural_heads": "4,2", "temporal_heads": "1"}),
-        ("--normalize sender --patience 3", {"normalize": "sender", "patience": 3}),
+        ("--normalize sender --patience 3", {"normalize": "sender", "patience": "3"}),
     ],
 )
 def test_what_is_given_arrives(line: str, given: dict[str, Any]) -> None:
     assert called(*line.split())["model"] == given
+
+
+def test_a_command_takes_the_options_of_several_models() -> None:
+    given: dict[str, Any] = {}
+    tiny = typer.Typer()
+
+    @tiny.command()
+    @takes(models={"dysat": dysat.DySAT, **{name: dysat.MODELS[name] for name in ("graphsage", "node2vec", "svd")}})
+    def command(*, model: ModelOptions) -> None:
+        given.update(model.given)
+
+    line = "--aggregator lstm --p 0.5 --features 8,4 --normalize false --walk-length 7 --residual"
+    assert CliRunner().invoke(tiny, line.split()).exit_code == 0
+    # What models have in different kinds stays a text, which the one that is asked for reads.
+    expected = {"p": 0.5, "features": "8,4", "normalize": "false", "walk_length": 7, "residual": True}
+    assert given == {"aggregator": "lstm", **expected}
+    shown = " ".join(CliRunner().invoke(tiny, ["--help"], env={"COLUMNS": "200"}).output.split())
+    assert "node2vec: return parameter" in shown and "graphsage, node2vec, svd: width of the embedding" in shown
+    assert "(receiver|sender)" in shown and shown.count("--features") == 1
 
 
 def test_every_option_of_the_model_can_be_given() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, Self, Unpack
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,10 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import choose_device
 from dysat.models.inputs import check_features, features_at
-from dysat.models.trained import TrainedModel
+from dysat.models.trained import Task, TrainedModel, load_weights
 from dysat.nn.encoder import Encoder, Neighbours, reconstruction_loss
 from dysat.sampling.pairs import UnlinkedPairs
-from dysat.training import Callbacks, Settings
+from dysat.training import Settings
 
 Sizes = tuple[int, ...]
 
@@ -69,26 +69,13 @@ class GraphAutoencoder(TrainedModel):
         if self.inputs != "identity":
             check_features(graph, self.inputs)
 
-    def fit(
-        self,
-        graph: DynamicGraph,
-        *,
-        validate: Callable[[Self], float] | None = None,
-        **how: Unpack[Callbacks],
-    ) -> Self:
-        """Learn from the links of all snapshots of a graph; see `TrainedModel.fit`."""
-        self.check_graph(graph)
-        device = choose_device(self.device)
-        self.graph_ = graph
+    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self._build(device)
-        self.scorer_ = torch.ones(self.features[-1]), torch.zeros(())  # e_u · e_v, until there is something better
-        whole = self._neighbours(len(graph) - 1)
+        self.scorer_ = torch.ones(self.features[-1]), torch.zeros(())  # e_u · e_v
+        whole = self._neighbours(len(self.graph_) - 1)
         items = torch.arange(len(whole.pairs()), device=device)
         parameters = dict(self.encoder_.named_parameters())
-        generator = torch.Generator(device).manual_seed(self.seed)
-        self._train(self.loss(whole), parameters, items, generator, validate, how, frozenset(parameters))
-        self._fit_scorer()
-        return self
+        return Task(self.loss(whole), parameters, items, frozenset(parameters))
 
     @torch.no_grad()
     def embed(self, step: int = -1) -> Tensor:
@@ -154,10 +141,7 @@ class GraphAutoencoder(TrainedModel):
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         self._build(choose_device(self.device))
-        try:
-            self.encoder_.load_state_dict(dict(tensors))
-        except RuntimeError as problem:
-            raise ModelError(f"the weights do not fit the model: {problem}") from None
+        load_weights(self.encoder_, tensors)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self, Unpack
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,9 +14,8 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import choose_device
-from dysat.models.trained import TrainedModel
+from dysat.models.trained import Task, TrainedModel, load_weights
 from dysat.nn.recurrent import RecurrentAutoencoder, Windows, linear_error
-from dysat.training import Callbacks
 
 Sizes = tuple[int, ...]
 BLOCK = 1 << 12  # windows embedded at once
@@ -91,25 +90,12 @@ class DynAERNN(TrainedModel):
                 f"link_weights='raw', but a link has weight {largest:g}: above {LARGEST:g} squares overflow"
             )
 
-    def fit(
-        self,
-        graph: DynamicGraph,
-        *,
-        validate: Callable[[Self], float] | None = None,
-        **how: Unpack[Callbacks],
-    ) -> Self:
-        """Learn from every step of a graph to make the next one's rows; see `TrainedModel.fit`."""
-        self.check_graph(graph)
-        device = choose_device(self.device)
-        self.graph_ = graph
+    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self._build(device)
-        self.scorer_ = torch.ones(self.recurrent[-1]), torch.zeros(())  # e_u · e_v, until there is something better
+        self.scorer_ = torch.ones(self.recurrent[-1]), torch.zeros(())  # e_u · e_v
         targets = self.windows_.targets()
-        generator = torch.Generator(device).manual_seed(self.seed)
         items = torch.arange(len(targets), device=device)
-        self._train(self.loss(targets), dict(self.network_.named_parameters()), items, generator, validate, how)
-        self._fit_scorer()
-        return self
+        return Task(self.loss(targets), dict(self.network_.named_parameters()), items)
 
     @torch.no_grad()
     def embed(self, step: int = -1) -> Tensor:
@@ -168,7 +154,4 @@ class DynAERNN(TrainedModel):
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         self._build(choose_device(self.device))
-        try:
-            self.network_.load_state_dict(dict(tensors))
-        except RuntimeError as problem:
-            raise ModelError(f"the weights do not fit the model: {problem}") from None
+        load_weights(self.network_, tensors)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Self, Unpack
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import choose_device
-from dysat.models.trained import TrainedModel
+from dysat.models.trained import Task, TrainedModel
 from dysat.nn.pair import PairFeature
 from dysat.nn.triadic import closing_loss, homophily, roughness
 from dysat.sampling.triads import StackedLinks, Triads
-from dysat.training import Callbacks
 
 COMMON = 32  # common neighbours of a closing pair that are looked at
 
@@ -84,26 +82,12 @@ class DynamicTriad(TrainedModel):
         self._not_negative("smoothness", "closure", "margin")
         super().check()
 
-    def fit(
-        self,
-        graph: DynamicGraph,
-        *,
-        validate: Callable[[Self], float] | None = None,
-        **how: Unpack[Callbacks],
-    ) -> Self:
-        """Learn from all links of a graph, and from what becomes of its open triads; see `TrainedModel.fit`."""
-        self.check_graph(graph)
-        device = choose_device(self.device)
-        self.graph_ = graph
+    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self._begin(device)
-        self.scorer_ = -torch.ones(self.features), torch.zeros(())  # the nearer the likelier, until there is better
+        self.scorer_ = -torch.ones(self.features), torch.zeros(())  # the nearer the likelier
         links = self.links()
-        generator = torch.Generator(device).manual_seed(self.seed)
         items = torch.arange(len(links.links()[0]), device=device)
-        parameters = {"vectors": self.vectors_, "strategy": self.strategy_}
-        self._train(self.loss(links, generator), parameters, items, generator, validate, how)
-        self._fit_scorer()
-        return self
+        return Task(self.loss(links, generator), {"vectors": self.vectors_, "strategy": self.strategy_}, items)
 
     def embed(self, step: int = -1) -> Tensor:
         """u^step of the nodes known then, in node order, as learned from all snapshots.  # [known, d]"""

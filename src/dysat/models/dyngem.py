@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,9 +13,10 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import choose_device
 from dysat.models.stepwise import StepwiseModel, step_seed
+from dysat.models.trained import Task
 from dysat.nn.deep import DeepAutoencoder, Output, first_layers, prop_size
 from dysat.nn.rows import Rows
-from dysat.training import Callbacks, Progress
+from dysat.training import Progress
 
 EMBEDDINGS = "embeddings/"
 LARGEST = 1e15  # float32 ends at 3e38
@@ -117,31 +118,18 @@ class DynGEM(StepwiseModel):
 
         return loss
 
-    def _learn(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> None:
-        self.graph_ = graph
-        device, step = choose_device(self.device), len(graph) - 1
-        generator = torch.Generator(device).manual_seed(step_seed(self.seed, step))
-        self.network_ = self._going_on(how.get("progress")).to(device)
-        self.scorer_ = torch.ones(self.features), torch.zeros(())  # e_u · e_v, until there is something better
+    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
+        self.network_ = self._going_on().to(device)
+        self.scorer_ = torch.ones(self.features), torch.zeros(())  # e_u · e_v
         self.given_ = self._rows()
         items = self.given_.offsets.diff().nonzero()[:, 0]  # nodes with links
-        how = how.copy()
-        if keep := how.get("keep"):
-            how["keep"] = lambda now: keep(replace(now, tensors={**now.tensors, **self._stored()}))
-        parameters = dict(self.network_.named_parameters())
-        self._train(self.loss(self.given_, len(items)), parameters, items, generator, validate, how)
-        if self.finished_:
-            self._store()
+        return Task(self.loss(self.given_, len(items)), dict(self.network_.named_parameters()), items)
 
-    def _going_on(self, progress: Progress | None) -> DeepAutoencoder:
+    def _going_on(self) -> DeepAutoencoder:
         """A network for the nodes there are now; what the one before has learned goes on in it."""
-        if progress is not None and progress.tensors:
-            kept = progress.tensors.items()
-            now = {name.removeprefix("now/"): t for name, t in kept if name.startswith("now/")}
-            return DeepAutoencoder.of(now, self.output)
         num_nodes, step = self.graph_.known[-1], len(self.graph_) - 1
         generator = torch.Generator().manual_seed(step_seed(self.seed, step))  # the same on every device
-        if self.embeddings_:
+        if hasattr(self, "network_"):
             return self.network_.grown(num_nodes, self.ratio, generator)
         sizes = prop_size((num_nodes, *self.hidden, self.features), self.ratio)
         return DeepAutoencoder(first_layers(sizes, generator), self.output)
@@ -169,6 +157,9 @@ class DynGEM(StepwiseModel):
 
     def _take_up(self, progress: Progress) -> None:
         self.embeddings_ = self._embeddings_of(progress.tensors)
+        now = {name.removeprefix("now/"): t for name, t in progress.tensors.items() if name.startswith("now/")}
+        if now:  # of the step that was being learned: it has the size it needs
+            self.network_ = DeepAutoencoder.of(now, self.output)
 
     def _stored(self) -> dict[str, Tensor]:
         return {f"{EMBEDDINGS}{step}": e for step, e in enumerate(self.embeddings_)}

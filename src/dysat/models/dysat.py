@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self, Unpack
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,13 +14,13 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import choose_device
 from dysat.models.inputs import check_features
-from dysat.models.trained import TrainedModel
+from dysat.models.trained import Task, TrainedModel, load_weights
 from dysat.nn.network import AttentionNetwork, Inputs, Plan
 from dysat.nn.objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
 from dysat.nn.structural import Side
 from dysat.nn.temporal import Scale
 from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
-from dysat.training import Callbacks, Settings
+from dysat.training import Settings
 
 Sizes = tuple[int, ...]
 MOST = 0.9  # of all rows; from there on leaving some out costs more than it saves
@@ -121,26 +121,12 @@ class DySAT(TrainedModel):
             first = 0 if self.history is None else max(0, len(graph) - self.history)
             check_features(graph[first:], self.inputs, first)
 
-    def fit(
-        self,
-        graph: DynamicGraph,
-        *,
-        validate: Callable[[Self], float] | None = None,
-        **how: Unpack[Callbacks],
-    ) -> Self:
-        """Learn from all snapshots of a graph; see `TrainedModel.fit`."""
-        self.check_graph(graph)
-        device = choose_device(self.device)
-        self.graph_ = graph
+    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self._build(device)
-        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # e_u · e_v, until there is something better
-        generator = torch.Generator(device).manual_seed(self.seed)
+        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # e_u · e_v
         sampler = self.sampler(generator)
         items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])  # nodes with something to learn from
-        parameters, penalized = dict(self.network_.named_parameters()), frozenset(self._penalized())
-        self._train(self.loss(sampler), parameters, items, generator, validate, how, penalized)
-        self._fit_scorer()
-        return self
+        return Task(self.loss(sampler), dict(self.network_.named_parameters()), items, frozenset(self._penalized()))
 
     @torch.no_grad()
     def embed(self, step: int = -1) -> Tensor:
@@ -288,10 +274,7 @@ class DySAT(TrainedModel):
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         self._build(choose_device(self.device))
-        try:
-            self.network_.load_state_dict(dict(tensors))
-        except RuntimeError as problem:
-            raise ModelError(f"the weights do not fit the model: {problem}") from None
+        load_weights(self.network_, tensors)
 
 
 def _divisors(number: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self, Unpack
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,11 +13,10 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import choose_device
 from dysat.models.inputs import check_features, features_at
-from dysat.models.trained import TrainedModel
+from dysat.models.trained import Task, TrainedModel, load_weights
 from dysat.nn.encoder import reconstruction_loss
 from dysat.nn.sage import Aggregator, Sage
 from dysat.sampling.neighbourhoods import Neighbourhoods
-from dysat.training import Callbacks
 
 Sizes = tuple[int, ...]
 
@@ -95,26 +94,13 @@ class GraphSAGE(TrainedModel):
         if self.inputs != "identity":
             check_features(graph, self.inputs)
 
-    def fit(
-        self,
-        graph: DynamicGraph,
-        *,
-        validate: Callable[[Self], float] | None = None,
-        **how: Unpack[Callbacks],
-    ) -> Self:
-        """Learn from walks over the links of all snapshots of a graph; see `TrainedModel.fit`."""
-        self.check_graph(graph)
-        device = choose_device(self.device)
-        self.graph_ = graph
+    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self._build(device)
-        self.scorer_ = torch.ones(self.features[-1]), torch.zeros(())  # z_u · z_v, until there is something better
-        generator = torch.Generator(device).manual_seed(self.seed)
-        whole = self._neighbourhoods(len(graph) - 1)
+        self.scorer_ = torch.ones(self.features[-1]), torch.zeros(())  # z_u · z_v
+        whole = self._neighbourhoods(len(self.graph_) - 1)
         pairs = whole.walk_pairs(self.walks_per_node, self.walk_length, generator)
         items = torch.arange(len(pairs), device=device)
-        self._train(self.loss(whole, pairs), dict(self.network_.named_parameters()), items, generator, validate, how)
-        self._fit_scorer()
-        return self
+        return Task(self.loss(whole, pairs), dict(self.network_.named_parameters()), items)
 
     @torch.no_grad()
     def embed(self, step: int = -1) -> Tensor:
@@ -174,7 +160,4 @@ class GraphSAGE(TrainedModel):
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         self._build(choose_device(self.device))
-        try:
-            self.network_.load_state_dict(dict(tensors))
-        except RuntimeError as problem:
-            raise ModelError(f"the weights do not fit the model: {problem}") from None
+        load_weights(self.network_, tensors)

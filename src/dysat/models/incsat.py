@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
-from dysat.models.base import choose_device
 from dysat.models.dysat import DySAT
 from dysat.models.stepwise import StepwiseModel, step_seed
+from dysat.models.trained import Task
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.network import Plan
 from dysat.nn.objective import WalkSampler, walk_loss
 from dysat.nn.stored import LookBack, Rows, look_back
-from dysat.training import Callbacks, Progress, Settings
+from dysat.training import Progress, Settings
 
 SUMMARY = "summary/"
 
@@ -103,23 +103,13 @@ class IncSAT(StepwiseModel, DySAT):
 
         return loss
 
-    def _learn(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> None:
-        """Learn from the last snapshot of a graph whose others are stored, and store what it makes of its nodes."""
-        self.graph_ = graph
-        device, step = choose_device(self.device), len(graph) - 1
+    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self._look_at(self.graph_[-1:].to(device))
         self._grow(device)
-        generator = torch.Generator(device).manual_seed(step_seed(self.seed, step))
         sampler = self.sampler(generator)
         items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])
         penalized = frozenset(name for name in self._penalized() if not _is_table(name))
-        how = how.copy()
-        if keep := how.get("keep"):
-            how["keep"] = lambda now: keep(self._with_summary(now))
-        parameters = dict(self.network_.named_parameters())
-        self._train(self.loss(sampler), parameters, items, generator, validate, how, penalized)
-        if self.finished_:
-            self._store()
+        return Task(self.loss(sampler), dict(self.network_.named_parameters()), items, penalized)
 
     @torch.no_grad()
     def _store(self) -> None:
@@ -195,9 +185,6 @@ class IncSAT(StepwiseModel, DySAT):
 
     def _settings(self, num_items: int) -> Settings:
         return replace(super()._settings(num_items), capture=False)  # every batch has histories of its own
-
-    def _with_summary(self, progress: Progress) -> Progress:
-        return Progress(progress.history, {**progress.tensors, **self._stored()}, progress.finished)
 
     def _stored(self) -> dict[str, Tensor]:
         """The summary by step; a step that is no longer needed has no rows."""

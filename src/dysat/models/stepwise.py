@@ -8,11 +8,14 @@ from dataclasses import replace
 from typing import Any, Self, Unpack
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.data.labels import Labels
 from dysat.errors import ModelError
+from dysat.models.base import choose_device
 from dysat.models.trained import TrainedModel
 from dysat.training import Callbacks, Epoch, Progress
 
@@ -20,17 +23,18 @@ from dysat.training import Callbacks, Epoch, Progress
 class StepwiseModel(TrainedModel):
     """A model that learns from the newest snapshot and has stored what it needs of those before.
 
-    Whoever extends it says how: `_learn`, `_store`, `_stored_steps`, `_forget` and `_take_up`. What a step learns must
-    change nothing in place that an earlier step has left, so that a step that fails can be undone.
+    Whoever extends it says how: `_prepare` (for the last snapshot of `graph_`), `_store`, `_stored`, `_stored_steps`,
+    `_forget` and `_take_up`. What a step learns must change nothing in place that an earlier step has left, so that a
+    step that fails can be undone.
     """
-
-    @abstractmethod
-    def _learn(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> None:
-        """Learn from the last snapshot of a graph whose others are stored, and store it if all epochs were run."""
 
     @abstractmethod
     def _store(self) -> None:
         """Keep what later steps need of the newest."""
+
+    @abstractmethod
+    def _stored(self) -> dict[str, Tensor]:
+        """What is kept, by name."""
 
     @abstractmethod
     def _stored_steps(self) -> int: ...
@@ -117,6 +121,18 @@ class StepwiseModel(TrainedModel):
             vars(self).update(before)
             raise
         return self
+
+    def _learn(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> None:
+        """Learn from the last snapshot of a graph whose others are stored, and store it if all epochs were run."""
+        self.graph_ = graph
+        device = choose_device(self.device)
+        generator = torch.Generator(device).manual_seed(step_seed(self.seed, len(graph) - 1))
+        how = how.copy()
+        if keep := how.get("keep"):
+            how["keep"] = lambda now: keep(replace(now, tensors={**now.tensors, **self._stored()}))
+        self._train(self._prepare(device, generator), generator, validate, how)
+        if self.finished_:
+            self._store()
 
     def _must_be_whole(self) -> None:
         if (stored := self._stored_steps()) != len(self.graph_):

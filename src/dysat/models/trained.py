@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Self, Unpack
+from typing import NamedTuple, Self, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,15 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import EmbeddingModel, choose_device
 from dysat.training import Callbacks, Epoch, Loss, Settings, minimize
+
+
+class Task(NamedTuple):
+    """What is to be made small, by which parameters, over which items; some of the parameters are to be small too."""
+
+    loss: Loss
+    parameters: dict[str, nn.Parameter]
+    items: Tensor
+    penalized: frozenset[str] = frozenset()
 
 
 class TrainedModel(EmbeddingModel):
@@ -56,7 +65,6 @@ class TrainedModel(EmbeddingModel):
         if not graph.num_nodes:
             raise ModelError("the graph has no nodes to learn of")
 
-    @abstractmethod
     def fit(
         self, graph: DynamicGraph, *, validate: Callable[[Self], float] | None = None, **how: Unpack[Callbacks]
     ) -> Self:
@@ -66,25 +74,29 @@ class TrainedModel(EmbeddingModel):
         last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
         go on.
         """
+        self.check_graph(graph)
+        self.graph_ = graph
+        device = choose_device(self.device)
+        generator = torch.Generator(device).manual_seed(self.seed)
+        self._train(self._prepare(device, generator), generator, validate, how)
+        self._fit_scorer()
+        return self
+
+    @abstractmethod
+    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
+        """First weights, a scorer until there is something better, and what is to be done."""
 
     def _train(
-        self,
-        loss: Loss,
-        parameters: Mapping[str, nn.Parameter],
-        items: Tensor,
-        generator: torch.Generator,
-        validate: Callable[[Self], float] | None,
-        how: Callbacks,
-        penalized: frozenset[str] = frozenset(),
+        self, task: Task, generator: torch.Generator, validate: Callable[[Self], float] | None, how: Callbacks
     ) -> None:
-        """Make the loss of batches of items small, and remember how that went."""
+        """Do it, and remember how that went."""
         done = minimize(
-            loss,
-            parameters,
-            items,
-            self._settings(len(items)),
+            task.loss,
+            task.parameters,
+            task.items,
+            self._settings(len(task.items)),
             generator=generator,
-            penalized=penalized,
+            penalized=task.penalized,
             validate=None if validate is None else lambda: validate(self),
             **how,
         )
@@ -98,3 +110,11 @@ class TrainedModel(EmbeddingModel):
             patience=self.patience,
             capture=False,  # how much a batch needs differs from batch to batch, which a recorded step cannot have
         )
+
+
+def load_weights(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put weights into a network that must be theirs."""
+    try:
+        network.load_state_dict(dict(tensors))
+    except RuntimeError as problem:
+        raise ModelError(f"the weights do not fit the model: {problem}") from None
