@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -15,6 +16,7 @@ import dysat
 from dysat.errors import ModelError
 from dysat.models.trained import TrainedModel
 from dysat.run import LEARNERS, Run, Watch
+from dysat.training import Epoch
 from dysat.update import begin_stream
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -112,3 +114,45 @@ def test_a_mistake_gets_one_line(cli: Cli, tmp_path: Path, words: str, message: 
     code, _, err = cli("fit", "uci", *words.split(), "-o", tmp_path / "run")
     assert code != 0 and message in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", LEARNERS)
+def test_a_graph_whose_first_snapshot_knows_nobody(method: str) -> None:
+    links = [[], [(0, 1), (1, 2)], [(0, 1), (2, 3)]]
+    parts = [np.array(some, dtype=np.int64).reshape(-1, 2) for some in links]
+    snapshots = tuple(
+        dysat.Snapshot.from_links(*part.T, None, num_nodes=known, start=t, stop=t + 1)
+        for t, (part, known) in enumerate(zip(parts, (0, 3, 4), strict=True))
+    )
+    graph = dysat.DynamicGraph(np.arange(4), snapshots, clock="step")
+    lstm = {"aggregator": "lstm"} if method == "graphsage" else {}
+    model = LEARNERS[method](**QUICK[method] | lstm).fit(graph)
+    assert [len(model.embed(step)) for step in model.steps()] == [0, 3, 4]
+
+
+@pytest.mark.parametrize("method", IN_EPOCHS)
+def test_a_fit_that_fails_leaves_what_was_there(method: str) -> None:
+    model: Any = LEARNERS[method](**QUICK[method])
+    seen: list[Epoch] = []
+
+    def fail(epoch: Epoch) -> None:
+        seen.append(epoch)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(small_graph(), on_epoch=fail)
+    with pytest.raises(ModelError, match="learned nothing yet"):
+        model.embed()
+    before = model.fit(small_graph()[:3]).embed()
+    history = model.epochs_
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(small_graph(), on_epoch=fail)
+    assert len(seen) == 2 and len(model.graph_) == 3 and model.epochs_ is history
+    assert torch.equal(model.embed(), before)
+
+
+@pytest.mark.parametrize("method", ["incsat", "dyngem"])
+def test_what_was_not_taken_in_to_its_end_is_not_saved(method: str, tmp_path: Path) -> None:
+    model: Any = LEARNERS[method](**QUICK[method]).fit(small_graph(), stop=lambda: True)  # type: ignore[call-arg]
+    with pytest.raises(ModelError, match=r"0 stored steps for 1 snapshots"):
+        model.save(tmp_path / "model")

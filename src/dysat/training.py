@@ -296,5 +296,9 @@ def _take_up(
                 optimizer.state[p] = {key: value.to(p.device).clone() for key, value in moments.items()}
             if f"best/{name}" in progress.tensors:
                 best[name] = progress.tensors[f"best/{name}"].to(p.device)
-    generator.set_state(progress.tensors["generator"].cpu())
+    try:
+        generator.set_state(progress.tensors["generator"].cpu())
+    except RuntimeError:
+        there = "the CPU" if generator.device.type != "cpu" else "a GPU"
+        raise ModelError(f"this training was begun on {there}, and goes on there only") from None
     return best

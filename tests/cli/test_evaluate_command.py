@@ -52,6 +52,22 @@ def test_options_of_models_are_given_by_name_or_by_set(cli: Cli, mails: str) -> 
     assert given["epochs"] == 1 and given["seed"] == 0 and facts["request"]["seed"] == 1  # the command's own come first
 
 
+@pytest.mark.parametrize(
+    ("word", "residual"), [("--residual", True), ("--no-residual", False), ("--residual=false", False)]
+)
+def test_options_that_are_yes_or_no(cli: Cli, mails: str, word: str, residual: bool) -> None:
+    words = ["--model=dysat", "--set=epochs=0", "--temporal-features=128", word, "--walk-length", "3"]
+    code, out, err = run(cli, *words, mails, "--every=7d", "--last=1", "--json")
+    assert code == 0, err
+    options = json.loads(out)["models"][0]["options"]
+    assert options["residual"] is residual and options["walk_length"] == 3
+
+
+def test_an_option_without_its_value(cli: Cli, mails: str) -> None:
+    code, _, err = run(cli, "--model=graphsage", "--aggregator", "--every=7d", mails)
+    assert code != 0 and "--aggregator needs a value" in err
+
+
 def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) -> None:
     words = [mails, "--every=7d", "--model=edge-memory", "--negatives=uniform,historical", "--candidates=5"]
     code, _, err = run(cli, *words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isnan, nan
 from pathlib import Path
@@ -37,8 +37,11 @@ class WithModelOptions(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own = {name for parameter in self.params for name in parameter.opts}
-        names = {f"--{option.name.replace('_', '-')}" for model in MODELS.values() for option in model.options()}
-        return super().parse_args(ctx, list(_as_settings(args, names - own)))
+        names: dict[str, bool] = {}  # and whether all models have it as yes or no
+        for field in (field for model in MODELS.values() for field in model.options()):
+            name = f"--{field.name.replace('_', '-')}"
+            names[name] = names.get(name, True) and field.kind is bool
+        return super().parse_args(ctx, list(_as_settings(args, {n: b for n, b in names.items() if n not in own})))
 
 
 @app.command(name="evaluate", cls=WithModelOptions)
@@ -210,15 +213,22 @@ def _contender(text: str, given: dict[str, str]) -> Contender:
     return Contender(method, chosen, options)
 
 
-def _as_settings(args: Sequence[str], names: set[str]) -> Iterator[str]:
-    """`--name value` and `--name=value` as `--set name=value`, for these names."""
-    words = iter(args)
-    for word in words:
+def _as_settings(args: Sequence[str], names: Mapping[str, bool]) -> Iterator[str]:
+    """`--name value` and `--name=value` as `--set name=value`; `--name` and `--no-name` where it is yes or no."""
+    words = list(args)
+    while words:
+        word = words.pop(0)
         name, equals, value = word.partition("=")
-        if name in names:
-            yield f"--set={name[2:]}={value if equals else next(words, '')}"
-        else:
-            yield word
+        other = f"--{name.removeprefix('--no-')}"
+        if name not in names:
+            yield f"--set={other[2:]}=false" if names.get(other) and name != other else word
+            continue
+        if not equals:
+            follows = bool(words) and (words[0] in ("true", "false") if names[name] else not words[0].startswith("--"))
+            if not (follows or names[name]):
+                raise ModelError(f"{name} needs a value")
+            value = words.pop(0) if follows else "true"
+        yield f"--set={name[2:]}={value}"
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import TENSORS, StepResult
 from dysat.models import MODELS
 from dysat.models.base import EmbeddingModel, Incremental, LinkModel
+from dysat.models.dysat import DySAT
 from dysat.models.trained import TrainedModel
 from dysat.nn.pair import PairFeature
 from dysat.training import keep_freed_memory
@@ -99,7 +100,7 @@ def _run_job(job: Job, model: LinkModel | None) -> tuple[dict[str, Any], dict[st
     try:
         splits = [split_of(graph, request, job.step, target) for target in job.targets]
         model = model or job.contender.build(job.device)
-        before = _split_before(graph, request, job.step) if getattr(model, "history", None) != 1 else None
+        before = None if _forgets_the_past(model) else _split_before(graph, request, job.step)
         if isinstance(model, Incremental):
             _go_on(model, graph, job.step, request)
         else:
@@ -122,15 +123,15 @@ def _go_on(model: Any, graph: DynamicGraph, last: int, request: Request) -> None
         chosen, at = _split_before(graph, request, step), -2
         if request.probe != "past":
             chosen, at = _own_split(graph, request, step), -1
-        if chosen is None or (at == -2 and _past_is_settled(model)):
+        if chosen is None or (at == -2 and (model.settled or _forgets_the_past(model))):
             model.take_in(graph)
         else:
             model.take_in(graph, validate=_validation(chosen, at))
 
 
-def _past_is_settled(model: Any) -> bool:
-    """Whether learning a step changes no embedding before it, so that those cannot choose an epoch."""
-    return bool(model.settled or getattr(model, "history", None) == 1)
+def _forgets_the_past(model: LinkModel) -> bool:
+    """Whether it knows no step but the last, so that there is no step before it to look at."""
+    return isinstance(model, DySAT) and model.history == 1
 
 
 def _own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | None:

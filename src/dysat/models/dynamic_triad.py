@@ -37,6 +37,8 @@ class DynamicTriad(TrainedModel):
     The paper minimises a bound of the first cost, by turns with the probability of each k to be the cause. Here it is
     the cost itself: where that probability is up to date both have the same gradient, and nothing must be stored.
 
+    Nothing bounds the vectors or θ; the authors' program keeps vectors within length 1 and θ at length 1.
+
     The vectors of all steps are learned together from all snapshots of the graph: `embed` of an earlier step knows of
     the snapshots after it, by smoothness and by the triads that close. So what is learned from `embed(-2)` and the last
     snapshot's links, as `score_links` does and the probe on the past, is learned from vectors that know these links.

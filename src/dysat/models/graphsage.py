@@ -109,6 +109,8 @@ class GraphSAGE(TrainedModel):
         at = self._check_step(step)
         whole, features = self._neighbourhoods(at), self._features(at)
         nodes = torch.arange(whole.num_nodes, device=whole.offsets.device)
+        if not len(nodes):  # of which PyG's LSTM makes nothing
+            return torch.zeros(0, self.features[-1], device=nodes.device)
         generator = torch.Generator(nodes.device).manual_seed(self.seed)
         total = torch.zeros((), device=nodes.device)
         for _ in range(self.rounds):

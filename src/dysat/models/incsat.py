@@ -124,7 +124,8 @@ class IncSAT(StepwiseModel, DySAT):
     def _grow(self, device: torch.device) -> None:
         """A network for the nodes and positions there are now; what the one before has learned goes on in it."""
         weights = torch.Generator().manual_seed(step_seed(self.seed, len(self.graph_) - 1) if self.carry else self.seed)
-        network = self._network(self.graph_.known[-1], len(self.steps()), weights).to(device)
+        size = max(1, self.graph_.known[-1])  # a table without rows would be none
+        network = self._network(size, len(self.steps()), weights).to(device)
         before = getattr(self, "network_", None)
         if self.carry and before is not None:
             learned = before.state_dict()
@@ -200,7 +201,7 @@ class IncSAT(StepwiseModel, DySAT):
         return dict(self.network_.state_dict())
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        if any(name.startswith(SUMMARY) for name in tensors):  # else it lies elsewhere
+        if not hasattr(self, "summary_"):  # else it lies elsewhere
             self.summary_ = _summary_of(tensors)
         self._must_be_whole()
         super()._restore({name: value for name, value in tensors.items() if not name.startswith(SUMMARY)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -59,19 +60,20 @@ class StepwiseModel(TrainedModel):
         There are `epochs` for each snapshot; `validate` scores those of the last. A graph that was not taken in to its
         end, since `stop` was asked for, can be gone on with from what `keep` was given.
         """
-        self.check_graph(graph)
-        self._forget()
-        told = how.get("on_epoch")
-        if progress := how.get("progress"):
-            self._take_up(progress)
-        while (step := self._stored_steps()) < len(graph):
-            how["on_epoch"] = _shifted(told, step * self.epochs)
-            self._learn(graph[: step + 1], validate if step == len(graph) - 1 else None, how)
-            how["progress"] = None
-            if not self.finished_:
-                return self
-        self.graph_ = graph
-        self._fit_scorer()
+        with self._or_as_before():
+            self.check_graph(graph)
+            self._forget()
+            told = how.get("on_epoch")
+            if progress := how.get("progress"):
+                self._take_up(progress)
+            while (step := self._stored_steps()) < len(graph):
+                how["on_epoch"] = _shifted(told, step * self.epochs)
+                self._learn(graph[: step + 1], validate if step == len(graph) - 1 else None, how)
+                how["progress"] = None
+                if not self.finished_:
+                    return self
+            self.graph_ = graph
+            self._fit_scorer()
         return self
 
     def partial_fit(
@@ -105,9 +107,8 @@ class StepwiseModel(TrainedModel):
 
     def _next(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> Self:
         """Learn from the last snapshot of a graph, or be as before."""
-        before = dict(vars(self))
-        try:
-            if "graph_" in before:
+        with self._or_as_before():
+            if hasattr(self, "graph_"):
                 self._must_be_whole()
             else:
                 self._forget()
@@ -116,11 +117,11 @@ class StepwiseModel(TrainedModel):
             if not self.finished_:
                 self._store()
             self._fit_scorer()
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
         return self
+
+    def save_weights(self, folder: Path) -> None:
+        self._must_be_whole()  # it could not be read again
+        super().save_weights(folder)
 
     def _learn(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> None:
         """Learn from the last snapshot of a graph whose others are stored, and store it if all epochs were run."""

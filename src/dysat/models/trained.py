@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple, Self, Unpack
 
 import torch
@@ -55,7 +56,7 @@ class TrainedModel(EmbeddingModel):
 
     def _not_negative(self, *names: str) -> None:
         for name in names:
-            if not math.isfinite(value := getattr(self, name)):
+            if not -math.inf < (value := getattr(self, name)) < math.inf:  # nor NaN
                 raise ModelError(f"{name}={value} must be a finite number")
             if value < 0:
                 raise ModelError(f"{name}={value} must not be negative")
@@ -74,13 +75,25 @@ class TrainedModel(EmbeddingModel):
         last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
         go on.
         """
-        self.check_graph(graph)
-        self.graph_ = graph
-        device = choose_device(self.device)
-        generator = torch.Generator(device).manual_seed(self.seed)
-        self._train(self._prepare(device, generator), generator, validate, how)
-        self._fit_scorer()
+        with self._or_as_before():
+            self.check_graph(graph)
+            self.graph_ = graph
+            device = choose_device(self.device)
+            generator = torch.Generator(device).manual_seed(self.seed)
+            self._train(self._prepare(device, generator), generator, validate, how)
+            self._fit_scorer()
         return self
+
+    @contextmanager
+    def _or_as_before(self) -> Iterator[None]:
+        """Should anything fail, the model has what it had."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
     @abstractmethod
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:

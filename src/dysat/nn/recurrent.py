@@ -117,7 +117,7 @@ class RecurrentAutoencoder(nn.Module):
 
 
 def linear_error(rows: Rows, x: Tensor, output: nn.Linear, link_weight: float) -> Tensor:
-    """Σ_j b_ij² (ŷ_ij − y_ij)² of each row y_i, with ŷ = W x + c and b = `link_weight` where y is not 0, else 1.
+    """Σ_j b_ij² (ŷ_ij − y_ij)² of each row y_i, with ŷ = W x + c and b = `link_weight` where y has an entry, else 1.
 
     It is `Rows.squared_error` of ŷ without ŷ: Σ_j ŷ_j² = xᵀ (WᵀW) x + 2 xᵀ Wᵀc + cᵀc needs no array as wide as
     the graph has nodes. Time goes with N · width² for a batch, and not with B · N · width.

@@ -50,7 +50,7 @@ class Rows:
         return embedding_bag(self.columns, table, self.offsets[:-1], mode="sum", per_sample_weights=self.values)
 
     def squared_error(self, made: Tensor, link_weight: float) -> Tensor:
-        """Σ_j b_ij² (x̂_ij − x_ij)² of each row i, with b = `link_weight` where x is not 0, and 1 elsewhere.
+        """Σ_j b_ij² (x̂_ij − x_ij)² of each row i, with b = `link_weight` where x has an entry, and 1 elsewhere.
 
         Shapes: made [B, N] → [B].
         """
