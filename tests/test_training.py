@@ -300,7 +300,7 @@ def test_keep_every_and_keeping_changes_nothing() -> None:
 def test_a_training_begun_on_another_kind_of_device_says_so() -> None:
     """A GPU's generator has another state; here one of such a size stands for it."""
     kept: list[Progress] = []
-    Line().fit(stop=lambda: True, keep=kept.append)
+    Line().fit(stop=lambda: True, keep=lambda p: kept.append(through_memory(p, Path())))
     tensors = {**kept[-1].tensors, "generator": torch.zeros(16, dtype=torch.uint8)}
     with pytest.raises(ModelError, match="begun on a GPU, and goes on there only"):
         Line().fit(progress=dataclasses.replace(kept[-1], tensors=tensors))
