@@ -18,6 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
 import torch
@@ -219,7 +220,7 @@ def _finished(stretches: list[list[Job]], workers: int) -> Iterator[list[Job]]:
                 yield [job]
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(stretches)), context, _leave_interrupts) as pool:
+    with ProcessPoolExecutor(min(workers, len(stretches)), context, _be_led) as pool:
         try:
             waiting: dict[Future[None], list[Job]] = {pool.submit(run_jobs, stretch): stretch for stretch in stretches}
             while waiting:
@@ -238,9 +239,17 @@ def _finished(stretches: list[list[Job]], workers: int) -> Iterator[list[Job]]:
             raise
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches all processes of a terminal; only the first decides."""
+def _be_led() -> None:
+    """Ctrl-C reaches all processes of a terminal, and only the first decides; but none outlives it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_the_first, daemon=True).start()
+
+
+def _end_with_the_first() -> None:
+    first = multiprocessing.parent_process()
+    if first is not None:
+        first.join()
+        os._exit(1)  # what is finished is kept
 
 
 def _processes(device: str, jobs: int) -> int:
