@@ -12,8 +12,8 @@ results/incsat_continued.json.
 
     python benchmarks/incsat.py --table
 
-writes the tables, from those files and from what `dysat evaluate` wrote (results/incsat_*.json and evaluation_*.json); DynGEM
-is that of benchmarks/baselines.py (results/baselines_*.json).
+writes the tables, from those files and from what `dysat evaluate` wrote (results/incsat_*.json and evaluation_*.json);
+DynGEM is that of benchmarks/baselines.py (results/baselines_*.json).
 """
 
 from __future__ import annotations
