@@ -75,7 +75,7 @@ def sweep(args: argparse.Namespace) -> None:
     begin = time.monotonic()
     for dataset, loops, name in itertools.product(args.dataset, args.self_loops, args.method or GRIDS):
         method, fixed, settings = GRIDS[name]
-        wanted = {"dataset": dataset, "self_loops": loops, "row": name}
+        wanted = {"dataset": dataset, "self_loops": loops, "row": name, "seed": args.seed}
         known = [row["setting"] for row in found["rows"] if all(row[key] == wanted[key] for key in wanted)]
         missing = [setting for setting in settings if setting not in known]
         if not missing or time.monotonic() - begin > args.stop_after:
@@ -88,7 +88,7 @@ def sweep(args: argparse.Namespace) -> None:
         )  # fmt: skip
         about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "device": args.device}
         for setting, figures in zip(missing, evaluation.figures, strict=True):
-            row = {**wanted, "setting": setting, "seed": args.seed, **facts(figures), **about}
+            row = {**wanted, "setting": setting, **facts(figures), **about}
             found["rows"].append(row)
             print({key: row[key] for key in ("dataset", "row", "setting", "validation_auc", "macro_auc", "seconds")})
         beside = args.out.with_suffix(".new")
@@ -232,6 +232,8 @@ def main() -> None:
         parser.error("--graphs and --out, or --table")
     elif args.job:
         fit(args.job, args)
+    elif "DySAT" in (args.method or []) and not args.fits:
+        parser.error("DySAT is timed beside the baselines (--fits), and tuned by benchmarks/single_step.py")
     else:
         fits(args) if args.fits else sweep(args)
 

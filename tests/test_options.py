@@ -169,3 +169,10 @@ def test_every_choice_is_named_in_the_help() -> None:
         get_args(option.kind) for option in dysat.DySAT.options() if get_args(option.kind) not in ((), (int, ...))
     ]
     assert len(choices) > 8 and [c for c in choices if " or ".join(c) not in text and "|".join(c) not in text] == []
+
+
+def test_paths_are_not_taken_for_options() -> None:
+    assert as_options("epochs=-1 must not be negative") == "--epochs -1 must not be negative"
+    assert as_options("p=0.5 and q=2") == "--p 0.5 and --q 2"
+    assert as_options("p=1/none.csv: no such file") == "p=1/none.csv: no such file"
+    assert as_options("data/rows=2: exists already") == "data/rows=2: exists already"

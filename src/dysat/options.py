@@ -35,7 +35,8 @@ def as_options(text: str) -> str:
         return f"--{match['name'].replace('_', '-')} {value}".rstrip()
 
     values = r"'(?P<quoted>[^']*)'|\((?P<tuple>[\d, ]*)\)|(?P<bare>[\w:.-]*\w)"
-    return re.sub(rf"\b(?P<name>{'|'.join(OPTIONS)})=(?:{values})?", rewrite, text)
+    names = "|".join(OPTIONS)
+    return re.sub(rf"(?<![\w/\\.-])(?P<name>{names})=(?:(?:{values})(?![/\\]))?(?![\w/\\])", rewrite, text)
 
 
 def option(help: str, *names: str, panel: str | None = None, metavar: str | None = None) -> Any:

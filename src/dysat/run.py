@@ -6,7 +6,7 @@
     model.safetensors     the trained model
     embeddings.parquet    label, step and embedding
     metrics.json          how well the last snapshot was predicted
-    history.csv           every epoch
+    history.csv           every epoch (of the last snapshot, where one is taken in after the other)
     stream/               what updates have added since (`stream`)
 
 First comes the backtest: a model that has not seen the last snapshot predicts it, and shows after how many epochs to
@@ -40,6 +40,7 @@ from dysat.models import MODELS, OPPONENTS
 from dysat.models.base import GRAPH_FOLDER, MODEL_FILE, EmbeddingModel, Incremental, choose_device
 from dysat.models.incsat import IncSAT
 from dysat.models.option import NONE
+from dysat.models.stepwise import StepwiseModel
 from dysat.models.trained import TrainedModel
 from dysat.stream import Stream, without_features
 from dysat.training import Epoch, Progress
@@ -195,7 +196,8 @@ class Run:
             strongest = strongest_opponent(graph[:-1], split)
             backtest = {**_backtest_facts(model, split, done), "heuristic": strongest}
             saved = None
-        if backtest is not None and backtest["validation_auc"] is not None:  # it says when to stop
+        warm = issubclass(self._kind, StepwiseModel) and self._kind.warm
+        if backtest is not None and backtest["validation_auc"] is not None and not warm:  # it says when to stop
             options |= {"epochs": backtest["best_epoch"], "patience": NONE}
         model = self._kind.with_options(options)
         before = {"backtest": backtest, "earlier": history}

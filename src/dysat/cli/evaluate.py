@@ -105,7 +105,7 @@ def evaluate_command(
     contenders = [_contender(name, given) for name in models or ["dysat"]]
     for name in given:
         if not any(name in contender.options for contender in contenders):
-            raise ModelError(f"--set {name}: none of the models has that option")
+            raise ModelError(f"{name}: none of the models has that option")
     with telling() as doing:
         graph, _ = find_graph(source, events, data_dir, doing)
     if source in DATASETS and first is None and last is None and protocol != "multi-step":

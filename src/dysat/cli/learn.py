@@ -16,7 +16,7 @@ from dysat.cli.data import find_graph
 from dysat.cli.show import SCORE, link_facts, links_table, new_console, new_table, print_json, telling
 from dysat.cli.watching import watching
 from dysat.errors import ModelError, listed, nearest
-from dysat.models.base import EmbeddingModel
+from dysat.models.base import EmbeddingModel, Incremental
 from dysat.options import DataDir, EventOptions, Json, ModelOptions, option, takes
 from dysat.run import LEARNERS, Run, check_new, write_embeddings
 from dysat.training import keep_freed_memory
@@ -121,7 +121,7 @@ def embed(
         doing(f"loading {run}")
         model = Run.open(run).model(device)
         doing(f"writing {out}")
-        rows = write_embeddings(model, out, None if step == "all" else [_step(step)])
+        rows = write_embeddings(model, out, model.steps() if step == "all" else [_step(step)])
     if as_json:
         return print_json({"out": str(out), "rows": rows, "features": model.embed().shape[1]})
     return new_console().print(f"{rows:,} embeddings written to [bold]{escape(str(out))}[/bold]", highlight=False)
@@ -178,7 +178,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         console.print(table)
         note = (
             f"snapshot {backtest['step'] + 1} by a model that has seen 0 … {backtest['step']}; a logistic probe on the "
-            f"product of two embeddings, mean ± deviation over {backtest['repeats']} random divisions"
+            f"{model.pair_feature} of two embeddings, mean ± deviation over {backtest['repeats']} random divisions"
         )
         console.print(f"[dim]{note}[/dim]", highlight=False, soft_wrap=True)
         for line in _beside_heuristics(backtest):
@@ -186,7 +186,8 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         console.print()
     console.print(links_table(links))
     console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
-    epochs = f"{metrics['epochs']} epochs on {metrics['device']}, {metrics['seconds']:.1f} s in all"
+    whole = "for the last snapshot" if isinstance(model, Incremental) else "in all"
+    epochs = f"{metrics['epochs']} epochs on {metrics['device']}, {metrics['seconds']:.1f} s {whole}"
     trained = epochs if metrics["epochs"] else model.method
     console.print(
         f"{trained}; written to [bold]{escape(str(run.folder))}[/bold]",

@@ -132,9 +132,10 @@ def peak_gib(device: str | torch.device = "cpu") -> float:
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated() / 2**30
     status = Path("/proc/self/status")
-    if status.exists():  # rusage would have the peak of the process that started this one, where that is higher
-        kib = next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(kib) / 2**20
+    lines = status.read_text().splitlines() if status.exists() else []
+    for line in lines:  # rusage would have the peak of the process that started this one, where that is higher
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 2**20
     unit = 2**30 if sys.platform == "darwin" else 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 

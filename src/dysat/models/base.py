@@ -128,9 +128,8 @@ class LinkModel(ABC):
         """A model with the options of a preset, some of them changed."""
         presets = cls.presets()
         if name not in presets:
-            raise ModelError(
-                f"{cls.method} has no preset {name!r}; there are {listed(presets)}{nearest(name, presets)}"
-            )
+            there = f"there are {listed(presets)}{nearest(name, presets)}" if presets else "it has none"
+            raise ModelError(f"{cls.method} has no preset {name!r}; {there}")
         return cls.with_options({**presets[name]["parameters"], **changes})
 
     def score_links(self, pairs: Any, step: int = -1) -> Tensor:

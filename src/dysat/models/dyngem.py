@@ -60,6 +60,7 @@ class DynGEM(StepwiseModel):
 
     method: ClassVar[str] = "dyngem"
     settled: ClassVar[bool] = True
+    warm: ClassVar[bool] = True
 
     features: Annotated[int, "width of the embedding"] = 128
     hidden: Annotated[tuple[int, ...], "units of the hidden layers at first, from the input on"] = (256,)

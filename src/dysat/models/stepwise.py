@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import torch
@@ -47,6 +47,9 @@ class StepwiseModel(TrainedModel):
     @abstractmethod
     def _take_up(self, progress: Progress) -> None:
         """Put back what was stored before a training was stopped."""
+
+    # Whether a step begins with the weights of the one before: one step's best epoch then says nothing of others.
+    warm: ClassVar[bool] = False
 
     def fit(
         self,
