@@ -155,6 +155,24 @@ def test_a_fit_that_fails_leaves_what_was_there(method: str) -> None:
     assert torch.equal(model.embed(), before)
 
 
+@pytest.mark.parametrize(
+    ("method", "ability", "able"),
+    [
+        ("node2vec", "attention", "dysat, incsat"),
+        ("graphsage", "partial_fit", "incsat, dyngem"),
+        ("dysat", "take_in", "incsat, dyngem"),
+        ("edgebank", "embed", ", ".join(LEARNERS)),
+    ],
+)
+def test_what_a_method_cannot_do_it_says_in_one_line(method: str, ability: str, able: str) -> None:
+    model = dysat.MODELS[method]()
+    with pytest.raises(ModelError, match=rf"^{method} has no {ability}; {able} can do that$"):
+        getattr(model, ability)
+    assert not hasattr(model, ability)
+    with pytest.raises(AttributeError, match="no attribute 'attnetion'"):
+        getattr(model, "attnetion")  # noqa: B009
+
+
 @pytest.mark.parametrize("method", ["incsat", "dyngem"])
 def test_what_was_not_taken_in_to_its_end_is_not_saved(method: str, tmp_path: Path) -> None:
     model: Any = LEARNERS[method](**QUICK[method]).fit(small_graph(), stop=lambda: True)  # type: ignore[call-arg]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from importlib import resources
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_type_hints, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_type_hints, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,6 +27,14 @@ from dysat.sampling.pairs import unlinked_pairs
 FORMAT_VERSION = 1
 MODEL_FILE, GRAPH_FOLDER = "model.safetensors", "graph"
 BLOCK = 1 << 22  # scores held at once while the highest are looked for
+
+
+# What not every model can do.
+ABILITIES = ("embed", "attention", "partial_fit", "take_in")
+
+
+class NotAbleError(ModelError, AttributeError):
+    """A model was asked for what only others can do; `hasattr` says so too."""
 
 
 class Forecast(NamedTuple):
@@ -56,6 +64,17 @@ class LinkModel(ABC):
     method: ClassVar[str]
 
     graph_: DynamicGraph = field(init=False, repr=False)  # what fit was given
+
+    if not TYPE_CHECKING:  # else every name would do
+
+        def __getattr__(self, name: str) -> Any:
+            """What only some models can do: the others say so, and who can."""
+            if name not in ABILITIES:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            from dysat.models import MODELS
+
+            able = [method for method, model in MODELS.items() if hasattr(model, name)]
+            raise NotAbleError(f"{self.method} has no {name}; {listed(able, 20)} can do that")
 
     def __post_init__(self) -> None:
         for option in self.options():
