@@ -116,7 +116,7 @@ AUTOENCODER = Entry(
     },
     exempt={
         "device": "where it is computed, not what",
-        "patience": "has nothing to wait for without validation (tests/models/test_autoencoder.py has it)",
+        "patience": "has nothing to wait for without validation (tests/models/test_trained.py has it)",
     },
     # A ReLU may be 0 for a node and all its neighbours: not with these seeds, and not all the time.
     variants={
@@ -160,7 +160,7 @@ GRAPHSAGE = Entry(
     },
     exempt={
         "device": "where it is computed, not what",
-        "patience": "has nothing to wait for without validation (tests/models/test_graphsage.py has it)",
+        "patience": "has nothing to wait for without validation (tests/models/test_trained.py has it)",
     },
     # A ReLU may be 0 for a node and all its neighbours: not with these seeds.
     variants={
@@ -256,7 +256,7 @@ SUITE = {
         },
         exempt={
             "device": "where it is computed, not what",
-            "patience": "has nothing to wait for without validation (tests/models/test_dynaernn.py has it)",
+            "patience": "has nothing to wait for without validation (tests/models/test_trained.py has it)",
         },
         # A ReLU may be 0 for all rows that a node is in: not with these seeds, and not all the time.
         variants={
@@ -281,7 +281,7 @@ SUITE = {
         },
         exempt={
             "device": "where it is computed, not what",
-            "patience": "has nothing to wait for without validation (tests/models/test_dynamic_triad.py has it)",
+            "patience": "has nothing to wait for without validation (tests/models/test_trained.py has it)",
         },
         variants={"preset": {"epochs": 10}},
         planted={"features": 16, "batch_size": 256, "epochs": 50},
@@ -307,7 +307,7 @@ SUITE = {
         },
         exempt={
             "device": "where it is computed, not what",
-            "patience": "has nothing to wait for without validation (tests/models/test_dyngem.py has it)",
+            "patience": "has nothing to wait for without validation (tests/models/test_trained.py has it)",
         },
         # A ReLU may be 0 for a node's neighbours all the time: not with this seed. The hidden layer becomes wider.
         variants={
