@@ -18,6 +18,7 @@ from dysat.evaluation.negatives import with_negatives
 from dysat.evaluation.probe import ProbeResult, evaluate_probe, evaluate_scores, validation_auc
 from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, link_split
 from dysat.evaluation.ranking import hits, mrr, ranking_candidates, ranks
+from dysat.experiments.code import code_version
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import TENSORS, StepResult
 from dysat.models import MODELS
@@ -45,7 +46,8 @@ class Job:
 
     @property
     def file(self) -> Path:
-        return self.folder / STEPS / f"{self.contender.key}-{self.step}.safetensors"
+        code = code_version(self.contender.method)
+        return self.folder / STEPS / f"{self.contender.key}-{code}-{self.step}.safetensors"
 
     @property
     def goes_on(self) -> bool:
@@ -100,7 +102,8 @@ def _run_job(job: Job, model: LinkModel | None) -> tuple[dict[str, Any], dict[st
     try:
         splits = [split_of(graph, request, job.step, target) for target in job.targets]
         model = model or job.contender.build(job.device)
-        before = None if _forgets_the_past(model) else _split_before(graph, request, job.step)
+        wanted = request.past_probe or request.probe == "past"
+        before = None if not wanted or _forgets_the_past(model) else _split_before(graph, request, job.step)
         if isinstance(model, Incremental):
             _go_on(model, graph, job.step, request)
         else:
@@ -151,6 +154,11 @@ def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSpl
     chosen = before if request.probe == "past" else split
     at = -2 if request.probe == "past" else -1
     model.fit(past, validate=None if chosen is None else _validation(chosen, at))
+
+
+def fit_validated(model: TrainedModel, past: DynamicGraph, split: LinkSplit) -> None:
+    """Fit, and keep the best epoch on the validation examples."""
+    model.fit(past, validate=_validation(split, -1))
 
 
 def _validation(split: LinkSplit, at: int) -> Callable[[EmbeddingModel], float]:
