@@ -21,7 +21,7 @@ from dysat.evaluation.ranking import hits, mrr, ranking_candidates, ranks
 from dysat.experiments.code import code_version
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import TENSORS, StepResult
-from dysat.models import MODELS
+from dysat.models import MODELS, OPPONENTS
 from dysat.models.base import EmbeddingModel, Incremental, LinkModel
 from dysat.models.dysat import DySAT
 from dysat.models.trained import TrainedModel
@@ -43,6 +43,7 @@ class Job:
     targets: tuple[int, ...]
     device: str
     threads: int
+    fits: Path | None = None  # where what no validation can change is kept once for all protocols
 
     @property
     def file(self) -> Path:
@@ -107,7 +108,7 @@ def _run_job(job: Job, model: LinkModel | None) -> tuple[dict[str, Any], dict[st
         if isinstance(model, Incremental):
             _go_on(model, graph, job.step, request)
         else:
-            _fit(model, graph[: job.step + 1], splits[0], before, request)
+            _fit(model, graph[: job.step + 1], splits[0], before, job)
         for split in splits:
             for found in _measure(model, graph, split, before, request, facts["lacking"]):
                 facts["results"].append(found.facts())
@@ -146,14 +147,30 @@ def _own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | 
         return None
 
 
-def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSplit | None, request: Request) -> None:
+def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSplit | None, job: Job) -> None:
     """Fit; a model that can be validated keeps its best epoch."""
     if not isinstance(model, TrainedModel):
+        _fit_once(model, past, job)
+        return
+    chosen = before if job.request.probe == "past" else split
+    at = -2 if job.request.probe == "past" else -1
+    model.fit(past, validate=None if chosen is None else _validation(chosen, at))
+
+
+def _fit_once(model: LinkModel, past: DynamicGraph, job: Job) -> None:
+    """Without validation a model is the same for every protocol: where there is a place for it, it is fitted once."""
+    if job.fits is None or not isinstance(model, EmbeddingModel) or job.contender.method in OPPONENTS:
         model.fit(past)
         return
-    chosen = before if request.probe == "past" else split
-    at = -2 if request.probe == "past" else -1
-    model.fit(past, validate=None if chosen is None else _validation(chosen, at))
+    name = f"{job.contender.key}-{code_version(job.contender.method)}-{past.fingerprint[:16]}.safetensors"
+    try:
+        _, tensors = read_tensors(job.fits / name, "fit", FORMAT_VERSION, error=ModelError)
+        model.graph_ = past
+        model._take_state(tensors)
+    except ModelError:
+        model.fit(past)
+        job.fits.mkdir(parents=True, exist_ok=True)
+        write_tensors(job.fits / name, "fit", FORMAT_VERSION, {}, model._state(), error=ModelError)
 
 
 def fit_validated(model: TrainedModel, past: DynamicGraph, split: LinkSplit) -> None:

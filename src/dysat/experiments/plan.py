@@ -48,6 +48,7 @@ class Plan:
         request: Request,
         device: str,
         threads: int,
+        fits: Path | None = None,
     ) -> Plan:
         """Check what is asked for, and open the folder."""
         if request.typed and graph.kinds is None:
@@ -61,7 +62,7 @@ class Plan:
             if target not in left_out:
                 by_step.setdefault(step, []).append(target)
         jobs = tuple(
-            Job(path, contender, request, step, tuple(targets), where, threads)
+            Job(path, contender, request, step, tuple(targets), where, threads, fits)
             for step, targets in sorted(by_step.items(), reverse=True)
             for contender in contenders
         )

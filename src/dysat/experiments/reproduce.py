@@ -73,14 +73,14 @@ def datasets_of(target: Target, datasets: Sequence[str]) -> list[str]:
 def needs(targets: Sequence[Target], datasets: Sequence[str], methods: Sequence[str] | None = None) -> list[Need]:
     """Every row that is wanted, once."""
     check_methods(methods)
-    found: dict[Need, None] = {}
+    found: dict[tuple[str, str, str], Need] = {}
     for target in targets:
         study, rows = rows_of(target)
         for dataset in datasets_of(target, datasets):
             for slug, row in rows.items():
                 if methods is None or slug in methods or row.preset in methods:
-                    found[Need(study, dataset, slug, row)] = None
-    return list(found)
+                    found[study, dataset, slug] = Need(study, dataset, slug, row)
+    return list(found.values())
 
 
 def check_methods(methods: Sequence[str] | None) -> None:
@@ -196,7 +196,8 @@ class _Rows:
             return None
         short = hashlib.sha256(json.dumps([graph.fingerprint, asdict(request)]).encode()).hexdigest()[:8]
         path = (folder / CACHE / f"{study}-{dataset}-{short}").absolute()
-        plan = Plan.make(list(contenders.values()), graph, path, request, device, threads)
+        fits = path.parent / "fits"
+        plan = Plan.make(list(contenders.values()), graph, path, request, device, threads, fits)
         return cls(plan, study, dataset, results, rows)
 
     def done(self, job: Job) -> None:
