@@ -84,12 +84,13 @@ def evaluate(
         there = listed(Request.__dataclass_fields__, 20)
         raise ModelError(f"evaluate() has no argument {unknown[0]!r}; of a request there are {there}")
     several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    asked = list({one.key: one for one in map(_as_contender, several)}.values())
+    asked = list({one.key: one for one in map(as_contender, several)}.values())
     path = Path(os.path.abspath(folder))
     return _evaluate(asked, graph, path, Request(**request), opponents, device, processes, on_progress)
 
 
-def _as_contender(model: Models) -> Contender:
+def as_contender(model: Models) -> Contender:
+    """Whatever says which model, and its options."""
     if isinstance(model, LinkModel):
         return Contender(model.method, options=model.values())
     return Contender(model) if isinstance(model, str) else model
@@ -127,7 +128,7 @@ def _evaluate(
     ]
     _run([job for job in jobs if not job.is_done()], len(jobs), workers, on_progress)
     evaluation = Evaluation(
-        about=_about(graph, request, where.type),
+        about=about(graph, request, where.type),
         left_out={**{str(target): why for target, why in left_out.items()}},
         figures=[_figures(contender, [job for job in jobs if job.contender is contender]) for contender in contenders],
     )
@@ -220,7 +221,7 @@ def _finished(stretches: list[list[Job]], workers: int) -> Iterator[list[Job]]:
                 yield [job]
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(stretches)), context, _be_led) as pool:
+    with ProcessPoolExecutor(min(workers, len(stretches)), context, be_led) as pool:
         try:
             waiting: dict[Future[None], list[Job]] = {pool.submit(run_jobs, stretch): stretch for stretch in stretches}
             while waiting:
@@ -239,7 +240,7 @@ def _finished(stretches: list[list[Job]], workers: int) -> Iterator[list[Job]]:
             raise
 
 
-def _be_led() -> None:
+def be_led() -> None:
     """Ctrl-C reaches all processes of a terminal, and only the first decides; but none outlives it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_the_first, daemon=True).start()
@@ -275,7 +276,8 @@ def _figures(contender: Contender, jobs: list[Job]) -> Figures:
     return Figures(contender.name, contender.method, options, contender.opponent, results, problems, lacking, seconds)
 
 
-def _about(graph: DynamicGraph, request: Request, device: str) -> dict[str, Any]:
+def about(graph: DynamicGraph, request: Request, device: str, *packages: str) -> dict[str, Any]:
+    """What was done, when and where, for the files of results."""
     from datetime import UTC, datetime
     from importlib.metadata import version
 
@@ -285,7 +287,7 @@ def _about(graph: DynamicGraph, request: Request, device: str) -> dict[str, Any]
         "dysat": dysat.__version__,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": hardware(),
-        "packages": {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")},
+        "packages": {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn", *packages)},
         "device": device,
         "graph": {"fingerprint": graph.fingerprint, "nodes": graph.num_nodes, "snapshots": len(graph)},
         "request": asdict(request),
