@@ -60,7 +60,7 @@ def evaluate(
         there = listed(Request.__dataclass_fields__, 20)
         raise ModelError(f"evaluate() has no argument {unknown[0]!r}; of a request there are {there}")
     several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    asked = list({one.key: one for one in map(_as_contender, several)}.values())
+    asked = list({one.key: one for one in map(as_contender, several)}.values())
     present = {contender.key for contender in asked}
     others = [Contender(name, opponent=True) for name in opponents]
     contenders = [*asked, *(contender for contender in others if contender.key not in present)]
@@ -71,7 +71,8 @@ def evaluate(
     return plan.evaluation()
 
 
-def _as_contender(model: Models) -> Contender:
+def as_contender(model: Models) -> Contender:
+    """Whatever says which model, and its options."""
     if isinstance(model, LinkModel):
         return Contender(model.method, options=model.values())
     return Contender(model) if isinstance(model, str) else model

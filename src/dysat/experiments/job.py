@@ -126,7 +126,7 @@ def _go_on(model: Any, graph: DynamicGraph, last: int, request: Request) -> None
     for step in range(len(model.graph_) if hasattr(model, "graph_") else 0, last + 1):
         chosen, at = _split_before(graph, request, step), -2
         if request.probe != "past":
-            chosen, at = _own_split(graph, request, step), -1
+            chosen, at = own_split(graph, request, step), -1
         if chosen is None or (at == -2 and (model.settled or _forgets_the_past(model))):
             model.take_in(graph)
         else:
@@ -138,7 +138,7 @@ def _forgets_the_past(model: LinkModel) -> bool:
     return isinstance(model, DySAT) and model.history == 1
 
 
-def _own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | None:
+def own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | None:
     """The transition from a step to the next, by the request's protocol where that has one for every step."""
     try:
         single = replace(request, protocol="single-step") if request.protocol == "multi-step" else request

@@ -140,7 +140,9 @@ class LinkModel(ABC):
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
-        """A model with the options of a preset, some of them changed."""
+        """A model with the options of a preset, or of a preset's file (a name that ends in .toml), some changed."""
+        if name.endswith(".toml") and Path(name).is_file():
+            return cls.with_options({**read_preset(Path(name))["parameters"], **changes})
         presets = cls.presets()
         if name not in presets:
             there = f"there are {listed(presets)}{nearest(name, presets)}" if presets else "it has none"
@@ -339,6 +341,17 @@ class EmbeddingModel(LinkModel):
     def _pair_features(self, e: Tensor, pairs: Tensor) -> Tensor:
         """Of pairs of rows.  # [N, d], [B, 2] → [B, d]"""
         return pair_features(e[pairs[:, 0]], e[pairs[:, 1]], self.pair_feature)
+
+
+def read_preset(file: Path) -> dict[str, Any]:
+    """A preset from a file of the user's."""
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise ModelError(f"{file}: not a preset: {problem}") from None
+    if not isinstance(found.get("parameters"), dict):
+        raise ModelError(f"{file}: not a preset: it has no table [parameters]")
+    return found
 
 
 def choose_device(name: str) -> torch.device:
