@@ -142,8 +142,8 @@ def _open_folder(path: Path, graph: DynamicGraph, request: Request) -> None:
         beside.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
 
 
-def about(graph: DynamicGraph, request: Request, device: str) -> dict[str, Any]:
-    """When, where and of what."""
+def about(graph: DynamicGraph, request: Request, device: str, *packages: str) -> dict[str, Any]:
+    """What was done, when and where, for the files of results."""
     from datetime import UTC, datetime
     from importlib.metadata import version
 
@@ -153,7 +153,7 @@ def about(graph: DynamicGraph, request: Request, device: str) -> dict[str, Any]:
         "dysat": dysat.__version__,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": hardware(),
-        "packages": {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")},
+        "packages": {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn", *packages)},
         "device": device,
         "graph": {"fingerprint": graph.fingerprint, "nodes": graph.num_nodes, "snapshots": len(graph)},
         "request": asdict(request),

@@ -18,7 +18,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import ModelError, listed, nearest
 from dysat.models.option import Option
-from dysat.models.preset import Presets
+from dysat.models.preset import Presets, read_preset
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.pair import PairFeature, pair_features, weighted_sums
 from dysat.sampling.pairs import unlinked_pairs
@@ -341,17 +341,6 @@ class EmbeddingModel(LinkModel):
     def _pair_features(self, e: Tensor, pairs: Tensor) -> Tensor:
         """Of pairs of rows.  # [N, d], [B, 2] → [B, d]"""
         return pair_features(e[pairs[:, 0]], e[pairs[:, 1]], self.pair_feature)
-
-
-def read_preset(file: Path) -> dict[str, Any]:
-    """A preset from a file of the user's."""
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise ModelError(f"{file}: not a preset: {problem}") from None
-    if not isinstance(found.get("parameters"), dict):
-        raise ModelError(f"{file}: not a preset: it has no table [parameters]")
-    return found
 
 
 def choose_device(name: str) -> torch.device:
