@@ -63,6 +63,15 @@ def test_options_that_are_yes_or_no(cli: Cli, mails: str, word: str, residual: b
     assert options["residual"] is residual and options["walk_length"] == 3
 
 
+def test_a_variant_as_tuned_for_a_dataset_of_the_paper(cli: Cli, mails: str) -> None:
+    words = ["--model=graphsage:sankar2019_gat_uci", "--epochs=1", mails, "--every=7d", "--last=1"]
+    code, out, err = run(cli, *words, "--json")
+    assert code == 0, err
+    found = json.loads(out)["models"][0]
+    assert found["name"] == "graphsage:sankar2019_gat_uci"
+    assert found["options"]["aggregator"] == "gat" and found["options"]["epochs"] == 1
+
+
 def test_an_option_without_its_value(cli: Cli, mails: str) -> None:
     code, _, err = run(cli, "--model=graphsage", "--aggregator", "--every=7d", mails)
     assert code != 0 and "--aggregator needs a value" in err

@@ -91,6 +91,15 @@ def test_fit_a_graph_folder_as_json(cli: Cli) -> None:
     assert run.config["source"] == "graph" and run.graph().equals(small_graph())
 
 
+def test_fit_as_tuned_for_a_dataset_of_the_paper(cli: Cli) -> None:
+    code, _, err = cli("fit", "uci", *TINY, "--preset", "sankar2019_uci", "--no-backtest")
+    assert code == 0, err
+    tuned, options = dysat.DySAT.from_preset("sankar2019_uci").values(), Run.open("run").config["options"]
+    changed = {key for key, value in dysat.DySAT.with_options(options).values().items() if value != tuned[key]}
+    assert changed == {option[2:].split("=")[0].replace("-", "_") for option in TINY}
+    assert "sankar2019_uci" in cli("fit", "--help")[1]
+
+
 def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
     log = tmp_path / "mail.csv"
     log.write_text("sent,to,from\n" + "".join(f"{sent},{v},{u}\n" for u, v, sent in MAILS))
@@ -112,7 +121,7 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
         ("fit LOG", "give one of --every, --count and --boundaries"),
         ("fit GRAPH -o GRAPH", "graph: exists already, choose another folder\n"),
         ("fit GRAPH -o RUN", "run: exists already, choose another folder; dysat fit --resume /"),
-        ("fit GRAPH --preset progam", "no preset 'progam'; there are program, text; did you mean 'program'?"),
+        ("fit GRAPH --preset progam", "no preset 'progam'; there are program, text, sankar2019_enron, "),
         ("fit GRAPH --structural-heads 3 --structural-features 8", "--structural-features 8; divisors are 1, 2, 4, 8"),
         ("fit GRAPH --temporal-heads 2,2", "one of each for every layer"),
         ("fit GRAPH --structural-heads a,b", "--structural-heads a is not a whole number"),

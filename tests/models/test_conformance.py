@@ -320,8 +320,12 @@ SUITE = {
 }
 
 METHODS = sorted(dysat.MODELS)
-# A model without presets is met with its defaults.
-PRESETS = [(method, preset) for method in METHODS for preset in dysat.MODELS[method].presets() or [None]]
+# A model without presets is met with its defaults. Those for a dataset differ from the others in numbers alone.
+PRESETS = [
+    (method, preset)
+    for method in METHODS
+    for preset in [name for name in dysat.MODELS[method].presets() if not name.startswith("sankar2019")] or [None]
+]
 each_preset = pytest.mark.parametrize(("method", "preset"), PRESETS)
 
 

@@ -99,6 +99,7 @@ def evaluate_command(
     Examples:
       [bold]dysat evaluate uci --model edge-memory --negatives uniform,historical[/bold]
       [bold]dysat evaluate uci --model graphsage --aggregator lstm[/bold]
+      [bold]dysat evaluate uci --model dysat:sankar2019_uci[/bold]
       [bold]dysat evaluate mail.csv --every 30d --model dysat --set epochs=50 --plot steps.png[/bold]
     """
     given = dict(setting_of(text) for text in set_ or [])

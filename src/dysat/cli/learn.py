@@ -48,7 +48,8 @@ def fit(
         str | None,
         option(
             "Options to start from: [bold]program[/bold] (the paper's authors') or [bold]text[/bold] (the paper's) for "
-            "dysat and incsat [dim](default: program)[/dim]; [bold]paper[/bold] for other methods that have it."
+            "dysat and incsat [dim](default: program)[/dim]; [bold]paper[/bold] for other methods that have it; "
+            "[bold]sankar2019_uci[/bold] (or _enron, _yelp, _ml-10m): for a dataset of the paper."
         ),
     ] = None,
     backtest: Annotated[
