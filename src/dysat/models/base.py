@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from importlib import resources
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_type_hints, runtime_checkable
@@ -20,6 +18,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import ModelError, listed, nearest
 from dysat.models.option import Option
+from dysat.models.preset import Presets
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.pair import PairFeature, pair_features, weighted_sums
 from dysat.sampling.pairs import unlinked_pairs
@@ -133,14 +132,11 @@ class LinkModel(ABC):
         return cls(**{name: options[name].read(value) for name, value in values.items()})
 
     @classmethod
-    def presets(cls) -> dict[str, dict[str, Any]]:
+    def presets(cls) -> Presets:
         """The presets of this method by name, each with `about` and `parameters`."""
-        found = {}
-        for file in sorted(resources.files("dysat.models").joinpath("presets").iterdir(), key=lambda file: file.name):
-            method, _, name = file.name.removesuffix(".toml").partition("_")
-            if method == cls.method:
-                found[name] = tomllib.loads(file.read_text(encoding="utf-8"))
-        return found
+        from dysat.models import MODELS
+
+        return Presets(cls.method, MODELS)
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
