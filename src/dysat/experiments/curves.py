@@ -16,7 +16,7 @@ from dysat.experiments.pictures import (
     RED,
     SKY,
     Picture,
-    add_legend,
+    finished,
     found_in,
     not_measured,
     panels,
@@ -77,9 +77,7 @@ def _curves(name: Target, title: str, study: str, results: Results, datasets: It
             _draw_curves(one, found)
             if counts.get(dataset):
                 _draw_counts(one, counts[dataset])
-        add_legend(figure)
-        figure.suptitle(title)
-        return figure
+        return finished(figure, title)
 
     return Picture(name, title, _curves_csv(name, shown, counts), build, tuple(notes))
 
@@ -92,11 +90,12 @@ def _lines(results: Results, study: str, dataset: str) -> dict[str, Record]:
 def _draw_curves(axes: Axes, found: Lines) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    for slug, style in reversed(STYLES.items()):  # DySAT on top
+    for depth, (slug, style) in enumerate(STYLES.items()):
         if slug in found:
             steps = found[slug].steps
             points = [step.target for step in steps], [100 * step.auc for step in steps]
-            axes.plot(*points, label=NAMES[slug], **{"linewidth": 1.4, "markersize": 4.5, **style})
+            look = {"linewidth": 1.4, "markersize": 4.5, "zorder": 3 - 0.01 * depth, **style}  # DySAT on top
+            axes.plot(*points, label=NAMES[slug], **look)
     if BEST in found:
         axes.set_title(f"best heuristic: {found[BEST].row}", fontsize="small", loc="right", color="#555555")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

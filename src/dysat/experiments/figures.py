@@ -12,7 +12,7 @@ from dysat.experiments.heatmaps import fig_attention
 from dysat.experiments.lineup import check_datasets
 from dysat.experiments.notes import machine_name
 from dysat.experiments.paper import DATASETS, HEADS, heads_row
-from dysat.experiments.pictures import BLUE, ORANGE, RED, Picture, add_legend, found_in, not_measured, panels
+from dysat.experiments.pictures import BLUE, ORANGE, RED, Picture, finished, found_in, not_measured, panels
 from dysat.experiments.results import Record, Results
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ def fig_heads(results: Results, datasets: Iterable[str] = DATASETS) -> Picture:
             one.set_xticks(HEADS, labels=[str(heads) for heads in HEADS])
             one.set_xlabel("heads in every layer of the block", fontsize="small")
             one.set_ylabel("macro-AUC, per cent", fontsize="small")
-        add_legend(figure)
-        figure.suptitle(title)
-        return figure
+        return finished(figure, title)
 
     header = ["figure", "dataset", "block", "heads", "macro_auc_percent", "macro_auc_sd", "steps"]
     lines = [
@@ -81,9 +79,7 @@ def fig_runtime(results: Results, datasets: Iterable[str] = DATASETS) -> Picture
             machine = machine_name(facts[dataset].get("about", facts[dataset]))
             one.set_title(machine, fontsize="x-small", loc="right", color="#555555")
             _draw_times(one, lines)
-        add_legend(figure)
-        figure.suptitle(title)
-        return figure
+        return finished(figure, title)
 
     header = ["figure", "dataset", "method", "window", "epoch_seconds", "source"]
     csv = csv_text(header, ([name, dataset, *line] for dataset, lines in shown.items() for line in lines))
@@ -109,6 +105,8 @@ def _timings(dataset: str, timings: Sequence[Mapping[str, Any]]) -> list[Time]:
 
 
 def _draw_times(axes: Axes, lines: Sequence[Time]) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     looks: dict[str, dict[str, Any]] = {
         "dysat": {"color": RED, "linestyle": "-", "marker": "o"},
         "dynaernn": {"color": ORANGE, "linestyle": ":", "marker": "*"},
@@ -120,8 +118,11 @@ def _draw_times(axes: Axes, lines: Sequence[Time]) -> None:
         for which, window, seconds, whose in lines:
             if (which, whose) == (method, "paper"):
                 label = f"{RUNTIME[method]}, the paper's (V100)"
-                axes.plot(window, seconds, label=label, **look, markerfacecolor="white", markersize=10)
+                axes.plot(window, seconds, **{**look, "linestyle": "none"}, mfc="white", markersize=10, label=label)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(sorted({window for _, window, _, _ in lines}))
     axes.set_xlabel("window: snapshots of history", fontsize="small")
     axes.set_ylabel("seconds per epoch", fontsize="small")

@@ -11,7 +11,7 @@ from dysat.errors import ModelError
 from dysat.experiments.cells import csv_text
 from dysat.experiments.lineup import check_datasets
 from dysat.experiments.paper import DATASETS
-from dysat.experiments.pictures import Picture, found_in
+from dysat.experiments.pictures import Picture, finished, found_in
 from dysat.experiments.results import Results
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def fig_attention(results: Results, datasets: Iterable[str] = DATASETS) -> Pictu
                 axes.set_title(f"{DATASETS[dataset]}: {said}", fontsize="medium", loc="left")
                 image = _draw_map(axes, its.steps, its.values[which])
                 figure.colorbar(image, ax=axes, label=said, shrink=0.85)
-        figure.suptitle(title)
-        return figure
+        return finished(figure, title)
 
     header = ["figure", "dataset", "snapshot", "attended_snapshot", "mean", "sd"]
     lines = ([name, dataset, *line] for dataset, its in shown.items() for line in its.lines())
@@ -76,12 +75,15 @@ class _Map:
 
 def _draw_map(axes: Axes, steps: Sequence[int], values: Any) -> Any:
     """A row for the snapshot that attends, a column for the one it attends to."""
-    image = axes.imshow(values, cmap="cividis", vmin=0.0, aspect="equal")
-    top = np.nanmax(values)
+    from matplotlib.colors import PowerNorm
+
+    # The first snapshots have few to attend to; their weights near 1 would leave one colour to all others.
+    shade = PowerNorm(0.5, vmin=0.0, vmax=float(np.nanmax(values)) or 1.0)
+    image = axes.imshow(values, cmap="cividis", norm=shade, aspect="equal")
     if len(steps) <= MOST:
         for i in range(len(steps)):
             for j in range(i + 1):
-                color = "black" if values[i, j] > 0.55 * top else "white"
+                color = "black" if shade(values[i, j]) > 0.55 else "white"
                 axes.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", color=color, fontsize="x-small")
     every = max(1, len(steps) // MOST)
     axes.set_xticks(range(0, len(steps), every), labels=[str(step) for step in steps[::every]], fontsize="small")

@@ -67,13 +67,17 @@ def panels(names: Sequence[str], *, height: float = 3.2, across: int = ACROSS) -
     return figure, axes
 
 
-def add_legend(figure: Figure) -> None:
-    """One for all panels, beside them; a line that several have stands once."""
+def finished(figure: Figure, title: str) -> Figure:
+    """With a title, and one legend for all panels beside them, in which a line that several have stands once."""
     handles: dict[str, Any] = {}
     for one in figure.axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    figure.legend(list(handles.values()), list(handles), loc="outside right upper", fontsize="small", handlelength=3.5)
+    if handles:
+        look: dict[str, Any] = {"loc": "outside right upper", "fontsize": "small", "handlelength": 3.5}
+        figure.legend(list(handles.values()), list(handles), **look)
+    figure.suptitle(title, x=0.01, horizontalalignment="left")  # a legend may stand to the right of it
+    return figure
 
 
 def found_in(name: str, found: Mapping[str, Found], asked: Sequence[str]) -> tuple[Mapping[str, Found], list[str]]:

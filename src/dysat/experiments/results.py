@@ -73,6 +73,7 @@ class Record:
             for step in figures.of()
             if step.result.target in known.targets
         ]
+        problems = {str(int(step) + 1): why for step, why in figures.problems.items()}  # each step's next snapshot
         return cls(
             row=row,
             method=figures.method,
@@ -83,7 +84,7 @@ class Record:
             micro=known.micro_auc,
             micro_sd=_number(known.micro_auc_sd),
             steps=tuple(sorted(steps, key=lambda step: step.target)),
-            left_out={**left_out, **{str(target): "no figure" for target in known.left_out}, **figures.problems},
+            left_out={**left_out, **{str(target): "no figure" for target in known.left_out}, **problems},
             seconds=round(figures.seconds, 2),
             about=dict(about),
         )

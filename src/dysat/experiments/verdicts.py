@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from dysat.data.datasets import DATASETS as FILES
 from dysat.experiments.cells import signed
 from dysat.experiments.lineup import BEST, NAMES, side_by_side, targets
 from dysat.experiments.paper import ABLATIONS, BASELINES, DATASETS, DYSAT, Published
@@ -49,7 +50,9 @@ def increments(dataset: str, found: Found, known: Known) -> Iterator[str]:
 
 def _own(dataset: str, slug: str, found: Found, known: Known) -> str:
     own = round(100 * found[slug].macro, 2)
-    text = f"{DATASETS[dataset]}: {NAMES[slug]} {own:.1f}"
+    predicted, measured = len(FILES[dataset.removesuffix("-loops")].predicted), len(found[slug].steps)
+    fewer = f" on {measured} of the {predicted} snapshots" if measured < predicted else ""
+    text = f"{DATASETS[dataset]}: {NAMES[slug]} {own:.1f}{fewer}"
     if slug not in known:
         return text
     apart = own - known[slug].macro
