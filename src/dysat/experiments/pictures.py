@@ -41,9 +41,7 @@ class Picture:
 
         path = Path(file)
         if path.suffix.lower() not in DATES:
-            raise ModelError(
-                f"{path}: a picture is {', '.join(DATES)}, not {path.suffix or 'a name without an ending'}"
-            )
+            raise ModelError(f"{path}: a picture ends in {', '.join(DATES)}")
         # Letters stay letters, and ids come from the name; both can be said nowhere else.
         with (
             matplotlib.rc_context({"svg.hashsalt": self.name, "svg.fonttype": "none"}),
