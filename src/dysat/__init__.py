@@ -37,11 +37,12 @@ __all__ = [
     "evaluate",
     "load_dataset",
     "read_events",
+    "tune",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """`dysat.evaluate`, from a room above this one, when it is asked for."""
-    if name == "evaluate":
-        return import_module("dysat.experiments.evaluate").evaluate
+    """`dysat.evaluate` and `dysat.tune`, from a room above this one, when they are asked for."""
+    if name in ("evaluate", "tune"):
+        return getattr(import_module(f"dysat.experiments.{name}"), name)
     raise AttributeError(f"module 'dysat' has no attribute {name!r}")

@@ -101,8 +101,8 @@ def evaluate_command(
       [bold]dysat evaluate uci --model graphsage --aggregator lstm[/bold]
       [bold]dysat evaluate mail.csv --every 30d --model dysat --set epochs=50 --plot steps.png[/bold]
     """
-    given = dict(_setting(text) for text in set_ or [])
-    contenders = [_contender(name, given) for name in models or ["dysat"]]
+    given = dict(setting_of(text) for text in set_ or [])
+    contenders = [contender_of(name, given) for name in models or ["dysat"]]
     for name in given:
         if not any(name in contender.options for contender in contenders):
             raise ModelError(f"{name}: none of the models has that option")
@@ -202,7 +202,8 @@ def _ranked(model: Figures, ranked: bool) -> list[str]:
     return ["–" if value is None else f"{value:.3f}" for value in values]
 
 
-def _contender(text: str, given: dict[str, str]) -> Contender:
+def contender_of(text: str, given: dict[str, str]) -> Contender:
+    """A model, or model:preset, with those of the given options that it has."""
     method, _, preset = text.partition(":")
     if method not in MODELS:
         return Contender(method)  # which says what there is
@@ -231,7 +232,8 @@ def _as_settings(args: Sequence[str], names: Mapping[str, bool]) -> Iterator[str
         yield f"--set={name[2:]}={value}"
 
 
-def _setting(text: str) -> tuple[str, str]:
+def setting_of(text: str) -> tuple[str, str]:
+    """A name and a value from name=value."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise ModelError(f"--set {text}: expected name=value")

@@ -106,7 +106,7 @@ def evaluate_probe(
     split = split.to(embeddings.device)
     x = pair_features(embeddings, split.pairs, feature)  # [B, d]
     if past is None:
-        weights, bias = _fit_repeats(x, split)  # [K, d], [K]
+        weights, bias = fit_repeats(x, split)  # [K, d], [K]
     else:
         probe = _fit_past(*past, embeddings, split, feature)
         weights, bias = (part.expand(split.num_repeats, *part.shape) for part in probe)
@@ -220,7 +220,7 @@ def _check_embeddings(embeddings: Tensor, split: LinkSplit) -> None:
         raise ModelError(f"the embedding of node {int(bad[0])} has a value that is not a finite number")
 
 
-def _fit_repeats(x: Tensor, split: LinkSplit) -> tuple[Tensor, Tensor]:
+def fit_repeats(x: Tensor, split: LinkSplit) -> tuple[Tensor, Tensor]:
     """The probes of all repeats, on their own rows only.  # [B, d] → [K, d], [K]"""
     most = int(split.train.sum(-1).max())
     rows = split.train.int().argsort(dim=-1, descending=True, stable=True)[:, :most]  # [K, B']

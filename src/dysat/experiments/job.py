@@ -18,9 +18,10 @@ from dysat.evaluation.negatives import with_negatives
 from dysat.evaluation.probe import ProbeResult, evaluate_probe, evaluate_scores, validation_auc
 from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, link_split
 from dysat.evaluation.ranking import hits, mrr, ranking_candidates, ranks
+from dysat.experiments.code import code_version
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import TENSORS, StepResult
-from dysat.models import MODELS
+from dysat.models import MODELS, OPPONENTS
 from dysat.models.base import EmbeddingModel, Incremental, LinkModel
 from dysat.models.dysat import DySAT
 from dysat.models.trained import TrainedModel
@@ -42,10 +43,12 @@ class Job:
     targets: tuple[int, ...]
     device: str
     threads: int
+    fits: Path | None = None  # where what no validation can change is kept once for all protocols
 
     @property
     def file(self) -> Path:
-        return self.folder / STEPS / f"{self.contender.key}-{self.step}.safetensors"
+        code = code_version(self.contender.method)
+        return self.folder / STEPS / f"{self.contender.key}-{code}-{self.step}.safetensors"
 
     @property
     def goes_on(self) -> bool:
@@ -100,11 +103,12 @@ def _run_job(job: Job, model: LinkModel | None) -> tuple[dict[str, Any], dict[st
     try:
         splits = [split_of(graph, request, job.step, target) for target in job.targets]
         model = model or job.contender.build(job.device)
-        before = None if _forgets_the_past(model) else _split_before(graph, request, job.step)
+        wanted = request.past_probe or request.probe == "past"
+        before = None if not wanted or _forgets_the_past(model) else _split_before(graph, request, job.step)
         if isinstance(model, Incremental):
             _go_on(model, graph, job.step, request)
         else:
-            _fit(model, graph[: job.step + 1], splits[0], before, request)
+            _fit(model, graph[: job.step + 1], splits[0], before, job)
         for split in splits:
             for found in _measure(model, graph, split, before, request, facts["lacking"]):
                 facts["results"].append(found.facts())
@@ -122,7 +126,7 @@ def _go_on(model: Any, graph: DynamicGraph, last: int, request: Request) -> None
     for step in range(len(model.graph_) if hasattr(model, "graph_") else 0, last + 1):
         chosen, at = _split_before(graph, request, step), -2
         if request.probe != "past":
-            chosen, at = _own_split(graph, request, step), -1
+            chosen, at = own_split(graph, request, step), -1
         if chosen is None or (at == -2 and (model.settled or _forgets_the_past(model))):
             model.take_in(graph)
         else:
@@ -134,7 +138,7 @@ def _forgets_the_past(model: LinkModel) -> bool:
     return isinstance(model, DySAT) and model.history == 1
 
 
-def _own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | None:
+def own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | None:
     """The transition from a step to the next, by the request's protocol where that has one for every step."""
     try:
         single = replace(request, protocol="single-step") if request.protocol == "multi-step" else request
@@ -143,14 +147,35 @@ def _own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | 
         return None
 
 
-def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSplit | None, request: Request) -> None:
+def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSplit | None, job: Job) -> None:
     """Fit; a model that can be validated keeps its best epoch."""
     if not isinstance(model, TrainedModel):
+        _fit_once(model, past, job)
+        return
+    chosen = before if job.request.probe == "past" else split
+    at = -2 if job.request.probe == "past" else -1
+    model.fit(past, validate=None if chosen is None else _validation(chosen, at))
+
+
+def _fit_once(model: LinkModel, past: DynamicGraph, job: Job) -> None:
+    """Without validation a model is the same for every protocol: where there is a place for it, it is fitted once."""
+    if job.fits is None or not isinstance(model, EmbeddingModel) or job.contender.method in OPPONENTS:
         model.fit(past)
         return
-    chosen = before if request.probe == "past" else split
-    at = -2 if request.probe == "past" else -1
-    model.fit(past, validate=None if chosen is None else _validation(chosen, at))
+    name = f"{job.contender.key}-{code_version(job.contender.method)}-{past.fingerprint[:16]}.safetensors"
+    try:
+        _, tensors = read_tensors(job.fits / name, "fit", FORMAT_VERSION, error=ModelError)
+        model.graph_ = past
+        model._take_state(tensors)
+    except ModelError:
+        model.fit(past)
+        job.fits.mkdir(parents=True, exist_ok=True)
+        write_tensors(job.fits / name, "fit", FORMAT_VERSION, {}, model._state(), error=ModelError)
+
+
+def fit_validated(model: TrainedModel, past: DynamicGraph, split: LinkSplit) -> None:
+    """Fit, and keep the best epoch on the validation examples."""
+    model.fit(past, validate=_validation(split, -1))
 
 
 def _validation(split: LinkSplit, at: int) -> Callable[[EmbeddingModel], float]:

@@ -115,3 +115,9 @@ ROWS: dict[str, Row] = BASELINES | DYSAT | INCSAT | HEURISTICS | ABLATIONS
 def heads_row(block: Literal["structural", "temporal"], heads: int) -> tuple[str, Row]:
     """DySAT with so many heads in every layer of a block, whose layers keep their sizes."""
     return f"dysat-{block}-heads-{heads}", Row(f"{heads} {block} heads", "dysat", None, {f"{block}_heads": heads})
+
+
+def heads_rows() -> dict[str, Row]:
+    """All rows of the figure on heads."""
+    structural = dict(heads_row("structural", heads) for heads in HEADS)
+    return structural | dict(heads_row("temporal", heads) for heads in HEADS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -57,6 +57,8 @@ class Request:
     `first` and `last` are snapshots to predict; None: all that can be. `probe="past"`: no label of a predicted snapshot
     is used for anything but testing, not even to choose the best epoch. `new_ends`: whether both ends of a link among
     new nodes must be new, or one. `candidates`: so many other nodes for each link's MRR and Hits@10; 0 for none.
+    `only`: of the snapshots to predict just these. `past_probe`: show the probe trained on the past beside the other,
+    which some models must learn again for.
     """
 
     protocol: Protocol = "single-step"
@@ -70,6 +72,8 @@ class Request:
     typed: bool = False
     new_ends: NewEnds = "both"
     candidates: int = 0
+    only: tuple[int, ...] | None = None
+    past_probe: bool = True
 
     def __post_init__(self) -> None:
         kinds = (self.negatives,) if isinstance(self.negatives, str) else tuple(self.negatives)
@@ -85,3 +89,13 @@ class Request:
         whole = all(isinstance(n, int) for n in (self.candidates, self.repeats, self.seed))
         if not whole or self.candidates < 0 or self.repeats < 1:
             raise GraphError("candidates must not be negative, and there must be at least one repeat")
+
+    def steps(self, predictable: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those of the (step, target) that are asked for."""
+        if self.only is None:
+            return list(predictable)
+        there = {target for _, target in predictable}
+        for target in self.only:
+            if target not in there:
+                raise GraphError(f"snapshot {target} cannot be predicted; there are {listed(sorted(there), 50)}")
+        return [(step, target) for step, target in predictable if target in self.only]

@@ -18,7 +18,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import ModelError, listed, nearest
 from dysat.models.option import Option
-from dysat.models.preset import Presets
+from dysat.models.preset import Presets, read_preset
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.pair import PairFeature, pair_features, weighted_sums
 from dysat.sampling.pairs import unlinked_pairs
@@ -140,7 +140,9 @@ class LinkModel(ABC):
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
-        """A model with the options of a preset, some of them changed."""
+        """A model with the options of a preset, or of a preset's file (a name that ends in .toml), some changed."""
+        if name.endswith(".toml") and Path(name).is_file():
+            return cls.with_options({**read_preset(Path(name))["parameters"], **changes})
         presets = cls.presets()
         if name not in presets:
             there = f"there are {listed(presets)}{nearest(name, presets)}" if presets else "it has none"

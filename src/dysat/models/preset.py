@@ -6,7 +6,10 @@ import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
+
+from dysat.errors import ModelError
 
 PAPER = "sankar2019"  # what it calls, for each of its datasets, the row of a table
 
@@ -52,3 +55,14 @@ def owned(stem: str, methods: Collection[str]) -> tuple[str | None, str]:
     owner = max(fitting, key=len, default=None)
     kind = variant.removeprefix(owner or "").removeprefix("-")
     return owner, "_".join(filter(None, (PAPER, kind, dataset)))
+
+
+def read_preset(file: Path) -> dict[str, Any]:
+    """A preset from a file of the user's."""
+    try:
+        found: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise ModelError(f"{file}: not a preset: {problem}") from None
+    if not isinstance(found.get("parameters"), dict):
+        raise ModelError(f"{file}: not a preset: it has no table [parameters]")
+    return found

@@ -1,0 +1,146 @@
+"""Every combination of what the paper tuned, judged on validation links, on a machine without Optuna.
+
+    python benchmarks/grids.py --graphs FOLDER --dataset yelp ml-10m --processes 15 --out results/
+
+does what `dysat tune` does with a grid and without pruning (`dysat.experiments.objective.judge`, which no test link
+reaches), for the presets of the paper, several steps side by side on one GPU. FOLDER holds graph folders named after
+the datasets. Writes results/tuning_DATASET.json as it goes; what is there is not computed again.
+
+    python benchmarks/grids.py --chosen results/tuning_*.json
+
+prints the best setting of each row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from dysat.data.datasets import DATASETS
+from dysat.experiments.paper import ROWS
+
+METHODS = ("dysat", "dysat-text", "graphsage", "dynamic-triad", "dyngem", "dynaernn")
+# Predicted snapshots that are judged, of those the paper predicts.
+TARGETS = {"enron": range(5, 16, 2), "uci": range(2, 13, 2), "yelp": (6, 10, 14), "ml-10m": (4, 8, 11)}
+SLOW = ("ml-10m", "yelp", "uci", "enron")
+
+
+def judge_one(task: dict[str, Any]) -> dict[str, Any]:
+    """One setting at one step; an incremental model at all of them."""
+    import torch
+
+    import dysat
+    from dysat.experiments.objective import judge, validation_of
+    from dysat.experiments.request import Request
+    from dysat.training import keep_freed_memory
+
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    graph, predicted = dysat.DynamicGraph.load(task["graph"]), DATASETS[task["dataset"]].predicted
+    request = Request(first=predicted[0], last=predicted[-1], seed=0, past_probe=False)
+    contender = ROWS[task["row"]].contender(task["dataset"], **task["setting"])
+    begin = time.perf_counter()
+    values = judge(contender, validation_of(graph, request, task["targets"]), device=task["device"])
+    return {"values": values, "seconds": round(time.perf_counter() - begin, 2)}
+
+
+def tasks(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """All that is wanted, the long ones first."""
+    from dysat.experiments.spaces import combinations, search_space
+
+    found = []
+    for dataset in sorted(args.dataset, key=SLOW.index):
+        targets = args.targets or list(TARGETS[dataset])
+        for row in args.method:
+            contender = ROWS[row].contender(dataset)
+            chain = row in ("dyngem", "incsat")
+            for setting in combinations(search_space(contender)) or []:
+                common = {"dataset": dataset, "row": row, "setting": setting, "graph": str(args.graphs / dataset)}
+                common["device"] = args.device if dataset != "enron" else "cpu"
+                parts = [targets] if chain else [[target] for target in reversed(targets)]
+                found += [{**common, "targets": some} for some in parts]
+    return sorted(found, key=lambda task: len(task["targets"]) == 1)
+
+
+def sweep(args: argparse.Namespace) -> None:
+    """Whatever no file has yet."""
+    from dysat.experiments.bench import hardware
+
+    files = {dataset: args.out / f"tuning_{dataset}.json" for dataset in args.dataset}
+    rows = {d: json.loads(file.read_text())["rows"] if file.exists() else [] for d, file in files.items()}
+    waiting = [
+        task
+        for task in tasks(args)
+        if not any(
+            (row["row"], row["setting"]) == (task["row"], task["setting"]) and str(task["targets"][0]) in row["values"]
+            for row in rows[task["dataset"]]
+        )
+    ]
+    begin = time.monotonic()
+    with ProcessPoolExecutor(args.processes, get_context("spawn")) as pool:
+        running = {pool.submit(judge_one, task): task for task in waiting}
+        for number, future in enumerate(as_completed(running)):
+            task = running[future]
+            if future.cancelled():
+                continue
+            found = future.result()
+            key = {"row": task["row"], "setting": task["setting"]}
+            mine = next((r for r in rows[task["dataset"]] if all(r[k] == v for k, v in key.items())), None)
+            if mine is None:
+                mine = {**key, "values": {}, "seconds": 0.0}
+                rows[task["dataset"]].append(mine)
+            mine["values"] |= {str(target): value for target, value in found["values"].items()}
+            mine["seconds"] = round(mine["seconds"] + found["seconds"], 2)
+            about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "device": args.device}
+            whole = {"dataset": task["dataset"], **about, "seed": 0, "rows": rows[task["dataset"]]}
+            beside = files[task["dataset"]].with_suffix(".new")
+            beside.write_text(json.dumps(whole, indent=1) + "\n")
+            beside.replace(files[task["dataset"]])
+            told = (number + 1, len(waiting), task["dataset"], task["row"], task["setting"], task["targets"])
+            print(round(time.monotonic() - begin), *told, found["seconds"], flush=True)
+            if time.monotonic() - begin > args.stop_after:
+                for other in running:
+                    other.cancel()
+
+
+def chosen(files: list[Path]) -> None:
+    """The best setting of each row, by the mean over the steps."""
+    for file in files:
+        found = json.loads(file.read_text())
+        most = {row: max(len(r["values"]) for r in found["rows"] if r["row"] == row) for row in METHODS}
+        for row in METHODS:
+            whole = [r for r in found["rows"] if r["row"] == row and len(r["values"]) == most[row]]
+            for r in sorted(whole, key=lambda r: -fmean(r["values"].values()))[:3]:
+                print(file.stem, row, r["setting"], round(fmean(r["values"].values()), 4), r["seconds"])
+
+
+def main() -> None:
+    """One of two things."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chosen", type=Path, nargs="+")
+    parser.add_argument("--graphs", type=Path)
+    parser.add_argument("--dataset", nargs="+", default=list(TARGETS), choices=list(TARGETS))
+    parser.add_argument("--method", nargs="+", default=list(METHODS), choices=[*METHODS, "node2vec", "incsat"])
+    parser.add_argument("--targets", nargs="+", type=int, help="predicted snapshots, if not those above")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which nothing new is begun")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if args.chosen:
+        chosen(args.chosen)
+    elif args.graphs and args.out:
+        sweep(args)
+    else:
+        parser.error("--graphs and --out, or --chosen")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The command that chooses a model's options by validation links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from dysat.cli.app import StoppedError, app
+from dysat.cli.data import find_graph
+from dysat.cli.evaluate import WithModelOptions, contender_of, setting_of
+from dysat.cli.learn import Device
+from dysat.cli.show import new_console, new_table, print_json, telling
+from dysat.data.datasets import DATASETS
+from dysat.errors import ModelError
+from dysat.evaluation.protocols import NewEnds, Protocol
+from dysat.experiments.preset_file import write_preset
+from dysat.experiments.request import Contender
+from dysat.experiments.spaces import as_text
+from dysat.experiments.study import Trial
+from dysat.experiments.tune import RESULTS, Tuning, tune
+from dysat.options import DataDir, EventOptions, Json, option, takes
+from dysat.training import keep_freed_memory
+
+OUT = Path("tuning")
+SHOWN = 20  # trials in the table
+
+
+@app.command(name="tune", cls=WithModelOptions)
+@takes(events=EventOptions)
+def tune_command(
+    source: Annotated[
+        str, typer.Argument(help="A log of events, a graph folder, or the name of a dataset.", show_default=False)
+    ],
+    model_name: Annotated[
+        str, option("Model to tune, or [bold]model:preset[/bold].", "--model", metavar="MODEL")
+    ] = "dysat",
+    preset: Annotated[str | None, option("Options to start from: a preset's name, or its file (.toml).")] = None,
+    set_: Annotated[
+        list[str] | None, option("Option that all trials have: epochs=50, or [bold]--epochs 50[/bold].", "--set")
+    ] = None,
+    space: Annotated[
+        list[str] | None,
+        option(
+            "What to try: [bold]negative_weight=0.01,0.1,1[/bold] (choices; parted by | where a value has commas) or "
+            "[bold]learning_rate=1e-4..1e-2[/bold] (a range); may be given several times "
+            "[dim](default: what the paper tuned)[/dim].",
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None, option("How many settings to try in all [dim](default: every combination)[/dim].")
+    ] = None,
+    prune: Annotated[
+        bool, option("End a trial early that falls below the median of those before.", "--prune/--no-prune")
+    ] = True,
+    protocol: Annotated[Protocol, option("What is predicted; multi-step: the last six snapshots.")] = "single-step",
+    first: Annotated[int | None, option("First snapshot to predict.")] = None,
+    last: Annotated[int | None, option("Last snapshot to predict.")] = None,
+    steps: Annotated[
+        str | None, option("Only these predicted snapshots, parted by commas: 4,8,12 [dim](default: all)[/dim].")
+    ] = None,
+    typed: Annotated[bool, option("Bipartite data: a negative is of two kinds, as a link is.", "--typed")] = False,
+    new_ends: Annotated[NewEnds, option("With new-nodes: whether both ends of a link must be new, or one.")] = "both",
+    count_self_loops: Annotated[
+        bool, option("Count links of a node with itself among those to predict.", "--count-self-loops")
+    ] = False,
+    seed: Annotated[int, option("Of the examples, and of what is tried.")] = 0,
+    out: Annotated[
+        Path, option("Folder that keeps finished trials; the same command goes on with it.", "--out", "-o")
+    ] = OUT,
+    storage: Annotated[
+        str | None,
+        option(
+            "Database that workers on many machines share, like postgresql://… [dim](default: a file in --out)[/dim]."
+        ),
+    ] = None,
+    preset_out: Annotated[Path | None, option("Write the best options to this preset file (.toml).")] = None,
+    processes: Annotated[int | None, option("Processes [dim](default: one for each core; 1 on CUDA)[/dim].")] = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    *,
+    events: EventOptions,
+) -> None:
+    """Choose a model's options by validation links; no test link is looked at.
+
+    Every setting is fitted at every step, and judged by the examples that an evaluation keeps for validation.
+    Finished trials are kept: the same command goes on, and more --trials add to them.
+
+    Examples:
+      [bold]dysat tune uci --model dysat --preset-out tuned.toml[/bold]
+      [bold]dysat tune uci --model graphsage --epochs 5 --steps 4,8,12[/bold]
+      [bold]dysat tune mail.csv --every 30d --space learning_rate=1e-4..1e-2 --space window=2..10 --trials 30[/bold]
+    Then:
+      [bold]dysat evaluate uci --model dysat:tuned.toml[/bold]
+    """
+    contender = _contender(model_name, preset, dict(setting_of(text) for text in set_ or []), space or [])
+    if processes is not None and processes < 1:
+        raise ModelError(f"--processes {processes} must be at least 1")
+    if preset_out is not None and preset_out.suffix != ".toml":
+        raise ModelError(f"--preset-out {preset_out}: the name of a preset's file ends in .toml")
+    wanted = _numbers(steps)
+    with telling() as doing:
+        graph, _ = find_graph(source, events, data_dir, doing)
+    if source in DATASETS and first is None and last is None and protocol != "multi-step":
+        predicted = DATASETS[source].predicted
+        first, last = predicted[0], predicted[-1]
+    keep_freed_memory()
+    try:
+        with _progress() as told:
+            found = tune(
+                contender, graph, out, space=space, trials=trials, steps=wanted, prune=prune, storage=storage,
+                device=device, processes=processes, on_progress=told, protocol=protocol, first=first, last=last,
+                seed=seed, self_loops="keep" if count_self_loops else "drop", typed=typed, new_ends=new_ends,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        raise StoppedError(f"stopped; finished trials are kept in {storage or out}, the same command goes on") from None
+    if preset_out is not None:
+        write_preset(found, preset_out, source)
+    if as_json:
+        return print_json(found.facts())
+    return _show(found, source, out, preset_out)
+
+
+def _contender(text: str, preset: str | None, given: dict[str, str], space: list[str]) -> Contender:
+    """The model with what all trials have."""
+    method, _, named = text.partition(":")
+    if preset is not None and named:
+        raise ModelError(f"--model {text} has a preset already; leave out --preset {preset}")
+    found = contender_of(f"{method}:{preset}" if preset else text, given)
+    for name in given:
+        if name not in found.options:
+            raise ModelError(f"{name}: {method} has no such option")
+        if name in {text.partition("=")[0].strip().replace("-", "_") for text in space}:
+            raise ModelError(f"{name} is both given and to be tuned; leave one out")
+    return found
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    try:
+        return None if text is None else [int(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        raise ModelError(f"--steps {text}: expected snapshots parted by commas, like 4,8,12") from None
+
+
+def _show(found: Tuning, source: str, out: Path, preset_out: Path | None) -> None:
+    console = new_console()
+    names = list(found.space)
+    table = new_table(*(f">{name}" for name in names), ">validation AUC", ">steps", ">seconds", "")
+    for trial in found.trials[:SHOWN]:
+        best = trial is found.trials[0] and trial.state == "done"
+        cells = [as_text(trial.options[name]) if name in trial.options else "–" for name in names]
+        figure = "–" if trial.value is None else f"{100 * trial.value:.2f}"
+        took = "–" if trial.seconds is None else f"{trial.seconds:.1f}"
+        note = trial.problem or {"done": "best" if best else "", "pruned": "pruned"}.get(trial.state, trial.state)
+        row = [*cells, figure, str(len(trial.steps)), took, escape(note)]
+        table.add_row(*(f"[bold]{cell}[/bold]" if best else cell for cell in row))
+    console.print(table)
+    for line in _notes(found, source, out):
+        console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
+    setting = " ".join(f"--set {name}={as_text(value)}" for name, value in found.best.options.items())
+    used = f"{found.contender.method}:{preset_out}" if preset_out else f"{found.contender.name} {setting}"
+    console.print(
+        f"now: [bold]dysat evaluate {escape(f'{source} --model {used}')}[/bold]", highlight=False, soft_wrap=True
+    )
+
+
+def _notes(found: Tuning, source: str, out: Path) -> Iterator[str]:
+    if len(found.trials) > SHOWN:
+        yield f"{len(found.trials) - SHOWN} more trials are in {out / RESULTS}"
+    protocol, predicted = found.about["request"]["protocol"], found.about["predicted"]
+    yield (
+        f"{source}, {protocol}, mean over {len(predicted)} predicted snapshots, in per cent, on validation links only; "
+        f"no test link was looked at; all figures are in {out / RESULTS}"
+    )
+    for snapshot, why in found.left_out.items():
+        yield f"snapshot {snapshot} is left out: {why}"
+    if running := found.count("running"):
+        yield f"{running} trials are still tried by other processes; the same command tells the rest"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Tuning], None]]:
+    """How far it is, live on a terminal and a line for every trial elsewhere."""
+    console = new_console(stderr=True)
+    seen: set[int] = set()
+    if not console.is_terminal:
+
+        def say(now: Tuning) -> None:
+            new = [trial for trial in now.trials if trial.state != "running" and trial.number not in seen]
+            for trial in sorted(new, key=lambda trial: trial.number):
+                seen.add(trial.number)
+                typer.echo(f"{len(seen)} of {now.total}: {_line(trial)}", err=True)
+
+        yield say
+        return
+    columns = [TextColumn("tuning"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn()]
+    with Progress(*columns, console=console, transient=True) as progress:
+        task: Any = progress.add_task("", total=None, state="")
+        yield lambda now: progress.update(task, total=now.total, completed=_share(now), state=escape(_state(now)))
+
+
+def _line(trial: Trial) -> str:
+    setting = ", ".join(f"{name} {as_text(value)}" for name, value in trial.options.items())
+    if trial.value is not None:
+        return f"{setting}: {100 * trial.value:.2f}"
+    return f"{setting}: {trial.problem or trial.state}"
+
+
+def _share(now: Tuning) -> float:
+    """Finished trials, and parts of those that run."""
+    running = [len(trial.steps) for trial in now.trials if trial.state == "running"]
+    return len(now.trials) - len(running) + sum(running) / max(1, len(now.about["predicted"]))
+
+
+def _state(now: Tuning) -> str:
+    finished = len(now.trials) - now.count("running")
+    words = [f"{finished}/{now.total}"]
+    words += [f"{number} {state}" for state in ("pruned", "failed") if (number := now.count(state))]
+    if now.count("done"):
+        words.append(f"best {_line(now.best)}")
+    return ", ".join(words)

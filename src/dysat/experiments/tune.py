@@ -1,0 +1,283 @@
+"""Which options of a model are best, by validation links alone: trials that any number of processes share.
+
+tuning.db      all trials, finished or not (a database of Optuna's; another one's URL may be given)
+tuning.json    what came out
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Collection
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import dysat
+from dysat.data.graph import DynamicGraph
+from dysat.data.storage import write_beside
+from dysat.errors import ModelError
+from dysat.experiments.evaluate import Models, as_contender
+from dysat.experiments.objective import Validation, validation_of
+from dysat.experiments.plan import about
+from dysat.experiments.request import Contender, Request
+from dysat.experiments.spaces import Given, combinations, search_space
+from dysat.experiments.study import (
+    Plan,
+    Trial,
+    free_the_dead,
+    open_study,
+    quietly,
+    run_trials,
+    shown_url,
+    trials_of,
+)
+from dysat.experiments.workers import be_led
+from dysat.models.base import choose_device
+from dysat.training import keep_freed_memory
+
+if TYPE_CHECKING:
+    from optuna import Study
+
+DATABASE, RESULTS = "tuning.db", "tuning.json"
+REQUEST = ("protocol", "first", "last", "seed", "self_loops", "typed", "new_ends")  # what of one counts here
+OFTEN = 0.5  # seconds between looks at what other processes have done
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """What came out of it. `about` says how; `trials` has every setting that was tried, the best first."""
+
+    contender: Contender
+    space: dict[str, str]
+    trials: list[Trial]
+    total: int
+    left_out: dict[int, str]
+    about: dict[str, Any]
+
+    @property
+    def best(self) -> Trial:
+        """The setting with the highest mean over all predicted snapshots; of equals the first."""
+        done = [trial for trial in self.trials if trial.state == "done"]
+        if not done:
+            problem = next((trial.problem for trial in self.trials if trial.problem), "none was finished")
+            raise ModelError(f"no setting of {self.contender.name} has a figure: {problem}")
+        return done[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the best model, but where it was computed."""
+        values = replace(self.contender, options={**self.contender.options, **self.best.options}).build().values()
+        return {name: value for name, value in values.items() if name != "device"}
+
+    def count(self, state: str) -> int:
+        """How many trials are done, pruned, failed or running."""
+        return sum(trial.state == state for trial in self.trials)
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        found = any(trial.state == "done" for trial in self.trials)
+        return {
+            **self.about,
+            "model": self.contender.method,
+            "preset": self.contender.preset,
+            "given": dict(self.contender.options),
+            "space": self.space,
+            "best": self.best.facts() if found else None,
+            "options": self.options if found else None,
+            "total": self.total,
+            "left_out": {str(target): why for target, why in self.left_out.items()},
+            "trials": [trial.facts() for trial in self.trials],
+        }
+
+
+Told = Callable[[Tuning], None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a process of its own is given; it makes the examples again, which come out the same."""
+
+    plan: Plan
+    graph: Path
+    request: Request
+    targets: tuple[int, ...]
+    storage: str
+    device: str
+    threads: int
+
+
+def tune(
+    model: Models,
+    graph: DynamicGraph,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    space: Given | None = None,
+    trials: int | None = None,
+    steps: Collection[int] | None = None,
+    prune: bool = True,
+    storage: str | None = None,
+    device: str = "auto",
+    processes: int | None = 1,
+    on_progress: Told = lambda tuning: None,
+    **request: Any,
+) -> Tuning:
+    """Try settings of a model's options and tell which is best on validation links; no test link is looked at.
+
+    Parameters:
+        model: a name, or a model, of which only the options count; they are what the tuned ones are changed in.
+        folder: keeps what is finished, which the same call then does not compute again.
+        space: what to try, as `search_space` takes it; None for what the paper tuned.
+        trials: how many settings; None for every combination. As many as there are, or more, are all of them, each
+            once; otherwise, or where a range is given, a sampler (TPE) learns from the first what to try next.
+        steps: predicted snapshots to take; None for all.
+        prune: end a trial early when it is below the median of those before.
+        storage: URL of a database, for workers on many machines; None for a file in the folder.
+        processes: how many; None for one for each core, which needs `if __name__ == "__main__":` in a script.
+        request: fields of a `Request`: protocol, first, last, seed, self_loops, typed, new_ends.
+
+    Example:
+        >>> import dysat
+        >>> found = dysat.tune("edge-memory", dysat.load_dataset("uci"), space={"decay": (0.3, 0.6)}, first=11)
+        >>> len(found.trials)
+        2
+    """
+    if folder is None:
+        with TemporaryDirectory(prefix="dysat-") as place:
+            return tune(
+                model, graph, place, space=space, trials=trials, steps=steps, prune=prune, storage=storage,
+                device=device, processes=processes, on_progress=on_progress, **request,
+            )  # fmt: skip
+    for name in request:
+        if name not in REQUEST:
+            raise ModelError(f"tune() has no argument {name!r}; of a request there are {', '.join(REQUEST)}")
+    wanted, contender = Request(**request), as_contender(model)
+    validation = validation_of(graph, wanted, steps)
+    plan = _plan(contender, graph, wanted, validation, space, trials, prune)
+    path = Path(os.path.abspath(folder))
+    path.mkdir(parents=True, exist_ok=True)
+    where = choose_device(device)
+    with quietly():
+        url = storage or f"sqlite:///{path / DATABASE}"
+        study = open_study(url, plan.name)
+        facts = {
+            **about(graph, wanted, where.type, "optuna"),
+            "request": {name: getattr(wanted, name) for name in REQUEST},
+            "study": plan.name,
+            "storage": shown_url(url) if storage else DATABASE,
+            "sampler": "grid" if plan.grid else "TPE",
+            "prune": prune,
+            "predicted": validation.targets,
+        }
+
+        def standing() -> Tuning:
+            return _standing(study, plan, validation, facts)
+
+        def told() -> None:
+            on_progress(standing())
+
+        free_the_dead(study)
+        told()
+        workers = min(processes or (1 if where.type == "cuda" else torch.get_num_threads()), plan.total)
+        if workers == 1:
+            run_trials(study, plan, validation, str(where), told)
+        else:
+            threads = max(1, torch.get_num_threads() // workers)
+            work = Work(plan, path, wanted, tuple(validation.targets), url, str(where), threads)
+            _share(work, graph, workers, told)
+        found = standing()
+    with write_beside(path / RESULTS, ModelError) as beside:
+        beside.write_text(json.dumps(found.facts(), indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def _plan(
+    contender: Contender,
+    graph: DynamicGraph,
+    request: Request,
+    validation: Validation,
+    given: Given | None,
+    trials: int | None,
+    prune: bool,
+) -> Plan:
+    """What is tried; its name says everything that the values depend on, but the number of trials."""
+    space = search_space(contender, given)
+    every = combinations(space)
+    if trials is not None and trials < 1:
+        raise ModelError(f"trials={trials} must be at least 1")
+    if every is None and trials is None:
+        raise ModelError("a range has no end of settings to try; say how many: trials=20")
+    grid = every is not None and (trials is None or trials >= len(every))
+    total = len(every) if grid and every is not None else trials or 0
+    how = {key: value for key, value in asdict(request).items() if key in REQUEST and key not in ("first", "last")}
+    facts = {
+        "dysat": dysat.__version__,
+        "graph": graph.fingerprint,
+        "options": {name: value for name, value in contender.build().values().items() if name != "device"},
+        "space": [[type(dimension).__name__, *map(str, vars(dimension).values())] for dimension in space],
+        "targets": validation.targets,
+        "request": how,
+        "grid": grid,
+        "prune": prune,
+    }
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+    tuned = "+".join(dimension.name for dimension in space)
+    name = f"{contender.name} {tuned} graph {graph.fingerprint[:8]} {key[:12]}"
+    return Plan(name, contender, space, total, request.seed, grid, prune)
+
+
+def _standing(study: Study, plan: Plan, validation: Validation, facts: dict[str, Any]) -> Tuning:
+    trials = sorted(trials_of(study, plan), key=_rank)
+    space = {dimension.name: str(dimension) for dimension in plan.space}
+    return Tuning(plan.contender, space, trials, plan.total, dict(validation.left_out), facts)
+
+
+def _rank(trial: Trial) -> tuple[Any, ...]:
+    """The best first, then what was pruned, as far as it came, then the rest."""
+    order = ("done", "pruned", "running", "failed").index(trial.state)
+    mean = sum(trial.steps.values()) / len(trial.steps) if trial.steps else 0.0
+    return order, -len(trial.steps), -(mean if trial.value is None else trial.value), trial.number
+
+
+def _share(work: Work, graph: DynamicGraph, workers: int, told: Callable[[], None]) -> None:
+    """All trials that are left, in several processes."""
+    context = multiprocessing.get_context("spawn")
+    with TemporaryDirectory(prefix="dysat-") as place, ProcessPoolExecutor(workers, context, be_led) as pool:
+        graph.save(Path(place) / "graph")
+        work = replace(work, graph=Path(place) / "graph")
+        try:
+            waiting = {pool.submit(_work, work) for _ in range(workers)}
+            while waiting:
+                done, waiting = wait(waiting, timeout=OFTEN)
+                for future in done:
+                    future.result()
+                told()
+        except BrokenProcessPool:
+            why = (
+                "a process was ended from outside, perhaps for want of memory; a script needs if __name__ == '__main__'"
+            )
+            raise ModelError(f"{why}; finished trials are kept, try processes=1") from None
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()  # what is finished is kept, and the rest is taken up again
+            raise
+
+
+def _work(work: Work) -> None:
+    """One of several processes that share the trials."""
+    from threadpoolctl import threadpool_limits
+
+    keep_freed_memory()
+    if work.device == "cpu":
+        torch.set_num_threads(work.threads)
+    graph = DynamicGraph.load(work.graph)
+    validation = validation_of(graph, work.request, work.targets)
+    with quietly(), threadpool_limits(work.threads):
+        run_trials(open_study(work.storage, work.plan.name), work.plan, validation, work.device)
