@@ -43,13 +43,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
         for i, row in enumerate(MEASURED):
             found.put(study, "uci", record(row, (0.70 + i / 100, 0.75, 0.80)))
         found.put(study, "yelp", record("dysat", (0.60, 0.65), first=4, sd=None))
-    found.put_facts("new-nodes", "uci", "_counts", {"new_nodes": {"1": 70, "2": 80, "3": 90, "4": 7}})
+    found.put_facts("new-nodes", "uci", "_counts", {"new_nodes": {"0": 5, "1": 70, "2": 80, "3": 90, "4": 7}})
     for block in ("structural", "temporal"):
         for i, heads in enumerate(HEADS):
             if (block, heads) != ("temporal", 16):
                 found.put("single-step", "uci", record(heads_row(block, heads)[0], (0.80 + i / 100,)))
-    for dataset in ("uci", "enron"):
-        found.put_facts("attention", dataset, "dysat", attention(4))
+    for dataset, row in (("uci", "dysat"), ("uci", "dysat-text"), ("enron", "dysat")):
+        found.put_facts("attention", dataset, row, attention(4))
     times = [
         {"window": w, "dysat": {"epoch_seconds": 0.5 * w}, "dynaernn": {"epoch_seconds": 3.0 * w}} for w in range(1, 11)
     ]
@@ -174,8 +174,9 @@ def test_attention_has_two_maps_for_each_dataset(results: Results) -> None:
     picture = fig_attention(results)
     maps = [axes for axes in picture.build().axes if axes.get_title(loc="left")]
     assert [axes.get_title(loc="left") for axes in maps] == [
-        "Enron: mean attention weight", "Enron: standard deviation over nodes",
-        "UCI: mean attention weight", "UCI: standard deviation over nodes",
+        "Enron, DySAT (program): mean attention weight", "Enron, DySAT (program): standard deviation over nodes",
+        "UCI, DySAT (program): mean attention weight", "UCI, DySAT (program): standard deviation over nodes",
+        "UCI, DySAT (text): mean attention weight", "UCI, DySAT (text): standard deviation over nodes",
     ]  # fmt: skip
     shown = maps[0].get_images()[0].get_array()
     assert (shown[3, 0], shown[1, 1]) == (0.25, 0.5)
@@ -184,10 +185,11 @@ def test_attention_has_two_maps_for_each_dataset(results: Results) -> None:
     assert [text.get_text() for text in maps[0].texts[:3]] == ["1.00", "0.50", "0.50"]
     assert [label.get_text() for label in maps[0].get_xticklabels()] == ["3", "4", "5", "6"]
     rows = rows_of(picture)
-    assert len(rows) == 2 * 10
+    assert len(rows) == 3 * 10
+    assert "Enron: not measured: DySAT (text)" in picture.notes
     assert rows[3] == {
-        "figure": "fig-attention", "dataset": "enron", "snapshot": "5", "attended_snapshot": "3", "mean": "0.333333",
-        "sd": "0.125",
+        "figure": "fig-attention", "dataset": "enron", "row": "dysat", "snapshot": "5", "attended_snapshot": "3",
+        "mean": "0.333333", "sd": "0.125",
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dysat.data.datasets import DATASETS as FILES
 from dysat.experiments.cells import csv_text
 from dysat.experiments.lineup import BEST, LINEUP, NAMES, check_datasets, find
 from dysat.experiments.paper import BOOSTING, DATASETS, Target
@@ -67,7 +68,10 @@ def _curves(name: Target, title: str, study: str, results: Results, datasets: It
     counts: dict[str, dict[int, int]] = {}
     for dataset in shown if study == "new-nodes" else ():
         facts = results.facts(study, dataset, "_counts") or {}
-        counts[dataset] = {int(target): int(n) for target, n in facts.get("new_nodes", {}).items()}
+        new = {int(target): int(number) for target, number in facts.get("new_nodes", {}).items()}
+        counts[dataset] = {
+            target: new[target] for target in FILES[dataset.removesuffix("-loops")].predicted if target in new
+        }
     for dataset, found in shown.items():
         notes += not_measured(dataset, [NAMES[slug] for slug in LINEUP if slug not in found])
 

@@ -24,6 +24,10 @@ RUNTIME = {"dysat": "DySAT", "dynaernn": "DynAERNN"}
 # Seconds of an epoch on ML-10M with ten snapshots of history, on a Tesla V100.
 PAPER_RUNTIME = {"dysat": 88.0, "dynaernn": 723.0}
 PAPER_WINDOW = 10
+EPOCHS = (
+    "an epoch of DySAT is a pass over the nodes of the last snapshots in its window, one of DynAERNN a pass over the "
+    "nodes of every step of the graph; the paper does not say what an epoch is"
+)
 
 
 def fig_heads(results: Results, datasets: Iterable[str] = DATASETS) -> Picture:
@@ -81,6 +85,7 @@ def fig_runtime(results: Results, datasets: Iterable[str] = DATASETS) -> Picture
             _draw_times(one, lines)
         return finished(figure, title)
 
+    notes.append(EPOCHS)
     header = ["figure", "dataset", "method", "window", "epoch_seconds", "source"]
     csv = csv_text(header, ([name, dataset, *line] for dataset, lines in shown.items() for line in lines))
     return Picture(name, title, csv, build, tuple(notes))

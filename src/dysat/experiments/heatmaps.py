@@ -10,8 +10,8 @@ import numpy as np
 from dysat.errors import ModelError
 from dysat.experiments.cells import csv_text
 from dysat.experiments.lineup import check_datasets
-from dysat.experiments.paper import DATASETS
-from dysat.experiments.pictures import Picture, finished, found_in
+from dysat.experiments.paper import DATASETS, DYSAT
+from dysat.experiments.pictures import Picture, finished, found_in, not_measured
 from dysat.experiments.results import Results
 
 if TYPE_CHECKING:
@@ -23,27 +23,34 @@ MOST = 16  # snapshots whose values can be written into the map
 
 
 def fig_attention(results: Results, datasets: Iterable[str] = DATASETS) -> Picture:
-    """Two maps for each dataset: the mean over nodes and heads, and the spread over nodes."""
-    name, title = "fig-attention", "Temporal attention of DySAT"
+    """Two maps for each dataset and reading of DySAT: the mean over nodes and heads, and the spread over nodes."""
+    name, title = "fig-attention", "Temporal attention"
     asked = check_datasets(datasets)
-    facts = {dataset: results.facts("attention", dataset, "dysat") for dataset in asked}
-    found = {dataset: _Map.of(dataset, its) for dataset, its in facts.items() if its}
+    found: dict[str, dict[str, _Map]] = {}
+    for dataset in asked:
+        for slug in DYSAT:
+            facts = results.facts("attention", dataset, slug)
+            if facts:
+                found.setdefault(dataset, {})[slug] = _Map.of(dataset, facts)
     shown, notes = found_in(name, found, asked)
+    for dataset, readings in shown.items():
+        notes += not_measured(dataset, [row.name for slug, row in DYSAT.items() if slug not in readings])
+    rows = [(dataset, slug, its) for dataset, readings in shown.items() for slug, its in readings.items()]
 
     def build() -> Figure:
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(12.5, 5.2 * len(shown)), layout="constrained")
-        for row, (dataset, its) in enumerate(shown.items()):
+        figure = Figure(figsize=(12.5, 5.2 * len(rows)), layout="constrained")
+        for number, (dataset, slug, its) in enumerate(rows):
             for column, (which, said) in enumerate(MAPS.items(), start=1):
-                axes = figure.add_subplot(len(shown), len(MAPS), row * len(MAPS) + column)
-                axes.set_title(f"{DATASETS[dataset]}: {said}", fontsize="medium", loc="left")
+                axes = figure.add_subplot(len(rows), len(MAPS), number * len(MAPS) + column)
+                axes.set_title(f"{DATASETS[dataset]}, {DYSAT[slug].name}: {said}", fontsize="medium", loc="left")
                 image = _draw_map(axes, its.steps, its.values[which])
                 figure.colorbar(image, ax=axes, label=said, shrink=0.85)
         return finished(figure, title)
 
-    header = ["figure", "dataset", "snapshot", "attended_snapshot", "mean", "sd"]
-    lines = ([name, dataset, *line] for dataset, its in shown.items() for line in its.lines())
+    header = ["figure", "dataset", "row", "snapshot", "attended_snapshot", "mean", "sd"]
+    lines = ([name, dataset, slug, *line] for dataset, slug, its in rows for line in its.lines())
     return Picture(name, title, csv_text(header, lines), build, tuple(notes))
 
 
