@@ -16,8 +16,8 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import evaluate_probe, evaluate_scores, macro_auc, micro_auc, validation_auc
 from dysat.evaluation.protocols import link_split
-from dysat.experiments import workers as module
 from dysat.experiments import job as jobs
+from dysat.experiments import workers as module
 from dysat.experiments.evaluate import evaluate
 from dysat.experiments.request import Contender, Request
 from dysat.models import MODELS, OPPONENTS

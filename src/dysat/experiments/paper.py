@@ -73,8 +73,8 @@ class Row:
 
     def figures(self, table: str, dataset: str) -> Published | None:
         """What the paper has in its table `single_step`, `new_link`, `ablation` or `incsat`."""
-        if self.published is None:
-            return None
+        if self.published is None or (self.changes and table != "ablation"):
+            return None  # the preset's figures are those of the model that is not changed
         found = MODELS[self.method].presets()[self.contender(dataset).preset or ""].get("published", {})
         if table == "ablation" and not self.changes:
             table = "single_step"  # its row of the whole model is the same

@@ -73,6 +73,7 @@ class Record:
             for step in figures.of()
             if step.result.target in known.targets
         ]
+        problems = {str(int(step) + 1): why for step, why in figures.problems.items()}  # each step's next snapshot
         return cls(
             row=row,
             method=figures.method,
@@ -83,7 +84,7 @@ class Record:
             micro=known.micro_auc,
             micro_sd=_number(known.micro_auc_sd),
             steps=tuple(sorted(steps, key=lambda step: step.target)),
-            left_out={**left_out, **{str(target): "no figure" for target in known.left_out}, **figures.problems},
+            left_out={**left_out, **{str(target): "no figure" for target in known.left_out}, **problems},
             seconds=round(figures.seconds, 2),
             about=dict(about),
         )
@@ -103,12 +104,22 @@ class Results:
 
     def record(self, study: str, dataset: str, row: str) -> Record | None:
         """One row, or None where it was not measured."""
-        facts = self._rows(f"{study}_{dataset}").get(row)
-        return None if facts is None else Record.restore(facts)
+        name = f"{study}_{dataset}"
+        facts = self._rows(name).get(row)
+        if facts is None:
+            return None
+        try:
+            return Record.restore(facts)
+        except (KeyError, TypeError) as problem:
+            file = self.folder / f"{name}.json"
+            raise ModelError(f"{file}: {row} is no record ({problem}); move the file away to measure again") from None
 
     def records(self, study: str, dataset: str) -> Iterator[Record]:
-        """All rows of a study on a dataset."""
-        yield from (Record.restore(facts) for facts in self._rows(f"{study}_{dataset}").values())
+        """All rows of a study on a dataset; what begins with _ is none."""
+        for row in self._rows(f"{study}_{dataset}"):
+            found = None if row.startswith("_") else self.record(study, dataset, row)
+            if found is not None:
+                yield found
 
     def put(self, study: str, dataset: str, record: Record) -> None:
         """Keep a row, in place of an older one."""
@@ -143,7 +154,7 @@ def _read(file: Path) -> dict[str, Any]:
         rows = found["rows"]
         if found["format"] != FORMAT_VERSION or not isinstance(rows, dict):
             raise ValueError("of another version")
-    except (ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError) as problem:
         raise ModelError(f"{file}: no results of dysat reproduce ({problem}); move it away to measure again") from None
     return rows
 
