@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
@@ -22,7 +22,7 @@ from dysat.evaluation.protocols import NewEnds, Protocol
 from dysat.experiments.preset_file import write_preset
 from dysat.experiments.request import Contender
 from dysat.experiments.spaces import as_text
-from dysat.experiments.study import Trial
+from dysat.experiments.trials import Trial
 from dysat.experiments.tune import RESULTS, Tuning, tune
 from dysat.options import DataDir, EventOptions, Json, option, takes
 from dysat.training import keep_freed_memory
@@ -154,7 +154,7 @@ def _show(found: Tuning, source: str, out: Path, preset_out: Path | None) -> Non
     table = new_table(*(f">{name}" for name in names), ">validation AUC", ">steps", ">seconds", "")
     for trial in found.trials[:SHOWN]:
         best = trial is found.trials[0] and trial.state == "done"
-        cells = [as_text(trial.options[name]) if name in trial.options else "–" for name in names]
+        cells = [_cell(trial.options[name]) if name in trial.options else "–" for name in names]
         figure = "–" if trial.value is None else f"{100 * trial.value:.2f}"
         took = "–" if trial.seconds is None else f"{trial.seconds:.1f}"
         note = trial.problem or {"done": "best" if best else "", "pruned": "pruned"}.get(trial.state, trial.state)
@@ -168,6 +168,10 @@ def _show(found: Tuning, source: str, out: Path, preset_out: Path | None) -> Non
     console.print(
         f"now: [bold]dysat evaluate {escape(f'{source} --model {used}')}[/bold]", highlight=False, soft_wrap=True
     )
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else as_text(value)
 
 
 def _notes(found: Tuning, source: str, out: Path) -> Iterator[str]:
@@ -189,24 +193,30 @@ def _progress() -> Iterator[Callable[[Tuning], None]]:
     """How far it is, live on a terminal and a line for every trial elsewhere."""
     console = new_console(stderr=True)
     seen: set[int] = set()
+    begins = [True]
     if not console.is_terminal:
 
         def say(now: Tuning) -> None:
             new = [trial for trial in now.trials if trial.state != "running" and trial.number not in seen]
+            if begins and new:
+                typer.echo(f"{len(new)} of {now.total} were tried before", err=True)
+                seen.update(trial.number for trial in new)
+                new = []
+            begins.clear()
             for trial in sorted(new, key=lambda trial: trial.number):
                 seen.add(trial.number)
                 typer.echo(f"{len(seen)} of {now.total}: {_line(trial)}", err=True)
 
         yield say
         return
-    columns = [TextColumn("tuning"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn()]
+    columns = [TextColumn("tuning"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn()]
     with Progress(*columns, console=console, transient=True) as progress:
         task: Any = progress.add_task("", total=None, state="")
         yield lambda now: progress.update(task, total=now.total, completed=_share(now), state=escape(_state(now)))
 
 
 def _line(trial: Trial) -> str:
-    setting = ", ".join(f"{name} {as_text(value)}" for name, value in trial.options.items())
+    setting = ", ".join(f"{name} {_cell(value)}" for name, value in trial.options.items())
     if trial.value is not None:
         return f"{setting}: {100 * trial.value:.2f}"
     return f"{setting}: {trial.problem or trial.state}"

@@ -28,16 +28,8 @@ from dysat.experiments.evaluate import Models, about, as_contender, be_led
 from dysat.experiments.objective import Validation, validation_of
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.spaces import Given, combinations, search_space
-from dysat.experiments.study import (
-    Plan,
-    Trial,
-    free_the_dead,
-    open_study,
-    quietly,
-    run_trials,
-    shown_url,
-    trials_of,
-)
+from dysat.experiments.study import free_the_dead, opened, run_trials, shown_url, trials_of
+from dysat.experiments.trials import Plan, Trial
 from dysat.models.base import choose_device
 from dysat.training import keep_freed_memory
 
@@ -159,12 +151,12 @@ def tune(
     wanted, contender = Request(**request), as_contender(model)
     validation = validation_of(graph, wanted, steps)
     plan = _plan(contender, graph, wanted, validation, space, trials, prune)
-    path = Path(os.path.abspath(folder))
-    path.mkdir(parents=True, exist_ok=True)
     where = choose_device(device)
-    with quietly():
-        url = storage or f"sqlite:///{path / DATABASE}"
-        study = open_study(url, plan.name)
+    path = Path(os.path.abspath(folder))
+    if storage is None:
+        path.mkdir(parents=True, exist_ok=True)
+    url = storage or f"sqlite:///{path / DATABASE}"
+    with opened(url, plan.name) as study:
         facts = {
             **about(graph, wanted, where.type, "optuna"),
             "request": {name: getattr(wanted, name) for name in REQUEST},
@@ -191,6 +183,7 @@ def tune(
             work = Work(plan, path, wanted, tuple(validation.targets), url, str(where), threads)
             _share(work, graph, workers, told)
         found = standing()
+    path.mkdir(parents=True, exist_ok=True)
     with write_beside(path / RESULTS, ModelError) as beside:
         beside.write_text(json.dumps(found.facts(), indent=1) + "\n", encoding="utf-8")
     return found
@@ -227,21 +220,13 @@ def _plan(
     }
     key = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
     tuned = "+".join(dimension.name for dimension in space)
-    name = f"{contender.name} {tuned} graph {graph.fingerprint[:8]} {key[:12]}"
+    name = f"{contender.method} {tuned[:100]} graph {graph.fingerprint[:8]} {key[:12]}"
     return Plan(name, contender, space, total, request.seed, grid, prune)
 
 
 def _standing(study: Study, plan: Plan, validation: Validation, facts: dict[str, Any]) -> Tuning:
-    trials = sorted(trials_of(study, plan), key=_rank)
     space = {dimension.name: str(dimension) for dimension in plan.space}
-    return Tuning(plan.contender, space, trials, plan.total, dict(validation.left_out), facts)
-
-
-def _rank(trial: Trial) -> tuple[Any, ...]:
-    """The best first, then what was pruned, as far as it came, then the rest."""
-    order = ("done", "pruned", "running", "failed").index(trial.state)
-    mean = sum(trial.steps.values()) / len(trial.steps) if trial.steps else 0.0
-    return order, -len(trial.steps), -(mean if trial.value is None else trial.value), trial.number
+    return Tuning(plan.contender, space, trials_of(study, plan), plan.total, dict(validation.left_out), facts)
 
 
 def _share(work: Work, graph: DynamicGraph, workers: int, told: Callable[[], None]) -> None:
@@ -277,5 +262,5 @@ def _work(work: Work) -> None:
         torch.set_num_threads(work.threads)
     graph = DynamicGraph.load(work.graph)
     validation = validation_of(graph, work.request, work.targets)
-    with quietly(), threadpool_limits(work.threads):
-        run_trials(open_study(work.storage, work.plan.name), work.plan, validation, work.device)
+    with threadpool_limits(work.threads), opened(work.storage, work.plan.name) as study:
+        run_trials(study, work.plan, validation, work.device)
