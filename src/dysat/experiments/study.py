@@ -47,8 +47,8 @@ class _FailedError(Exception):
 
 
 @contextmanager
-def opened(url: str, name: str) -> Iterator[Study]:
-    """The study of that name in a database, made if it is not there; meanwhile Optuna says nothing."""
+def opened(url: str | None, name: str) -> Iterator[Study]:
+    """The study of that name in a database, or in memory, made if it is not there; meanwhile Optuna says nothing."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -60,24 +60,33 @@ def opened(url: str, name: str) -> Iterator[Study]:
                 storage=storage, study_name=name, direction="maximize", load_if_exists=True, sampler=_sampler(0)
             )
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as problem:
-        raise ModelError(f"storage {shown_url(url)}: {_why(problem)}") from None
+        raise ModelError(f"storage {shown_url(url or '')}: {_why(problem)}") from None
     finally:
         optuna.logging.set_verbosity(before)
 
 
 @contextmanager
-def _database(url: str) -> Iterator[RDBStorage]:
+def _database(url: str | None) -> Iterator[RDBStorage | None]:
     """A database, given back in the end."""
     from optuna.exceptions import ExperimentalWarning
     from optuna.storages import RDBStorage
+    from sqlalchemy import event
 
-    more = {"connect_args": {"timeout": WAIT}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+    if url is None:
+        yield None
+        return
+    file = url.startswith("sqlite")
+    # Optuna looks whether a trial waits, and then takes it. A file has no locks on rows, and two could take the same;
+    # so a transaction locks all of it from its beginning.
+    more = {"connect_args": {"timeout": WAIT, "isolation_level": None}} if file else {"pool_pre_ping": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)  # of the heartbeat
         try:
             storage = RDBStorage(url, engine_kwargs=more, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
         except (ImportError, ValueError, RuntimeError) as problem:  # no driver, no URL, of another version
             raise ModelError(f"storage {shown_url(url)}: {_why(problem)}") from None
+    if file:
+        event.listen(storage.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     try:
         yield storage
     finally:
@@ -168,15 +177,14 @@ def _try(
     trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
     begin, setting = time.perf_counter(), plan.setting(trial)
     if (before := next((other for other in others if _is_known(other, trial.params)), None)) is not None:
-        for name in ("steps", "seconds"):
-            trial.set_user_attr(name, before.user_attrs[name])
+        trial.set_user_attr("figures", before.user_attrs["figures"])
         if before.state.name == "PRUNED" or before.value is None:
             raise optuna.TrialPruned
         return before.value
 
     def on_step(target: int, values: Mapping[int, float]) -> None:
-        trial.set_user_attr("steps", {str(key): value for key, value in values.items()})
-        trial.set_user_attr("seconds", round(time.perf_counter() - begin, 3))
+        steps = {str(key): value for key, value in values.items()}
+        trial.set_user_attr("figures", {"steps": steps, "seconds": round(time.perf_counter() - begin, 3)})
         trial.report(fmean(values.values()), len(values))
         told()
         if plan.prune and len(values) < len(validation.targets) and _hopeless(study, values, validation):

@@ -66,13 +66,14 @@ class Plan:
         """What a database knows of a trial."""
         values: dict[str, Sequence[Any]] = {d.name: d.values for d in self.space if isinstance(d, Choices)}
         state, more = STATES[found.state.name], found.user_attrs
+        figures = more.get("figures", {"steps": {}, "seconds": None})
         return Trial(
             number=more["ticket"],
             options={name: _as_value(values.get(name, ()), value) for name, value in found.params.items()},
             state=state,
             value=found.value if state == "done" else None,
-            steps={int(target): value for target, value in more.get("steps", {}).items()},
-            seconds=more.get("seconds"),
+            steps={int(target): value for target, value in figures["steps"].items()},
+            seconds=figures["seconds"],
             problem=more.get("problem"),
         )
 
