@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,7 +125,7 @@ def tune_command(
         write_preset(found, preset_out, source)
     if as_json:
         return print_json(found.facts())
-    return _show(found, source, out, preset_out)
+    return _show(found, " ".join([shlex.quote(source), *_reading(events, data_dir)]), out, preset_out)
 
 
 def _contender(text: str, preset: str | None, given: dict[str, str], space: list[str]) -> Contender:
@@ -163,11 +164,23 @@ def _show(found: Tuning, source: str, out: Path, preset_out: Path | None) -> Non
     console.print(table)
     for line in _notes(found, source, out):
         console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
-    setting = " ".join(f"--set {name}={as_text(value)}" for name, value in found.best.options.items())
+    given = {name: value for name, value in found.contender.options.items() if name != "device"}
+    setting = " ".join(f"--set {name}={as_text(value)}" for name, value in {**given, **found.best.options}.items())
     used = f"{found.contender.method}:{preset_out}" if preset_out else f"{found.contender.name} {setting}"
     console.print(
         f"now: [bold]dysat evaluate {escape(f'{source} --model {used}')}[/bold]", highlight=False, soft_wrap=True
     )
+
+
+def _reading(events: EventOptions, data_dir: Path | None) -> Iterator[str]:
+    """How the source was read, as the next command must read it."""
+    given = {name: getattr(events, name) for name in events.given()}
+    for name, value in {**given, **({"data_dir": data_dir} if data_dir else {})}.items():
+        word = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{'' if value else 'no-'}{word}"
+        else:
+            yield f"--{word} {shlex.quote(str(value))}"
 
 
 def _cell(value: Any) -> str:

@@ -71,11 +71,12 @@ class Tuning:
     def facts(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         found = any(trial.state == "done" for trial in self.trials)
+        base = self.contender.build().values()
         return {
             **self.about,
             "model": self.contender.method,
             "preset": self.contender.preset,
-            "given": dict(self.contender.options),
+            "given": {name: base[name] for name in self.contender.options if name != "device"},
             "space": self.space,
             "best": self.best.facts() if found else None,
             "options": self.options if found else None,
