@@ -23,7 +23,12 @@ from dysat.models.option import NONE, Option
 OPTIONS = (
     *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
     *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "data_dir"),
-    *("until", *dict.fromkeys(option.name for model in MODELS.values() for option in model.options())),
+    *(
+        "until",
+        "trials",
+        "space",
+        *dict.fromkeys(option.name for model in MODELS.values() for option in model.options()),
+    ),
 )
 
 

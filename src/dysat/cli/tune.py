@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
@@ -22,7 +23,7 @@ from dysat.evaluation.protocols import NewEnds, Protocol
 from dysat.experiments.preset_file import write_preset
 from dysat.experiments.request import Contender
 from dysat.experiments.spaces import as_text
-from dysat.experiments.study import Trial
+from dysat.experiments.trials import Trial
 from dysat.experiments.tune import RESULTS, Tuning, tune
 from dysat.options import DataDir, EventOptions, Json, option, takes
 from dysat.training import keep_freed_memory
@@ -124,7 +125,7 @@ def tune_command(
         write_preset(found, preset_out, source)
     if as_json:
         return print_json(found.facts())
-    return _show(found, source, out, preset_out)
+    return _show(found, " ".join([shlex.quote(source), *_reading(events, data_dir)]), out, preset_out)
 
 
 def _contender(text: str, preset: str | None, given: dict[str, str], space: list[str]) -> Contender:
@@ -154,7 +155,7 @@ def _show(found: Tuning, source: str, out: Path, preset_out: Path | None) -> Non
     table = new_table(*(f">{name}" for name in names), ">validation AUC", ">steps", ">seconds", "")
     for trial in found.trials[:SHOWN]:
         best = trial is found.trials[0] and trial.state == "done"
-        cells = [as_text(trial.options[name]) if name in trial.options else "–" for name in names]
+        cells = [_cell(trial.options[name]) if name in trial.options else "–" for name in names]
         figure = "–" if trial.value is None else f"{100 * trial.value:.2f}"
         took = "–" if trial.seconds is None else f"{trial.seconds:.1f}"
         note = trial.problem or {"done": "best" if best else "", "pruned": "pruned"}.get(trial.state, trial.state)
@@ -163,11 +164,27 @@ def _show(found: Tuning, source: str, out: Path, preset_out: Path | None) -> Non
     console.print(table)
     for line in _notes(found, source, out):
         console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
-    setting = " ".join(f"--set {name}={as_text(value)}" for name, value in found.best.options.items())
+    given = {name: value for name, value in found.contender.options.items() if name != "device"}
+    setting = " ".join(f"--set {name}={as_text(value)}" for name, value in {**given, **found.best.options}.items())
     used = f"{found.contender.method}:{preset_out}" if preset_out else f"{found.contender.name} {setting}"
     console.print(
         f"now: [bold]dysat evaluate {escape(f'{source} --model {used}')}[/bold]", highlight=False, soft_wrap=True
     )
+
+
+def _reading(events: EventOptions, data_dir: Path | None) -> Iterator[str]:
+    """How the source was read, as the next command must read it."""
+    given = {name: getattr(events, name) for name in events.given()}
+    for name, value in {**given, **({"data_dir": data_dir} if data_dir else {})}.items():
+        word = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{'' if value else 'no-'}{word}"
+        else:
+            yield f"--{word} {shlex.quote(str(value))}"
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else as_text(value)
 
 
 def _notes(found: Tuning, source: str, out: Path) -> Iterator[str]:
@@ -189,24 +206,30 @@ def _progress() -> Iterator[Callable[[Tuning], None]]:
     """How far it is, live on a terminal and a line for every trial elsewhere."""
     console = new_console(stderr=True)
     seen: set[int] = set()
+    begins = [True]
     if not console.is_terminal:
 
         def say(now: Tuning) -> None:
             new = [trial for trial in now.trials if trial.state != "running" and trial.number not in seen]
+            if begins and new:
+                typer.echo(f"{len(new)} of {now.total} were tried before", err=True)
+                seen.update(trial.number for trial in new)
+                new = []
+            begins.clear()
             for trial in sorted(new, key=lambda trial: trial.number):
                 seen.add(trial.number)
                 typer.echo(f"{len(seen)} of {now.total}: {_line(trial)}", err=True)
 
         yield say
         return
-    columns = [TextColumn("tuning"), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn()]
+    columns = [TextColumn("tuning"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn()]
     with Progress(*columns, console=console, transient=True) as progress:
         task: Any = progress.add_task("", total=None, state="")
         yield lambda now: progress.update(task, total=now.total, completed=_share(now), state=escape(_state(now)))
 
 
 def _line(trial: Trial) -> str:
-    setting = ", ".join(f"{name} {as_text(value)}" for name, value in trial.options.items())
+    setting = ", ".join(f"{name} {_cell(value)}" for name, value in trial.options.items())
     if trial.value is not None:
         return f"{setting}: {100 * trial.value:.2f}"
     return f"{setting}: {trial.problem or trial.state}"

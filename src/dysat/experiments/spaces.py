@@ -13,6 +13,7 @@ from dysat.experiments.request import Contender
 from dysat.models import MODELS
 from dysat.models.option import NONE, Option
 
+FIXED = ("device", "seed")  # what is never tuned
 MOST_CHECKED = 1000  # combinations that are built before any is tried
 QUARTERS, POWERS = (0.25, 0.5, 1.0, 2.0, 4.0), (0.01, 0.1, 1.0, 10.0)
 ATTENTION = {"learning_rate": (1e-4, 1e-3), "negative_weight": (0.01, 0.1, 1.0)}
@@ -67,7 +68,9 @@ def search_space(contender: Contender, given: Given | None = None) -> tuple[Dime
     method = contender.method
     if not given:
         if method not in PAPER:
-            raise ModelError(f"the paper tuned nothing of {method}; say what to try: space={{'option': '0.1..1'}}")
+            names = [option.name for option in MODELS[method].options() if option.name not in FIXED]
+            there = f"say with space= which of its options to try: {listed(names)}" if names else "it has no options"
+            raise ModelError(f"the paper tuned nothing of {method}; {there}")
         given = PAPER[method]
     wanted = given if isinstance(given, Mapping) else _named(given)
     options = {option.name: option for option in MODELS[method].options()}
@@ -76,7 +79,7 @@ def search_space(contender: Contender, given: Given | None = None) -> tuple[Dime
         if name not in options:
             hint = nearest(name, options) or f"; there are {listed(options, 50)}"
             raise ModelError(f"{method} has no option {name!r}{hint}")
-        if name in ("device", "seed"):
+        if name in FIXED:
             raise ModelError(f"{name} is not tuned: it says where or by which luck a model is learned, not how")
         space.append(_dimension(options[name], values))
     _check_values(contender, space)
@@ -103,7 +106,10 @@ def as_text(value: Any) -> str:
         return NONE
     if isinstance(value, tuple | list):
         return ",".join(map(as_text, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
 def _named(texts: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A study of Optuna: tickets that workers draw, each tried once, and what is known of them.
+"""Trials in a database, by Optuna: tickets that workers draw, each tried once.
 
 A ticket is the number of a combination, or of a setting that a sampler proposes. Optuna's own grid may give two workers
 the same combination, and knows nothing of a process that was killed. Here a worker puts the lowest free ticket into the
@@ -12,9 +12,8 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +22,20 @@ import torch
 
 from dysat.errors import DysatError, ModelError
 from dysat.experiments.objective import Validation, judge
-from dysat.experiments.request import Contender
-from dysat.experiments.spaces import Choices, Dimension, as_text, combinations, with_setting
+from dysat.experiments.spaces import with_setting
+from dysat.experiments.trials import Plan, Trial
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna import Trial as OptunaTrial
+    from optuna.samplers import BaseSampler
+    from optuna.storages import RDBStorage
     from optuna.trial import FrozenTrial
 
 HEARTBEAT, GRACE = 30, 120  # seconds: how often a worker says that it lives, and when it counts as dead
-FIRST = 3  # trials that are never pruned
-WAIT = 60  # seconds for a database that another process writes to
+FIRST = 3  # trials that must be done before one is pruned
+PART = 4  # and a trial has seen one in so many of its snapshots
+WAIT = 60  # seconds for a file that another process writes to
 
 
 class _DoubleError(Exception):
@@ -44,68 +46,57 @@ class _FailedError(Exception):
     """The setting cannot be tried; why is kept with it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A setting that was tried, and how good it was: the mean over the predicted snapshots, None if not all were."""
-
-    number: int
-    options: dict[str, Any]
-    state: str  # done, pruned, failed, running
-    value: float | None
-    steps: dict[int, float]
-    seconds: float | None
-    problem: str | None = None
-
-    def facts(self) -> dict[str, Any]:
-        """As plain values."""
-        return {**vars(self), "steps": {str(target): value for target, value in self.steps.items()}}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is tried: by all workers the same."""
-
-    name: str
-    contender: Contender
-    space: tuple[Dimension, ...]
-    total: int
-    seed: int
-    grid: bool
-    prune: bool
-
-    def setting(self, ticket: int) -> dict[str, Any]:
-        """What a ticket fixes: all of a combination, or nothing."""
-        found = (combinations(self.space) or [])[ticket] if self.grid else {}
-        return {name: _as_category(value) for name, value in found.items()}
-
-
 @contextmanager
-def quietly() -> Iterator[None]:
-    """Without the messages of Optuna, which this library does not print."""
+def opened(url: str | None, name: str) -> Iterator[Study]:
+    """The study of that name in a database, or in memory, made if it is not there; meanwhile Optuna says nothing."""
     import optuna
+    from sqlalchemy.exc import SQLAlchemyError
 
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
+        with _database(url) as storage:
+            yield optuna.create_study(
+                storage=storage, study_name=name, direction="maximize", load_if_exists=True, sampler=_sampler(0)
+            )
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as problem:
+        raise ModelError(f"storage {shown_url(url or '')}: {_why(problem)}") from None
     finally:
         optuna.logging.set_verbosity(before)
 
 
-def open_study(url: str, name: str) -> Study:
-    """The study of that name in a database, made if it is not there."""
-    import optuna
-    from sqlalchemy.exc import SQLAlchemyError
+@contextmanager
+def _database(url: str | None) -> Iterator[RDBStorage | None]:
+    """A database, given back in the end."""
+    from optuna.exceptions import ExperimentalWarning
+    from optuna.storages import RDBStorage
+    from sqlalchemy import event
 
-    more = {"connect_args": {"timeout": WAIT}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+    if url is None:
+        yield None
+        return
+    file = url.startswith("sqlite")
+    # Optuna looks whether a trial waits, and then takes it. A file has no locks on rows, and two could take the same;
+    # so a transaction locks all of it from its beginning.
+    more = {"connect_args": {"timeout": WAIT, "isolation_level": None}} if file else {"pool_pre_ping": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)  # of the heartbeat
+        try:
+            storage = RDBStorage(url, engine_kwargs=more, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+        except (ImportError, ValueError, RuntimeError) as problem:  # no driver, no URL, of another version
+            raise ModelError(f"storage {shown_url(url)}: {_why(problem)}") from None
+    if file:
+        event.listen(storage.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     try:
-        storage = optuna.storages.RDBStorage(url, engine_kwargs=more, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
-        return optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-    except (SQLAlchemyError, ImportError, ValueError, RuntimeError, optuna.exceptions.OptunaError) as problem:
-        why = str(getattr(problem, "orig", None) or problem).splitlines()[0]
-        raise ModelError(f"storage {shown_url(url)}: {why}") from None
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _why(problem: Exception) -> str:
+    cause = problem.__cause__ if problem.__cause__ is not None else problem
+    return str(getattr(cause, "orig", None) or cause).splitlines()[0]
 
 
 def shown_url(url: str) -> str:
@@ -115,7 +106,7 @@ def shown_url(url: str) -> str:
 
     try:
         return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         return "URL"
 
 
@@ -126,30 +117,24 @@ def free_the_dead(study: Study) -> None:
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         host, _, pid = str(trial.user_attrs.get("worker", "")).rpartition(":")
         if host == socket.gethostname() and _is_dead(int(pid)):
-            study.tell(trial.number, state=TrialState.FAIL)
+            study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
 
 def run_trials(
-    study: Study,
-    plan: Plan,
-    validation: Validation,
-    device: str,
-    told: Callable[[], None] = lambda: None,
+    study: Study, plan: Plan, validation: Validation, device: str, told: Callable[[], None] = lambda: None
 ) -> None:
     """Try one ticket after the other, until none is free."""
-    from optuna.samplers import TPESampler
     from optuna.trial import TrialState
 
     while True:
-        waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))  # left by a process that was killed
+        waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))  # of a process that was killed
         ticket = waiting[0].user_attrs.get("ticket", 0) if waiting else _lowest_free(study, plan.total)
         if ticket is None:
             return
         # Seeded by the ticket: whoever goes on after a stop draws what would have been drawn.
-        seed = int(np.random.SeedSequence([plan.seed, ticket]).generate_state(1)[0])
-        study.sampler = TPESampler(seed=seed)
+        study.sampler = _sampler(plan.seed, ticket)
         if not waiting:
-            study.enqueue_trial(plan.setting(ticket), user_attrs={"ticket": ticket})
+            study.enqueue_trial(plan.fixed(ticket), user_attrs={"ticket": ticket})
         study.optimize(
             lambda trial: _try(study, trial, plan, validation, device, told),
             n_trials=1,
@@ -158,13 +143,20 @@ def run_trials(
         told()
 
 
+def _sampler(*seeds: int) -> BaseSampler:
+    from optuna.samplers import TPESampler
+
+    return TPESampler(seed=int(np.random.SeedSequence(seeds).generate_state(1)[0]))
+
+
 def trials_of(study: Study, plan: Plan) -> list[Trial]:
-    """Every ticket that somebody has drawn, in order."""
-    found = {}
-    for trial in reversed(study.get_trials(deepcopy=False)):
+    """Every ticket that somebody has drawn, the best first."""
+    found: dict[int, FrozenTrial] = {}
+    for trial in study.get_trials(deepcopy=False):
         if _holds(trial):
-            found[trial.user_attrs["ticket"]] = trial
-    return [_as_trial(found[ticket], plan) for ticket in sorted(found) if ticket < plan.total]
+            found.setdefault(trial.user_attrs["ticket"], trial)
+    trials = [plan.trial(trial) for ticket, trial in found.items() if ticket < plan.total]
+    return sorted(trials, key=lambda trial: trial.rank)
 
 
 def _try(
@@ -178,35 +170,31 @@ def _try(
     """The mean over the predicted snapshots; told after each, so that a bad setting need not see them all."""
     import optuna
 
-    ticket = trial.user_attrs.get("ticket")
     others = study.get_trials(deepcopy=False)[: trial.number]
+    ticket = trial.user_attrs.get("ticket")
     if ticket is None or any(_holds(other) and other.user_attrs["ticket"] == ticket for other in others):
         raise _DoubleError
-    begin = time.perf_counter()
-    setting = {dimension.name: _suggest(trial, dimension) for dimension in plan.space}
     trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
+    begin, setting = time.perf_counter(), plan.setting(trial)
     if (before := next((other for other in others if _is_known(other, trial.params)), None)) is not None:
-        for name in ("steps", "seconds"):
-            trial.set_user_attr(name, before.user_attrs[name])
-        if before.value is None or before.state.name == "PRUNED":
+        trial.set_user_attr("figures", before.user_attrs["figures"])
+        if before.state.name == "PRUNED" or before.value is None:
             raise optuna.TrialPruned
         return before.value
 
     def on_step(target: int, values: Mapping[int, float]) -> None:
-        trial.set_user_attr("steps", {str(key): value for key, value in values.items()})
-        trial.set_user_attr("seconds", round(time.perf_counter() - begin, 3))
+        steps = {str(key): value for key, value in values.items()}
+        trial.set_user_attr("figures", {"steps": steps, "seconds": round(time.perf_counter() - begin, 3)})
         trial.report(fmean(values.values()), len(values))
         told()
-        if plan.prune and len(values) < len(validation.targets) and _hopeless(study, values):
+        if plan.prune and len(values) < len(validation.targets) and _hopeless(study, values, validation):
             raise optuna.TrialPruned
 
     try:
         values = judge(with_setting(plan.contender, setting), validation, device=device, on_step=on_step)
-    except DysatError as problem:
-        trial.set_user_attr("problem", str(problem))
-        raise _FailedError from None
-    except torch.OutOfMemoryError:
-        trial.set_user_attr("problem", "out of memory on the device")
+    except (DysatError, torch.OutOfMemoryError) as problem:
+        known = isinstance(problem, DysatError)
+        trial.set_user_attr("problem", str(problem) if known else "out of memory on the device")
         raise _FailedError from None
     return fmean(values.values())
 
@@ -216,8 +204,8 @@ def _is_known(trial: FrozenTrial, setting: Mapping[str, Any]) -> bool:
     return trial.state.name in ("COMPLETE", "PRUNED") and trial.params == setting
 
 
-def _hopeless(study: Study, values: Mapping[int, float]) -> bool:
-    """Whether at least three trials are done and half of them were better on the same snapshots.
+def _hopeless(study: Study, values: Mapping[int, float], validation: Validation) -> bool:
+    """Whether some trials are done, and half of them were better on the snapshots that this one has seen.
 
     Optuna's own rule takes a trial's best mean so far; but means fall and rise with the snapshots, which are not
     equally hard, so only means over the same ones can be compared.
@@ -226,21 +214,8 @@ def _hopeless(study: Study, values: Mapping[int, float]) -> bool:
 
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     means = [trial.intermediate_values[len(values)] for trial in done if len(values) in trial.intermediate_values]
-    return len(means) >= FIRST and fmean(values.values()) < median(means)
-
-
-def _suggest(trial: OptunaTrial, dimension: Dimension) -> Any:
-    if isinstance(dimension, Choices):
-        chosen = trial.suggest_categorical(dimension.name, [_as_category(value) for value in dimension.values])
-        return next(value for value in dimension.values if _as_category(value) == chosen)
-    if dimension.whole:
-        return trial.suggest_int(dimension.name, int(dimension.low), int(dimension.high), log=dimension.log)
-    return trial.suggest_float(dimension.name, dimension.low, dimension.high, log=dimension.log)
-
-
-def _as_category(value: Any) -> Any:
-    """What a database keeps of a value: lists as texts."""
-    return as_text(value) if isinstance(value, tuple) else value
+    enough = len(means) >= FIRST and PART * len(values) >= len(validation.targets)
+    return enough and fmean(values.values()) < median(means)
 
 
 def _lowest_free(study: Study, total: int) -> int | None:
@@ -250,9 +225,7 @@ def _lowest_free(study: Study, total: int) -> int | None:
 
 def _holds(trial: FrozenTrial) -> bool:
     """Whether a trial has its ticket: it is tried or will be; or it failed for a reason, not since it was stopped."""
-    from optuna.trial import TrialState
-
-    return "ticket" in trial.user_attrs and (trial.state != TrialState.FAIL or "problem" in trial.user_attrs)
+    return "ticket" in trial.user_attrs and (trial.state.name != "FAIL" or "problem" in trial.user_attrs)
 
 
 def _is_dead(pid: int) -> bool:
@@ -267,24 +240,3 @@ def _is_dead(pid: int) -> bool:
     except PermissionError:
         pass
     return False
-
-
-STATES = {"COMPLETE": "done", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running", "WAITING": "running"}
-
-
-def _as_trial(trial: FrozenTrial, plan: Plan) -> Trial:
-    values: dict[str, Sequence[Any]] = {d.name: d.values for d in plan.space if isinstance(d, Choices)}
-    options = {
-        name: next((value for value in values.get(name, ()) if _as_category(value) == found), found)
-        for name, found in trial.params.items()
-    }
-    state = STATES[trial.state.name]
-    return Trial(
-        number=trial.user_attrs["ticket"],
-        options=options,
-        state=state,
-        value=trial.value if state == "done" else None,
-        steps={int(target): value for target, value in trial.user_attrs.get("steps", {}).items()},
-        seconds=trial.user_attrs.get("seconds"),
-        problem=trial.user_attrs.get("problem"),
-    )

@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -29,22 +29,11 @@ from dysat.experiments.objective import Validation, validation_of
 from dysat.experiments.plan import about
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.spaces import Given, combinations, search_space
-from dysat.experiments.study import (
-    Plan,
-    Trial,
-    free_the_dead,
-    open_study,
-    quietly,
-    run_trials,
-    shown_url,
-    trials_of,
-)
+from dysat.experiments.study import free_the_dead, opened, run_trials, shown_url, trials_of
+from dysat.experiments.trials import Plan, Trial
 from dysat.experiments.workers import be_led
 from dysat.models.base import choose_device
 from dysat.training import keep_freed_memory
-
-if TYPE_CHECKING:
-    from optuna import Study
 
 DATABASE, RESULTS = "tuning.db", "tuning.json"
 REQUEST = ("protocol", "first", "last", "seed", "self_loops", "typed", "new_ends")  # what of one counts here
@@ -84,11 +73,12 @@ class Tuning:
     def facts(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         found = any(trial.state == "done" for trial in self.trials)
+        base = self.contender.build().values()
         return {
             **self.about,
             "model": self.contender.method,
             "preset": self.contender.preset,
-            "given": dict(self.contender.options),
+            "given": {name: base[name] for name in self.contender.options if name != "device"},
             "space": self.space,
             "best": self.best.facts() if found else None,
             "options": self.options if found else None,
@@ -103,13 +93,11 @@ Told = Callable[[Tuning], None]
 
 @dataclass(frozen=True)
 class Work:
-    """What a process of its own is given; it makes the examples again, which come out the same."""
+    """What a worker is given besides the graph; it makes the examples again, which come out the same."""
 
     plan: Plan
-    graph: Path
     request: Request
-    targets: tuple[int, ...]
-    storage: str
+    storage: str | None
     device: str
     threads: int
 
@@ -133,7 +121,7 @@ def tune(
 
     Parameters:
         model: a name, or a model, of which only the options count; they are what the tuned ones are changed in.
-        folder: keeps what is finished, which the same call then does not compute again.
+        folder: keeps what is finished, which the same call then does not compute again; None keeps nothing.
         space: what to try, as `search_space` takes it; None for what the paper tuned.
         trials: how many settings; None for every combination. As many as there are, or more, are all of them, each
             once; otherwise, or where a range is given, a sampler (TPE) learns from the first what to try next.
@@ -149,7 +137,7 @@ def tune(
         >>> len(found.trials)
         2
     """
-    if folder is None:
+    if folder is None and storage is None and processes != 1:  # which share a file
         with TemporaryDirectory(prefix="dysat-") as place:
             return tune(
                 model, graph, place, space=space, trials=trials, steps=steps, prune=prune, storage=storage,
@@ -161,41 +149,51 @@ def tune(
     wanted, contender = Request(**request), as_contender(model)
     validation = validation_of(graph, wanted, steps)
     plan = _plan(contender, graph, wanted, validation, space, trials, prune)
-    path = Path(os.path.abspath(folder))
-    path.mkdir(parents=True, exist_ok=True)
     where = choose_device(device)
-    with quietly():
-        url = storage or f"sqlite:///{path / DATABASE}"
-        study = open_study(url, plan.name)
-        facts = {
-            **about(graph, wanted, where.type, "optuna"),
-            "request": {name: getattr(wanted, name) for name in REQUEST},
-            "study": plan.name,
-            "storage": shown_url(url) if storage else DATABASE,
-            "sampler": "grid" if plan.grid else "TPE",
-            "prune": prune,
-            "predicted": validation.targets,
-        }
+    workers = min(processes or (1 if where.type == "cuda" else torch.get_num_threads()), plan.total)
+    path = None if folder is None else Path(os.path.abspath(folder))
+    facts = {
+        **about(graph, wanted, where.type, "optuna"),
+        "request": {name: getattr(wanted, name) for name in REQUEST},
+        "study": plan.name,
+        "storage": DATABASE if storage is None else shown_url(storage),
+        "sampler": "grid" if plan.grid else "TPE",
+        "prune": prune,
+        "predicted": validation.targets,
+    }
+    if path is not None and storage is None:
+        path.mkdir(parents=True, exist_ok=True)
+        storage = f"sqlite:///{path / DATABASE}"
+    work = Work(plan, wanted, storage, str(where), max(1, torch.get_num_threads() // workers))
+    found = _tune(work, graph, validation, facts, workers, on_progress)
+    if path is not None:
+        path.mkdir(parents=True, exist_ok=True)
+        with write_beside(path / RESULTS, ModelError) as beside:
+            beside.write_text(json.dumps(found.facts(), indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def _tune(
+    work: Work, graph: DynamicGraph, validation: Validation, facts: dict[str, Any], workers: int, on_progress: Told
+) -> Tuning:
+    """All trials that are left, here or in several processes."""
+    plan = work.plan
+    space = {dimension.name: str(dimension) for dimension in plan.space}
+    with opened(work.storage, plan.name) as study:
 
         def standing() -> Tuning:
-            return _standing(study, plan, validation, facts)
+            return Tuning(plan.contender, space, trials_of(study, plan), plan.total, dict(validation.left_out), facts)
 
         def told() -> None:
             on_progress(standing())
 
         free_the_dead(study)
         told()
-        workers = min(processes or (1 if where.type == "cuda" else torch.get_num_threads()), plan.total)
         if workers == 1:
-            run_trials(study, plan, validation, str(where), told)
+            run_trials(study, plan, validation, work.device, told)
         else:
-            threads = max(1, torch.get_num_threads() // workers)
-            work = Work(plan, path, wanted, tuple(validation.targets), url, str(where), threads)
-            _share(work, graph, workers, told)
-        found = standing()
-    with write_beside(path / RESULTS, ModelError) as beside:
-        beside.write_text(json.dumps(found.facts(), indent=1) + "\n", encoding="utf-8")
-    return found
+            _share(work, graph, validation.targets, workers, told)
+        return standing()
 
 
 def _plan(
@@ -229,31 +227,17 @@ def _plan(
     }
     key = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
     tuned = "+".join(dimension.name for dimension in space)
-    name = f"{contender.name} {tuned} graph {graph.fingerprint[:8]} {key[:12]}"
+    name = f"{contender.method} {tuned[:100]} graph {graph.fingerprint[:8]} {key[:12]}"
     return Plan(name, contender, space, total, request.seed, grid, prune)
 
 
-def _standing(study: Study, plan: Plan, validation: Validation, facts: dict[str, Any]) -> Tuning:
-    trials = sorted(trials_of(study, plan), key=_rank)
-    space = {dimension.name: str(dimension) for dimension in plan.space}
-    return Tuning(plan.contender, space, trials, plan.total, dict(validation.left_out), facts)
-
-
-def _rank(trial: Trial) -> tuple[Any, ...]:
-    """The best first, then what was pruned, as far as it came, then the rest."""
-    order = ("done", "pruned", "running", "failed").index(trial.state)
-    mean = sum(trial.steps.values()) / len(trial.steps) if trial.steps else 0.0
-    return order, -len(trial.steps), -(mean if trial.value is None else trial.value), trial.number
-
-
-def _share(work: Work, graph: DynamicGraph, workers: int, told: Callable[[], None]) -> None:
-    """All trials that are left, in several processes."""
+def _share(work: Work, graph: DynamicGraph, targets: list[int], workers: int, told: Callable[[], None]) -> None:
+    """Trials in processes of their own."""
     context = multiprocessing.get_context("spawn")
     with TemporaryDirectory(prefix="dysat-") as place, ProcessPoolExecutor(workers, context, be_led) as pool:
         graph.save(Path(place) / "graph")
-        work = replace(work, graph=Path(place) / "graph")
         try:
-            waiting = {pool.submit(_work, work) for _ in range(workers)}
+            waiting = {pool.submit(_work, work, Path(place) / "graph", targets) for _ in range(workers)}
             while waiting:
                 done, waiting = wait(waiting, timeout=OFTEN)
                 for future in done:
@@ -270,14 +254,13 @@ def _share(work: Work, graph: DynamicGraph, workers: int, told: Callable[[], Non
             raise
 
 
-def _work(work: Work) -> None:
+def _work(work: Work, folder: Path, targets: list[int]) -> None:
     """One of several processes that share the trials."""
     from threadpoolctl import threadpool_limits
 
     keep_freed_memory()
     if work.device == "cpu":
         torch.set_num_threads(work.threads)
-    graph = DynamicGraph.load(work.graph)
-    validation = validation_of(graph, work.request, work.targets)
-    with quietly(), threadpool_limits(work.threads):
-        run_trials(open_study(work.storage, work.plan.name), work.plan, validation, work.device)
+    validation = validation_of(DynamicGraph.load(folder), work.request, targets)
+    with threadpool_limits(work.threads), opened(work.storage, work.plan.name) as study:
+        run_trials(study, work.plan, validation, work.device)

@@ -1,0 +1,169 @@
+"""dysat tune: what it prints and writes, that it goes on, how its result is used, and one line for a mistake."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Cli = Callable[..., tuple[int, str, str]]
+MAILS = [(f"p{i}", f"p{(2 * i + week * i) % 13}", f"2024-01-{7 * week + 1:02}") for week in range(4) for i in range(13)]
+QUICK = ["--model=gcn-ae", "--features=8,4", "--epochs=2"]
+SPACE = ["--space", "learning-rate=0.01,0.1"]
+
+
+@pytest.fixture
+def mails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A log in an empty folder, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    Path("mails.csv").write_text("src,dst,time\n" + "".join(f"{u},{v},{t}\n" for u, v, t in MAILS))
+    return "mails.csv"
+
+
+def run(cli: Cli, *words: str) -> tuple[int, str, str]:
+    return cli("tune", *words, "--every=7d", "--processes", "1", "--device", "cpu")
+
+
+def test_trials_are_told_as_they_come_and_the_best_stands_first(cli: Cli, mails: str) -> None:
+    code, out, err = run(cli, mails, *QUICK, *SPACE)
+    assert code == 0, err
+    assert err.splitlines()[0].startswith("1 of 2: learning_rate 0.01: ") and "2 of 2: learning_rate 0.1: " in err
+    facts = json.loads(Path("tuning/tuning.json").read_text())
+    best = facts["best"]["options"]["learning_rate"]
+    rows = [line.split() for line in out.splitlines() if line.split()[:1] in (["0.01"], ["0.1"])]
+    assert float(rows[0][0]) == best and rows[0][-1] == "best" and len(rows) == 2
+    assert rows[0][1] == f"{100 * facts['best']['value']:.2f}" and float(rows[0][1]) >= float(rows[1][1])
+    assert "no test link was looked at" in out
+    command = "now: dysat evaluate mails.csv --every 7d --model gcn-ae --set features=8,4 --set epochs=2 --set"
+    assert f"{command} learning_rate={best:g}" in out
+
+
+def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) -> None:
+    words = [mails, *QUICK, "--space=learning_rate=0.001..0.1", "--steps=2,3"]
+    code, _, err = run(cli, *words, "--trials=1")
+    assert code == 0, err
+    code, out, err = run(cli, *words, "--trials=2", "--json")
+    assert code == 0 and err.splitlines()[0] == "1 of 2 were tried before" and len(err.splitlines()) == 2
+    facts = json.loads(out)
+    assert facts == {**json.loads(Path("tuning/tuning.json").read_text()), "date": facts["date"]}
+    assert (
+        facts["predicted"] == [2, 3]
+        and len(facts["trials"]) == 2
+        and facts["given"] == {"features": [8, 4], "epochs": 2}
+    )
+
+
+def test_the_best_options_become_a_preset_that_other_commands_take(cli: Cli, mails: str) -> None:
+    code, out, err = run(cli, mails, *QUICK, *SPACE, "--preset-out", "best.toml", "--last=2")
+    assert code == 0, err
+    assert "now: dysat evaluate mails.csv --every 7d --model gcn-ae:best.toml" in out
+    chosen = json.loads(Path("tuning/tuning.json").read_text())["options"]
+    code, out, err = cli(
+        "evaluate", mails, "--every=7d", "--model", "gcn-ae:best.toml", "--last=1", "--processes=1", "--json",
+        "--device=cpu",
+    )  # fmt: skip
+    assert code == 0, err
+    assert json.loads(out)["models"][0]["options"] == chosen
+    code, out, err = cli(
+        "fit", mails, "--every=7d", "--model=gcn-ae", "--preset=best.toml", "--no-backtest", "--device=cpu", "--json"
+    )
+    assert code == 0, err
+    assert f"learning_rate = {chosen['learning_rate']}" in Path("run/config.toml").read_text()
+
+
+def test_a_preset_file_is_where_tuning_begins(cli: Cli, mails: str) -> None:
+    Path("mine.toml").write_text('about = "mine"\n\n[parameters]\nfeatures = 3  # few\n')
+    for words in (["--model=svd:mine.toml"], ["--model=svd", "--preset=mine.toml"]):
+        code, out, err = run(cli, mails, *words, "--space=decay=0.2,0.8", "--json", "--preset-out=new.toml")
+        assert code == 0, err
+        assert json.loads(out)["options"]["features"] == 3
+        assert "features = 3  # few" in Path("new.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--model=dysta"], "no model 'dysta'; there are"),
+        (["--model=dysat:paper"], "dysat has no preset 'paper'"),
+        (["--model=dysat:text", "--preset=program"], "--model dysat:text has a preset already"),
+        (["--model=svd"], "the paper tuned nothing of svd; say with --space which of its options to try: features"),
+        (["--model=svd", "--space=decay"], "'decay' is no space; expected name=1,2,3 or name=0.1..1"),
+        (["--model=svd", "--space=decy=1,2"], "svd has no option 'decy'; did you mean 'decay'?"),
+        (["--model=svd", "--space=decay=0..2", "--trials=2"], "--decay 2.0 must lie in [0, 1]"),
+        (["--model=svd", "--space=decay=0..1"], "say how many: --trials 20"),
+        (["--space=window=2,3", "--window", "4"], "window is both given and to be tuned; leave one out"),
+        (["--set=colour=red"], "colour: dysat has no such option"),
+        (["--trials=0"], "--trials 0 must be at least 1"),
+        (["--processes=0"], "--processes 0 must be at least 1"),
+        (["--steps=a"], "--steps a: expected snapshots parted by commas"),
+        (["--steps=9"], "snapshot 9 is none of those to predict, 1, 2, 3"),
+        (["--first=9"], "snapshot 9 cannot be predicted"),
+        (["--preset-out=best.json"], "--preset-out best.json: the name of a preset's file ends in .toml"),
+        (["--storage=here"], "storage URL: Could not parse"),
+        (["--device=tpu"], "does not exist here"),
+    ],
+)  # fmt: skip
+def test_mistakes_get_one_line_and_leave_nothing_behind(cli: Cli, mails: str, words: list[str], complaint: str) -> None:
+    code, out, err = cli("tune", mails, "--every=7d", *words)
+    assert code == 2 and out == "" and complaint in err and err.count("\n") == 1
+    assert not Path("tuning").exists()
+
+
+def test_settings_that_all_fail_are_told(cli: Cli, mails: str) -> None:
+    """A learning rate so high that no number is left."""
+    code, out, err = run(cli, mails, *QUICK, "--space=learning_rate=1e30,1e35")
+    assert code == 2 and "dysat: no setting of gcn-ae has a figure: " in err and "failed" not in err.splitlines()[-1]
+    assert "no finite score" in out
+
+
+def test_help_teaches_by_examples(cli: Cli) -> None:
+    code, out, _ = cli("tune", "--help")
+    assert code == 0 and "dysat tune uci --model dysat --preset-out tuned.toml" in out
+    assert "dysat evaluate uci --model dysat:tuned.toml" in out and "learning_rate=1e-4..1e-2" in out
+
+
+def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(cli: Cli, mails: str) -> None:
+    words = [
+        mails,
+        "--every=7d",
+        "--device=cpu",
+        "--model=gcn-ae",
+        "--features=4,2",
+        "--space=epochs=1,100000000",
+        "--steps=2",
+    ]
+    running = subprocess.Popen(
+        [sys.executable, "-c", "from dysat.cli import main; main()", "tune", *words, "--processes=1"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    while states() != ["COMPLETE", "RUNNING"] and running.poll() is None:
+        time.sleep(0.1)
+    time.sleep(0.5)  # in the middle of something
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 130 and "1 of 2: epochs 1: " in err
+    assert err.splitlines()[-1] == "dysat: stopped; finished trials are kept in tuning, the same command goes on"
+    assert "Traceback" not in err
+    assert states()[0] == "COMPLETE"
+
+
+def states() -> list[str]:
+    if not Path("tuning/tuning.db").exists():
+        return []
+    database = sqlite3.connect("tuning/tuning.db")
+    try:
+        return [state for (state,) in database.execute("SELECT state FROM trials ORDER BY trial_id")]
+    except sqlite3.OperationalError:  # not made yet, or written just now
+        return []
+    finally:
+        database.close()
