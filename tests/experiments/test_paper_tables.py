@@ -14,6 +14,7 @@ from dysat.errors import ModelError
 from dysat.experiments.cells import Cell, Table, signed
 from dysat.experiments.lineup import strongest
 from dysat.experiments.paper import BASELINES, BOOSTING, ROWS
+from dysat.experiments.reproduce import dataset_facts
 from dysat.experiments.results import Point, Record, Results
 from dysat.experiments.tables import TABLES, table1, table2, table3, table4, table5
 
@@ -231,7 +232,7 @@ def test_a_part_has_the_columns_of_one_dataset(results: Results) -> None:
     assert part.datasets == ("yelp",)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [name for name in TABLES if name != "table1"])
 def test_every_table_has_all_five_datasets_and_refuses_others(name: str, tmp_path: Path) -> None:
     table = TABLES[name](Results(tmp_path))
     assert (table.name, len(table.columns)) == (name, 10)
@@ -240,8 +241,12 @@ def test_every_table_has_all_five_datasets_and_refuses_others(name: str, tmp_pat
         TABLES[name](Results(tmp_path), ["ucl"])
 
 
-def test_the_datasets_beside_the_papers_counts() -> None:
-    table = table1({"uci": dysat.load_dataset("uci")})
+def test_the_datasets_beside_the_papers_counts(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    with pytest.raises(ModelError, match="nothing was counted"):
+        table1(results)
+    results.put_facts("datasets", "uci", "counts", dataset_facts(dysat.load_dataset("uci"), "uci"))
+    table = table1(results)
     assert table.header[0] == "dataset"
     assert dict(zip(table.header, table.lines()[0], strict=True)) == {
         "dataset": "UCI",

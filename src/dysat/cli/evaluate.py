@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan, nan
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from typer.core import TyperCommand
 
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.learn import PRESET, Device
 from dysat.cli.show import new_console, new_table, print_json, telling
+from dysat.cli.watching import counting
 from dysat.data.datasets import DATASETS
 from dysat.data.storage import write_beside
 from dysat.errors import ModelError
@@ -129,7 +128,7 @@ def evaluate_command(
         raise ModelError(f"--processes {processes} must be at least 1")
     keep_freed_memory()
     try:
-        with _progress() as told:
+        with counting("evaluating") as told:
             found = evaluate(contenders, graph, out, device=device, processes=processes, on_progress=told, **request)
     except KeyboardInterrupt:
         raise StoppedError(f"stopped; finished steps are kept in {out}, the same command goes on") from None
@@ -246,18 +245,3 @@ def _draw(found: Evaluation, file: Path, everyone: bool) -> None:
         found.plot(file, everyone=everyone)
     except (OSError, ValueError) as problem:
         raise ModelError(f"--plot {file}: {problem}") from None
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int, str], None]]:
-    """Steps done, live on a terminal and as lines elsewhere."""
-    console = new_console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done, total, what: typer.echo(f"{done} of {total}: {what}", err=True) if what else None
-        return
-    columns = [TextColumn("evaluating"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn()]
-    with Progress(*columns, console=console, transient=True) as progress:
-        task: Any = progress.add_task("", total=None, state="")
-        yield lambda done, total, what: progress.update(
-            task, completed=done, total=total, state=f"{done}/{total} {what}"
-        )

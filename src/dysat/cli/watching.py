@@ -96,3 +96,18 @@ def _asked_to_stop(say: Callable[[], object]) -> Iterator[Callable[[], bool]]:
         yield lambda: bool(asked)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def counting(doing: str) -> Iterator[Callable[[int, int, str], None]]:
+    """How many of many are done, live on a terminal and as lines elsewhere."""
+    console = new_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total, what: typer.echo(f"{done} of {total}: {what}", err=True) if what else None
+        return
+    columns = [TextColumn(doing), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn()]
+    with Progress(*columns, console=console, transient=True) as progress:
+        task: Any = progress.add_task("", total=None, state="")
+        yield lambda done, total, what: progress.update(
+            task, completed=done, total=total, state=f"{done}/{total} {what}"
+        )

@@ -1,0 +1,169 @@
+"""The command that measures the paper's tables and figures again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+import dysat
+from dysat.cli.app import StoppedError, app
+from dysat.cli.learn import Device
+from dysat.cli.show import new_console, new_table, print_json, telling
+from dysat.cli.watching import counting
+from dysat.data.datasets import DATASETS
+from dysat.errors import DatasetError, ModelError, listed, nearest
+from dysat.experiments.cells import Table
+from dysat.experiments.outputs import made_of, write
+from dysat.experiments.paper import TARGETS, Target
+from dysat.experiments.pictures import Picture
+from dysat.experiments.reproduce import RESULTS, Budget, check_methods, needs, reproduce
+from dysat.experiments.results import Results
+from dysat.options import DataDir, Json, option
+from dysat.training import keep_freed_memory
+
+OUT = Path("reproduction")
+ALL = "all"
+
+
+@app.command(name="reproduce")
+def reproduce_command(
+    what: Annotated[
+        list[str],
+        typer.Argument(help=f"{', '.join(TARGETS)}; or [bold]all[/bold].", show_default=False, metavar="WHAT..."),
+    ],
+    datasets: Annotated[
+        list[str] | None,
+        option("Dataset; may be given several times [dim](default: all whose files are there)[/dim].", "--dataset"),
+    ] = None,
+    methods: Annotated[
+        str | None, option("Only these rows, parted by commas: dysat,dysat-text,node2vec,edge-memory.")
+    ] = None,
+    budget: Annotated[
+        Budget, option("quick: four predicted snapshots of each dataset; full: all, which takes hours on a CPU.")
+    ] = "quick",
+    device: Device = "auto",
+    processes: Annotated[
+        int | None, option("Processes, on a GPU as well [dim](default: one for each core; 1 on CUDA)[/dim].")
+    ] = None,
+    seed: Annotated[int, option("Of the examples and their divisions.")] = 0,
+    out: Annotated[
+        Path,
+        option("Folder of tables, figures, results and finished steps; what is there is not redone.", "-o", "--out"),
+    ] = OUT,
+    from_: Annotated[
+        Path | None, option("Measure nothing: show what this folder of results has, like results/paper.", "--from")
+    ] = None,
+    graphs: Annotated[
+        Path | None, option("Folder of graph folders named after the datasets, instead of the datasets' own files.")
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the paper's tables and figures again, beside what was published.
+
+    Every cell has ours ± deviation, the paper's ± deviation, and the difference.
+    A second run computes only what changed: data, options, or the code of a method.
+
+    Examples:
+      [bold]dysat reproduce table2 --dataset uci --methods dysat,gcn-ae[/bold]
+      [bold]dysat reproduce all --budget full --device cuda --processes 12[/bold]
+      [bold]dysat reproduce table2 fig-steps --from results/paper[/bold]
+    """
+    targets = _targets(what)
+    rows = [name.strip() for name in methods.split(",") if name.strip()] if methods is not None else None
+    check_methods(rows)
+    if processes is not None and processes < 1:
+        raise ModelError(f"--processes {processes} must be at least 1")
+    if from_ is not None:
+        return _present(targets, Results(_there(from_)), _known(datasets) or list(DATASETS), out, as_json, [])
+    found, notes = _load(_known(datasets), graphs, data_dir)
+    trained = [target for target in targets if target not in ("table1", "fig-runtime", "fig-attention")]
+    if rows is not None and trained and not needs(trained, list(found), rows):
+        raise ModelError(f"--methods {methods}: none of them is a row of {', '.join(trained)}")
+    keep_freed_memory()
+    try:
+        with counting("measuring") as told:
+            results = reproduce(
+                targets, found, out, methods=rows, budget=budget, device=device, processes=processes, seed=seed,
+                on_progress=told,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        raise StoppedError(f"stopped; finished steps are kept in {out}, the same command goes on") from None
+    return _present(targets, results, list(found), out, as_json, notes)
+
+
+def _present(
+    targets: list[Target], results: Results, datasets: list[str], out: Path, as_json: bool, notes: list[str]
+) -> None:
+    made = made_of(targets, results, datasets)
+    files = write(made, out)
+    if as_json:
+        return print_json({"files": [str(file) for file in files], "results": str(results.folder)})
+    console = new_console()
+    for one in made:
+        console.print(f"\n[bold]{escape(one.title)}[/bold]", highlight=False, soft_wrap=True)
+        if isinstance(one, Table):
+            for part in [one.part(name) for name in one.datasets] if one.name != "table1" else [one]:
+                _table(part)
+        lines = (*getattr(one, "verdicts", ()), *(f"[dim]{escape(note)}[/dim]" for note in one.notes))
+        for line in lines:
+            console.print(line, highlight=False, soft_wrap=True)
+        if isinstance(one, Picture):
+            console.print(f"drawn to {escape(str(out / one.name))}.svg and .png", highlight=False, soft_wrap=True)
+    for note in notes:
+        console.print(f"[dim]{escape(note)}[/dim]", highlight=False, soft_wrap=True)
+    where = f"tables, figures and their CSV are in {out}, what was measured is in {results.folder}"
+    return console.print(f"\n[dim]{escape(where)}[/dim]", highlight=False, soft_wrap=True)
+
+
+def _table(part: Table) -> None:
+    shown = new_table(part.header[0], *(f">{name}" for name in part.header[1:]))
+    for texts in part.lines("*"):
+        cells = [(escape(text.replace("*", "")), "*" in text) for text in texts]
+        shown.add_row(*(f"[bold]{cell}[/bold]" if best else cell for cell, best in cells))
+    new_console().print(shown)
+
+
+def _targets(what: list[str]) -> list[Target]:
+    names = list(TARGETS) if ALL in what else list(dict.fromkeys(what))
+    for name in names:
+        if name not in TARGETS:
+            raise ModelError(
+                f"no table or figure {name!r}; there are {listed((*TARGETS, ALL))}{nearest(name, TARGETS)}"
+            )
+    return [target for target in TARGETS if target in names]
+
+
+def _known(datasets: list[str] | None) -> list[str] | None:
+    for name in datasets or ():
+        if name not in DATASETS:
+            raise DatasetError(f"no dataset {name!r}; there are {', '.join(DATASETS)}{nearest(name, DATASETS)}")
+    return [name for name in DATASETS if name in datasets] if datasets else None
+
+
+def _load(
+    datasets: list[str] | None, graphs: Path | None, data_dir: Path | None
+) -> tuple[dict[str, dysat.DynamicGraph], list[str]]:
+    """The graphs that are asked for, which must be there; or all that are, and which are not."""
+    found: dict[str, dysat.DynamicGraph] = {}
+    notes = []
+    with telling() as doing:
+        for name in datasets or DATASETS:
+            prepared = graphs / name if graphs is not None and (graphs / name / "graph.json").exists() else None
+            if datasets is None and prepared is None and DATASETS[name].locate(data_dir) is None:
+                notes.append(f"{name} is left out: its file is not there (see: dysat datasets)")
+                continue
+            doing(f"loading {name}")
+            found[name] = dysat.DynamicGraph.load(prepared) if prepared else dysat.load_dataset(name, data_dir)
+    return found, notes
+
+
+def _there(folder: Path) -> Path:
+    inner: Any = folder / RESULTS
+    chosen: Path = inner if inner.is_dir() else folder
+    if not chosen.is_dir() or not any(chosen.glob("*_*.json")):
+        raise ModelError(f"--from {folder}: no results there")
+    return chosen
