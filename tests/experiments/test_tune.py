@@ -19,6 +19,7 @@ import torch
 
 import dysat
 from dysat import GraphError, ModelError
+from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import link_split
 from dysat.evaluation.tuning import tuning_auc, validation_only
 from dysat.experiments.objective import judge, validation_of
@@ -140,6 +141,18 @@ def test_the_value_is_what_the_model_reaches_on_validation_examples(graph: dysat
         assert found[target] == tuning_auc(model.embed(), split) == max(epoch.score for epoch in model.epochs_)
 
 
+@pytest.mark.parametrize("method", ["svd", "edge-memory"])
+def test_a_model_without_epochs_sees_the_snapshots_before_and_no_more(graph: dysat.DynamicGraph, method: str) -> None:
+    found = judge(Contender(method), validation_of(graph, Request(first=3)))
+    assert list(found) == [3, 4, 5, 6, 7]
+    for target, value in found.items():
+        model, split = dysat.MODELS[method]().fit(graph[:target]), validation_only(link_split(graph, target - 1))
+        if isinstance(model, dysat.EmbeddingModel):
+            assert value == tuning_auc(model.embed(), split)
+        else:
+            assert value == auc(model.pair_scores(split.pairs), split.labels)
+
+
 def test_an_incremental_model_goes_through_the_snapshots_once(graph: dysat.DynamicGraph) -> None:
     options = {"features": 4, "epochs": 2, "device": "cpu"}
     found = judge(Contender("dyngem", options=options), validation_of(graph, Request(), [3, 5]), device="cpu")
@@ -212,6 +225,7 @@ def test_a_sampler_tries_what_a_range_holds(graph: dysat.DynamicGraph, tmp_path:
     assert all(0.01 <= trial.options["decay"] <= 1 and trial.options["features"] in (1, 2, 3) for trial in first.trials)
     more = tune("svd", graph, tmp_path, space=space, trials=14, first=6)
     assert told(more) == told(tune("svd", graph, space=space, trials=14, first=6))  # as if it had never stopped
+    assert len({trial.options["decay"] for trial in more.trials}) > 10
     assert {trial.number: trial.options for trial in first.trials}.items() <= {
         trial.number: trial.options for trial in more.trials
     }.items()

@@ -158,8 +158,8 @@ def _show(found: Tuning, source: str, out: Path, preset_out: Path | None) -> Non
         cells = [_cell(trial.options[name]) if name in trial.options else "–" for name in names]
         figure = "–" if trial.value is None else f"{100 * trial.value:.2f}"
         took = "–" if trial.seconds is None else f"{trial.seconds:.1f}"
-        note = trial.problem or {"done": "best" if best else "", "pruned": "pruned"}.get(trial.state, trial.state)
-        row = [*cells, figure, str(len(trial.steps)), took, escape(note)]
+        note = trial.state if trial.state != "done" else "best" if best else ""
+        row = [*cells, figure, str(len(trial.steps)), took, note]
         table.add_row(*(f"[bold]{cell}[/bold]" if best else cell for cell in row))
     console.print(table)
     for line in _notes(found, source, out):
@@ -197,6 +197,8 @@ def _notes(found: Tuning, source: str, out: Path) -> Iterator[str]:
     )
     for snapshot, why in found.left_out.items():
         yield f"snapshot {snapshot} is left out: {why}"
+    for problem in dict.fromkeys(trial.problem for trial in found.trials if trial.problem):
+        yield f"failed: {problem}"
     if running := found.count("running"):
         yield f"{running} trials are still tried by other processes; the same command tells the rest"
 
