@@ -62,7 +62,7 @@ def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) 
 
 def test_spaces_of_options_that_are_yes_or_no_or_lists(cli: Cli, mails: str) -> None:
     words = ["--space", "residual=true,false", "--space", "temporal_heads=2|4", "--no-add-self-loops"]
-    words += ["--structural-heads=2", "--structural-features=8", "--temporal-features=16", "--epochs=1"]
+    words += ["--structural-heads=2", "--structural-features=16", "--temporal-features=16", "--epochs=1"]
     code, out, err = run(cli, mails, *words, "--walks-per-node", "1", "--last=1", "--json")
     assert code == 0, err
     facts = json.loads(out)
