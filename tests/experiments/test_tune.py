@@ -358,6 +358,26 @@ def test_a_worker_elsewhere_is_left_alone_while_it_lives(graph: dysat.DynamicGra
     assert [trial.state for trial in again.trials] == ["done", "done", "done"]
 
 
+def test_a_worker_that_is_silent_for_long_is_dead(graph: dysat.DynamicGraph, tmp_path: Path) -> None:
+    import optuna
+
+    space, url = {"decay": (0.2,)}, f"sqlite:///{tmp_path / 'tuning.db'}"
+    found = tune("edge-memory", graph, tmp_path, space=space, first=6)
+    name = found.about["study"]
+    optuna.delete_study(study_name=name, storage=url)
+    study = optuna.create_study(study_name=name, storage=url, direction="maximize")
+    study.enqueue_trial({"decay": 0.2}, user_attrs={"ticket": 0})
+    study.ask().set_user_attr("worker", "elsewhere:1")
+    with sqlite3.connect(tmp_path / "tuning.db") as database:
+        (trial,) = database.execute("SELECT trial_id FROM trials WHERE state = 'RUNNING'").fetchone()
+        database.execute(
+            "INSERT INTO trial_heartbeats (trial_id, heartbeat) VALUES (?, datetime('now', ?))", (trial, "-3 minutes")
+        )
+    database.close()
+    again = tune("edge-memory", graph, tmp_path, space=space, first=6)
+    assert told(again) == told(found) and rows(tmp_path) == {"COMPLETE": 1, "FAIL": 1}
+
+
 # --- Mistakes.
 
 
