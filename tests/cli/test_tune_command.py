@@ -60,6 +60,14 @@ def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) 
     )
 
 
+def test_the_next_command_predicts_the_same(cli: Cli, mails: str) -> None:
+    words = ["--model=svd", "--space=decay=0.5", "--protocol=new-links", "--self-loops=keep", "--count-self-loops"]
+    code, out, err = run(cli, mails, *words, "--last=2")
+    assert code == 0, err
+    command = "--every 7d --self-loops keep --protocol new-links --count-self-loops --model svd --set decay=0.5"
+    assert f"now: dysat evaluate mails.csv {command}\n" in out
+
+
 def test_spaces_of_options_that_are_yes_or_no_or_lists(cli: Cli, mails: str) -> None:
     words = ["--space", "residual=true,false", "--space", "temporal_heads=2|4", "--no-add-self-loops"]
     words += ["--structural-heads=2", "--structural-features=16", "--temporal-features=16", "--epochs=1"]
