@@ -115,9 +115,9 @@ def test_test_links_change_not_a_bit_of_what_comes_out(
         contender = Contender(method, options=options)
         found = [tune(contender, one, space=space, trials=2, first=last - 1, device="cpu") for one in (graph, other)]
         assert told(found[0]) == told(found[1])
-        if tried == 3:
+        if tried == 2:
             break
-    assert tried == 3 and changed >= 30
+    assert tried == 2 and changed >= 20
 
 
 def test_whoever_judges_holds_no_test_example(graph: dysat.DynamicGraph) -> None:
@@ -223,9 +223,9 @@ def test_a_sampler_tries_what_a_range_holds(graph: dysat.DynamicGraph, tmp_path:
     first = tune("svd", graph, tmp_path, space=space, trials=4, first=6)
     assert first.about["sampler"] == "TPE" and len(first.trials) == 4
     assert all(0.01 <= trial.options["decay"] <= 1 and trial.options["features"] in (1, 2, 3) for trial in first.trials)
-    more = tune("svd", graph, tmp_path, space=space, trials=14, first=6)
-    assert told(more) == told(tune("svd", graph, space=space, trials=14, first=6))  # as if it had never stopped
-    assert len({trial.options["decay"] for trial in more.trials}) > 10
+    more = tune("svd", graph, tmp_path, space=space, trials=12, first=6)
+    assert told(more) == told(tune("svd", graph, space=space, trials=12, first=6))  # as if it had never stopped
+    assert len({trial.options["decay"] for trial in more.trials}) > 8
     assert {trial.number: trial.options for trial in first.trials}.items() <= {
         trial.number: trial.options for trial in more.trials
     }.items()
@@ -376,6 +376,24 @@ def test_a_worker_that_is_silent_for_long_is_dead(graph: dysat.DynamicGraph, tmp
     database.close()
     again = tune("edge-memory", graph, tmp_path, space=space, first=6)
     assert told(again) == told(found) and rows(tmp_path) == {"COMPLETE": 1, "FAIL": 1}
+
+
+def test_a_worker_that_was_taken_for_dead_goes_on(graph: dysat.DynamicGraph, tmp_path: Path) -> None:
+    """As a machine that slept: meanwhile another has given its ticket back."""
+    import optuna
+
+    taken: list[int] = []
+
+    def on_progress(now: Tuning) -> None:
+        if now.count("done") == 1 and now.count("running") == 1 and not taken:
+            url = f"sqlite:///{tmp_path / 'tuning.db'}"
+            study = optuna.load_study(study_name=now.about["study"], storage=url)
+            study.tell(1, state=optuna.trial.TrialState.FAIL)
+            taken.append(1)
+
+    found = tune("edge-memory", graph, tmp_path, space={"decay": DECAYS}, first=4, on_progress=on_progress)
+    assert taken and told(found) == told(tune("edge-memory", graph, space={"decay": DECAYS}, first=4))
+    assert rows(tmp_path)["FAIL"] == 1
 
 
 # --- Mistakes.

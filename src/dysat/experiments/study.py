@@ -132,7 +132,17 @@ def run_trials(
     study: Study, plan: Plan, validation: Validation, device: str, told: Callable[[], None] = lambda: None
 ) -> None:
     """Try one ticket after the other, until none is free."""
+    from optuna.exceptions import UpdateFinishedTrialError
     from optuna.trial import TrialState
+
+    lost: list[int] = []
+
+    def objective(trial: OptunaTrial) -> float:
+        try:
+            return _try(study, trial, plan, validation, device, told)
+        except UpdateFinishedTrialError:
+            lost.append(trial.number)
+            raise
 
     while True:
         _fail_the_silent(study)
@@ -144,11 +154,12 @@ def run_trials(
         study.sampler = _sampler(plan.seed, ticket)
         if not waiting:
             study.enqueue_trial(plan.fixed(ticket), user_attrs={"ticket": ticket})
-        study.optimize(
-            lambda trial: _try(study, trial, plan, validation, device, told),
-            n_trials=1,
-            catch=(_FailedError, _DoubleError),
-        )
+        try:
+            study.optimize(objective, n_trials=1, catch=(_FailedError, _DoubleError))
+        except (UpdateFinishedTrialError, ValueError):  # a machine that slept was taken for dead; its ticket is free
+            if not lost:
+                raise
+            lost.clear()
         told()
 
 
