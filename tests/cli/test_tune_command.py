@@ -60,6 +60,24 @@ def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) 
     )
 
 
+def test_the_next_command_predicts_the_same(cli: Cli, mails: str) -> None:
+    words = ["--model=svd", "--space=decay=0.5", "--protocol=new-links", "--self-loops=keep", "--count-self-loops"]
+    code, out, err = run(cli, mails, *words, "--last=2")
+    assert code == 0, err
+    command = "--every 7d --self-loops keep --protocol new-links --count-self-loops --model svd --set decay=0.5"
+    assert f"now: dysat evaluate mails.csv {command}\n" in out
+
+
+def test_spaces_of_options_that_are_yes_or_no_or_lists(cli: Cli, mails: str) -> None:
+    words = ["--space", "residual=true,false", "--space", "temporal_heads=2|4", "--no-add-self-loops"]
+    words += ["--structural-heads=2", "--structural-features=16", "--temporal-features=16", "--epochs=1"]
+    code, out, err = run(cli, mails, *words, "--walks-per-node", "1", "--last=1", "--json")
+    assert code == 0, err
+    facts = json.loads(out)
+    tried = {(trial["options"]["residual"], *trial["options"]["temporal_heads"]) for trial in facts["trials"]}
+    assert tried == {(True, 2), (True, 4), (False, 2), (False, 4)} and facts["given"]["add_self_loops"] is False
+
+
 def test_the_best_options_become_a_preset_that_other_commands_take(cli: Cli, mails: str) -> None:
     code, out, err = run(cli, mails, *QUICK, *SPACE, "--preset-out", "best.toml", "--last=2")
     assert code == 0, err
@@ -120,7 +138,7 @@ def test_settings_that_all_fail_are_told(cli: Cli, mails: str) -> None:
     """A learning rate so high that no number is left."""
     code, out, err = run(cli, mails, *QUICK, "--space=learning_rate=1e30,1e35")
     assert code == 2 and "dysat: no setting of gcn-ae has a figure: " in err and "failed" not in err.splitlines()[-1]
-    assert "no finite score" in out
+    assert "failed: gcn-ae has no finite score" in out
 
 
 def test_help_teaches_by_examples(cli: Cli) -> None:

@@ -222,7 +222,7 @@ def _as_settings(args: Sequence[str], names: Mapping[str, bool]) -> Iterator[str
         name, equals, value = word.partition("=")
         other = f"--{name.removeprefix('--no-')}"
         if name not in names:
-            yield f"--set={other[2:]}=false" if names.get(other) and name != other else word
+            yield f"--set={other[2:]}=false" if names.get(other) and name.startswith("--no-") else word
             continue
         if not equals:
             follows = bool(words) and (words[0] in ("true", "false") if names[name] else not words[0].startswith("--"))

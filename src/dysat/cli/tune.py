@@ -23,6 +23,7 @@ from dysat.evaluation.protocols import NewEnds, Protocol
 from dysat.experiments.preset_file import write_preset
 from dysat.experiments.request import Contender
 from dysat.experiments.spaces import as_text
+from dysat.experiments.study import shown_url
 from dysat.experiments.trials import Trial
 from dysat.experiments.tune import RESULTS, Tuning, tune
 from dysat.options import DataDir, EventOptions, Json, option, takes
@@ -120,12 +121,13 @@ def tune_command(
                 seed=seed, self_loops="keep" if count_self_loops else "drop", typed=typed, new_ends=new_ends,
             )  # fmt: skip
     except KeyboardInterrupt:
-        raise StoppedError(f"stopped; finished trials are kept in {storage or out}, the same command goes on") from None
+        kept = out if storage is None else shown_url(storage)
+        raise StoppedError(f"stopped; finished trials are kept in {kept}, the same command goes on") from None
     if preset_out is not None:
         write_preset(found, preset_out, source)
     if as_json:
         return print_json(found.facts())
-    return _show(found, " ".join([shlex.quote(source), *_reading(events, data_dir)]), out, preset_out)
+    return _show(found, [shlex.quote(source), *_reading(events, data_dir)], out, preset_out)
 
 
 def _contender(text: str, preset: str | None, given: dict[str, str], space: list[str]) -> Contender:
@@ -149,7 +151,7 @@ def _numbers(text: str | None) -> list[int] | None:
         raise ModelError(f"--steps {text}: expected snapshots parted by commas, like 4,8,12") from None
 
 
-def _show(found: Tuning, source: str, out: Path, preset_out: Path | None) -> None:
+def _show(found: Tuning, read: list[str], out: Path, preset_out: Path | None) -> None:
     console = new_console()
     names = list(found.space)
     table = new_table(*(f">{name}" for name in names), ">validation AUC", ">steps", ">seconds", "")
@@ -158,18 +160,17 @@ def _show(found: Tuning, source: str, out: Path, preset_out: Path | None) -> Non
         cells = [_cell(trial.options[name]) if name in trial.options else "–" for name in names]
         figure = "–" if trial.value is None else f"{100 * trial.value:.2f}"
         took = "–" if trial.seconds is None else f"{trial.seconds:.1f}"
-        note = trial.problem or {"done": "best" if best else "", "pruned": "pruned"}.get(trial.state, trial.state)
-        row = [*cells, figure, str(len(trial.steps)), took, escape(note)]
+        note = trial.state if trial.state != "done" else "best" if best else ""
+        row = [*cells, figure, str(len(trial.steps)), took, note]
         table.add_row(*(f"[bold]{cell}[/bold]" if best else cell for cell in row))
     console.print(table)
-    for line in _notes(found, source, out):
+    for line in _notes(found, read[0], out):
         console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
     given = {name: value for name, value in found.contender.options.items() if name != "device"}
     setting = " ".join(f"--set {name}={as_text(value)}" for name, value in {**given, **found.best.options}.items())
     used = f"{found.contender.method}:{preset_out}" if preset_out else f"{found.contender.name} {setting}"
-    console.print(
-        f"now: [bold]dysat evaluate {escape(f'{source} --model {used}')}[/bold]", highlight=False, soft_wrap=True
-    )
+    command = " ".join(["dysat evaluate", *read, *_predicting(found.about["request"]), "--model", used])
+    console.print(f"now: [bold]{escape(command)}[/bold]", highlight=False, soft_wrap=True)
 
 
 def _reading(events: EventOptions, data_dir: Path | None) -> Iterator[str]:
@@ -183,6 +184,18 @@ def _reading(events: EventOptions, data_dir: Path | None) -> Iterator[str]:
             yield f"--{word} {shlex.quote(str(value))}"
 
 
+def _predicting(request: dict[str, Any]) -> Iterator[str]:
+    """What is predicted, where that is not the usual."""
+    if request["protocol"] != "single-step":
+        yield f"--protocol {request['protocol']}"
+    if request["new_ends"] != "both":
+        yield f"--new-ends {request['new_ends']}"
+    if request["typed"]:
+        yield "--typed"
+    if request["self_loops"] == "keep":
+        yield "--count-self-loops"
+
+
 def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else as_text(value)
 
@@ -190,13 +203,16 @@ def _cell(value: Any) -> str:
 def _notes(found: Tuning, source: str, out: Path) -> Iterator[str]:
     if len(found.trials) > SHOWN:
         yield f"{len(found.trials) - SHOWN} more trials are in {out / RESULTS}"
-    protocol, predicted = found.about["request"]["protocol"], found.about["predicted"]
+    protocol, number = found.about["request"]["protocol"], len(found.about["predicted"])
+    over = f"{number} predicted snapshot{'s' * (number > 1)}"
     yield (
-        f"{source}, {protocol}, mean over {len(predicted)} predicted snapshots, in per cent, on validation links only; "
+        f"{source}, {protocol}, mean over {over}, in per cent, on validation links only; "
         f"no test link was looked at; all figures are in {out / RESULTS}"
     )
     for snapshot, why in found.left_out.items():
         yield f"snapshot {snapshot} is left out: {why}"
+    for problem in dict.fromkeys(trial.problem for trial in found.trials if trial.problem):
+        yield f"failed: {problem}"
     if running := found.count("running"):
         yield f"{running} trials are still tried by other processes; the same command tells the rest"
 

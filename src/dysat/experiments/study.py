@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 HEARTBEAT, GRACE = 30, 120  # seconds: how often a worker says that it lives, and when it counts as dead
 FIRST = 3  # trials that must be done before one is pruned
 PART = 4  # and a trial has seen one in so many of its snapshots
+ATTEMPTS, PAUSE = 4, 0.3  # to open a database, and seconds between them
 WAIT = 60  # seconds for a file that another process writes to
 
 
@@ -71,6 +72,7 @@ def _database(url: str | None) -> Iterator[RDBStorage | None]:
     from optuna.exceptions import ExperimentalWarning
     from optuna.storages import RDBStorage
     from sqlalchemy import event
+    from sqlalchemy.exc import SQLAlchemyError
 
     if url is None:
         yield None
@@ -81,10 +83,16 @@ def _database(url: str | None) -> Iterator[RDBStorage | None]:
     more = {"connect_args": {"timeout": WAIT, "isolation_level": None}} if file else {"pool_pre_ping": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)  # of the heartbeat
-        try:
-            storage = RDBStorage(url, engine_kwargs=more, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
-        except (ImportError, ValueError, RuntimeError) as problem:  # no driver, no URL, of another version
-            raise ModelError(f"storage {shown_url(url)}: {_why(problem)}") from None
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                storage = RDBStorage(url, engine_kwargs=more, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+                break
+            except (ImportError, ValueError, RuntimeError) as problem:  # no driver, no URL, of another version
+                raise ModelError(f"storage {shown_url(url)}: {_why(problem)}") from None
+            except SQLAlchemyError:  # two that make the tables at once get into each other's way
+                if not left:
+                    raise
+                time.sleep(PAUSE)
     if file:
         event.listen(storage.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     try:
@@ -124,9 +132,20 @@ def run_trials(
     study: Study, plan: Plan, validation: Validation, device: str, told: Callable[[], None] = lambda: None
 ) -> None:
     """Try one ticket after the other, until none is free."""
+    from optuna.exceptions import UpdateFinishedTrialError
     from optuna.trial import TrialState
 
+    lost: list[int] = []
+
+    def objective(trial: OptunaTrial) -> float:
+        try:
+            return _try(study, trial, plan, validation, device, told)
+        except UpdateFinishedTrialError:
+            lost.append(trial.number)
+            raise
+
     while True:
+        _fail_the_silent(study)
         waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))  # of a process that was killed
         ticket = waiting[0].user_attrs.get("ticket", 0) if waiting else _lowest_free(study, plan.total)
         if ticket is None:
@@ -135,12 +154,23 @@ def run_trials(
         study.sampler = _sampler(plan.seed, ticket)
         if not waiting:
             study.enqueue_trial(plan.fixed(ticket), user_attrs={"ticket": ticket})
-        study.optimize(
-            lambda trial: _try(study, trial, plan, validation, device, told),
-            n_trials=1,
-            catch=(_FailedError, _DoubleError),
-        )
+        try:
+            study.optimize(objective, n_trials=1, catch=(_FailedError, _DoubleError))
+        except (UpdateFinishedTrialError, ValueError):  # a machine that slept was taken for dead; its ticket is free
+            if not lost:
+                raise
+            lost.clear()
         told()
+
+
+def _fail_the_silent(study: Study) -> None:
+    """Give back the tickets of workers that have not said for long that they live."""
+    from optuna.exceptions import ExperimentalWarning
+    from optuna.storages import fail_stale_trials
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        fail_stale_trials(study)
 
 
 def _sampler(*seeds: int) -> BaseSampler:
