@@ -72,6 +72,7 @@ def tasks(args: argparse.Namespace) -> list[dict[str, Any]]:
 def sweep(args: argparse.Namespace) -> None:
     """Whatever no file has yet."""
     from dysat.experiments.bench import hardware
+    from dysat.experiments.workers import be_led
 
     files = {dataset: args.out / f"tuning_{dataset}.json" for dataset in args.dataset}
     rows = {d: json.loads(file.read_text())["rows"] if file.exists() else [] for d, file in files.items()}
@@ -84,7 +85,7 @@ def sweep(args: argparse.Namespace) -> None:
         )
     ]
     begin = time.monotonic()
-    with ProcessPoolExecutor(args.processes, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(args.processes, get_context("spawn"), be_led) as pool:
         running = {pool.submit(judge_one, task): task for task in waiting}
         for number, future in enumerate(as_completed(running)):
             task = running[future]

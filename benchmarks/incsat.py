@@ -1,4 +1,4 @@
-"""IncSAT over a dataset, setting by setting, and the tables of docs/reproduction.md about it.
+"""IncSAT over a dataset, setting by setting, and the tables of docs/settings.md about it.
 
     python benchmarks/incsat.py --graphs FOLDER --dataset uci --processes 8 --out results/incsat_settings_uci.json
 
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.table:
-        page = ROOT / "docs" / "reproduction.md"
+        page = ROOT / "docs" / "settings.md"
         before, _, after = page.read_text().split(MARK)
         tables = [*paper_table(), "", "All settings of the two small datasets, mean over the predicted snapshots:", ""]
         page.write_text(f"{before}{MARK}\n\n" + "\n".join([*tables, *settings_table()]) + f"\n\n{MARK}{after}")

@@ -8,7 +8,7 @@ an --out file that exists are kept, so that a stopped sweep goes on where it was
 
     python benchmarks/single_step.py --table results/single_step_*.json
 
-writes the tables of docs/reproduction.md from such files: per dataset and preset the setting with the highest mean
+writes the tables of docs/settings.md from such files: per dataset and preset the setting with the highest mean
 validation AUC, and below all settings.
 """
 
@@ -97,7 +97,7 @@ def jobs(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def write_tables(files: list[Path]) -> None:
-    """The marked part of docs/reproduction.md."""
+    """The marked part of docs/settings.md."""
     groups: dict[tuple[str, str, str], dict[tuple[float, float], list[dict[str, Any]]]] = {}
     for file in files:
         for row in json.loads(file.read_text())["rows"]:
@@ -127,7 +127,7 @@ def write_tables(files: list[Path]) -> None:
             epochs = sum(row["best_epoch"] for row in rows) / len(rows)
             every.append(f"{names} | {setting[0]:g} | {setting[1]:g} | {len(rows)} | {figures} | {epochs:.0f} |")
     text = "\n".join([*chosen, "", "All settings, mean over the predicted snapshots:", "", *every])
-    page = ROOT / "docs" / "reproduction.md"
+    page = ROOT / "docs" / "settings.md"
     before, _, rest = page.read_text().partition(MARK)
     page.write_text(f"{before}{MARK}\n\n{text}\n\n{MARK}{rest.partition(MARK)[2]}")
 

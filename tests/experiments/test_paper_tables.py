@@ -172,7 +172,7 @@ def test_notes_say_what_was_chosen_by_test(results: Results) -> None:
         "gradient boosting: its settings were chosen on test figures of these datasets (docs/evaluation.md)"
     ]
     results.put("single-step", "uci", record("dysat", 85.48, options={"patience": 10}))
-    assert flattered(table3(results, ["uci"]))[0].endswith("(docs/reproduction.md): DySAT (program)")
+    assert flattered(table3(results, ["uci"]))[0].endswith("(docs/settings.md): DySAT (program)")
 
 
 def test_csv_has_a_line_for_each_cell(results: Results) -> None:

@@ -75,7 +75,7 @@ def _chosen_by_test(found: Everything) -> Iterator[str]:
     patient = [NAMES[s] for s, r in uci.items() if r.method == "dysat" and r.options.get("patience") == LESS_PATIENT]
     if patient:
         why = f"a patience of {LESS_PATIENT} was tried because longer ones had done worse on test"
-        yield f"UCI: {why} (docs/reproduction.md): {_who(patient, uci)}"
+        yield f"UCI: {why} (docs/settings.md): {_who(patient, uci)}"
     if any(BOOSTING in records for records in found.values()):
         yield "gradient boosting: its settings were chosen on test figures of these datasets (docs/evaluation.md)"
 

@@ -22,6 +22,7 @@ from dysat.models.dysat import DySAT
 
 WINDOWS = tuple(range(1, 11))
 METHODS = ("dysat", "dynaernn")
+BATCH = 512  # of both
 
 
 def measure_windows(graph: DynamicGraph, dataset: str, results: Results, device: str, quick: bool, told: Told) -> None:
@@ -32,7 +33,7 @@ def measure_windows(graph: DynamicGraph, dataset: str, results: Results, device:
     key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
     if (results.facts("runtime", dataset, "windows") or {}).get("key") == key:
         return
-    timings = time_windows(graph, epochs=epochs, rounds=rounds, device=device, on_progress=told)
+    timings = time_windows(graph, epochs=epochs, rounds=rounds, device=device, on_progress=told, batch_size=BATCH)
     facts = {
         "key": key,
         "date": datetime.now(UTC).date().isoformat(),
@@ -40,6 +41,7 @@ def measure_windows(graph: DynamicGraph, dataset: str, results: Results, device:
         "device": device,
         "epochs": epochs,
         "rounds": rounds,
+        "batch_size": BATCH,
         "timings": timings,
     }
     results.put_facts("runtime", dataset, "windows", json.loads(json.dumps(facts)))

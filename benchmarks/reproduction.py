@@ -1,0 +1,77 @@
+"""The tables and figures of results/paper, and the marked parts of docs/reproduction.md and the README, from its JSON.
+
+    python benchmarks/reproduction.py
+
+measures nothing: `dysat reproduce … --budget full` does, and its results/*.json are put into results/paper. Of the five
+tables the page shows the macro-AUC; the files beside the JSON have everything.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from dysat.experiments.cells import Table
+from dysat.experiments.lineup import find
+from dysat.experiments.outputs import made_of, write
+from dysat.experiments.paper import BOOSTING, DATASETS, DYSAT, TARGETS
+from dysat.experiments.results import Results
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "results" / "paper"
+SMALL = ["enron", "uci", "yelp", "ml-10m"]
+SHOWN = ("enron-loops", "uci", "yelp", "ml-10m")  # of the README's table
+
+
+def main() -> None:
+    """Write them all."""
+    results = Results(FOLDER)
+    made = made_of(TARGETS, results, SMALL)
+    write(made, FOLDER)
+    page = ROOT / "docs" / "reproduction.md"
+    text = page.read_text(encoding="utf-8")
+    for one in made:
+        if isinstance(one, Table):
+            text = marked(text, one.name, body(one))
+    page.write_text(text, encoding="utf-8")
+    readme = ROOT / "README.md"
+    readme.write_text(marked(readme.read_text(encoding="utf-8"), "first", first(results)), encoding="utf-8")
+
+
+def body(table: Table) -> str:
+    """The macro-AUC of a table, with what it says; all of Table 1."""
+    keep = [i for i, cell in enumerate(table.rows[0][1]) if table.name == "table1" or cell.measure.startswith("macro")]
+    rows = tuple((name, tuple(cells[i] for i in keep)) for name, cells in table.rows)
+    columns = tuple(table.columns[i].removesuffix(", macro") for i in keep)
+    return re.sub(r"^### .*\n\n", "", replace(table, columns=columns, rows=rows).markdown()).rstrip()
+
+
+def first(results: Results) -> str:
+    """DySAT, the paper, and what needs no training."""
+    lines = ["| macro-AUC | " + " | ".join(DATASETS[name] for name in SHOWN) + " |", "|---|" + "---:|" * len(SHOWN)]
+    own = {"dysat, the authors' program": "dysat", "dysat, the paper's text": "dysat-text"}
+    for name, slug in own.items():
+        lines.append(row(name, [results.record("single-step", d, slug) for d in SHOWN]))
+    published = [DYSAT["dysat"].figures("single_step", d) for d in SHOWN]
+    lines.insert(2, "| published | " + " | ".join(f"{p.macro:.1f}" if p else "–" for p in published) + " |")
+    best = [find(results, "single-step", d, "best-heuristic") for d in SHOWN]
+    lines.append(row("best heuristic", best))
+    lines.append(row("boosting on past transitions", [results.record("single-step", d, BOOSTING) for d in SHOWN]))
+    return "\n".join(lines)
+
+
+def row(name: str, records: list) -> str:  # type: ignore[type-arg]
+    """Of a Markdown table."""
+    return f"| {name} | " + " | ".join(f"{100 * r.macro:.1f}" if r else "–" for r in records) + " |"
+
+
+def marked(text: str, name: str, body: str) -> str:
+    """The text with something else between two marks."""
+    mark = f"<!-- {name} -->"
+    before, _, after = text.split(mark)
+    return f"{before}{mark}\n\n{body}\n\n{mark}{after}"
+
+
+if __name__ == "__main__":
+    main()
