@@ -32,7 +32,7 @@ ALL = "all"
 def reproduce_command(
     what: Annotated[
         list[str],
-        typer.Argument(help=f"{', '.join(TARGETS)}; or [bold]all[/bold].", show_default=False, metavar="WHAT..."),
+        typer.Argument(help=f"{', '.join(TARGETS)}; or [bold]all[/bold].", show_default=False, metavar="WHAT"),
     ],
     datasets: Annotated[
         list[str] | None,
