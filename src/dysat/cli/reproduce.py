@@ -98,7 +98,7 @@ def reproduce_command(
 def _present(
     targets: list[Target], results: Results, datasets: list[str], out: Path, as_json: bool, notes: list[str]
 ) -> None:
-    made = made_of(targets, results, datasets)
+    made, lacking = made_of(targets, results, datasets)
     files = write(made, out)
     if as_json:
         return print_json({"files": [str(file) for file in files], "results": str(results.folder)})
@@ -113,7 +113,7 @@ def _present(
             console.print(line, highlight=False, soft_wrap=True)
         if isinstance(one, Picture):
             console.print(f"drawn to {escape(str(out / one.name))}.svg and .png", highlight=False, soft_wrap=True)
-    for note in notes:
+    for note in (*lacking, *notes):
         console.print(f"[dim]{escape(note)}[/dim]", highlight=False, soft_wrap=True)
     where = f"tables, figures and their CSV are in {out}, what was measured is in {results.folder}"
     return console.print(f"\n[dim]{escape(where)}[/dim]", highlight=False, soft_wrap=True)
