@@ -98,10 +98,11 @@ def reproduce_command(
 def _present(
     targets: list[Target], results: Results, datasets: list[str], out: Path, as_json: bool, notes: list[str]
 ) -> None:
-    made = made_of(targets, results, datasets)
+    made, lacking = made_of(targets, results, datasets)
     files = write(made, out)
+    notes = [*lacking, *notes]
     if as_json:
-        return print_json({"files": [str(file) for file in files], "results": str(results.folder)})
+        return print_json({"files": [str(file) for file in files], "results": str(results.folder), "notes": notes})
     console = new_console()
     for one in made:
         console.print(f"\n[bold]{escape(one.title)}[/bold]", highlight=False, soft_wrap=True)
@@ -150,6 +151,8 @@ def _load(
     """The graphs that are asked for, which must be there; or all that are, and which are not."""
     found: dict[str, dysat.DynamicGraph] = {}
     notes = []
+    if graphs is not None and not any((graphs / name / "graph.json").exists() for name in DATASETS):
+        raise DatasetError(f"--graphs {graphs}: no graph folder there is named after a dataset")
     with telling() as doing:
         for name in datasets or DATASETS:
             prepared = graphs / name if graphs is not None and (graphs / name / "graph.json").exists() else None

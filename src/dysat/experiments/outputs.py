@@ -12,15 +12,26 @@ from dysat.experiments.figures import FIGURES
 from dysat.experiments.paper import Target
 from dysat.experiments.pictures import Picture
 from dysat.experiments.reproduce import datasets_of
-from dysat.experiments.results import Results
+from dysat.experiments.results import NothingMeasuredError, Results
 from dysat.experiments.tables import TABLES
 
 PICTURES = (".svg", ".png")
 
 
-def made_of(targets: Sequence[Target], results: Results, datasets: Sequence[str]) -> list[Table | Picture]:
-    """Each table and figure from what was measured on some datasets."""
-    return [(TABLES.get(t) or FIGURES[t])(results, datasets_of(t, datasets)) for t in targets]
+def made_of(
+    targets: Sequence[Target], results: Results, datasets: Sequence[str]
+) -> tuple[list[Table | Picture], list[str]]:
+    """Each table and figure from what was measured on some datasets; and for which there is nothing."""
+    made: list[Table | Picture] = []
+    lacking = []
+    for target in targets:
+        try:
+            made.append((TABLES.get(target) or FIGURES[target])(results, datasets_of(target, datasets)))
+        except NothingMeasuredError as problem:
+            lacking.append(str(problem))
+    if lacking and not made:
+        raise ModelError(lacking[0])
+    return made, lacking
 
 
 def write(made: Sequence[Table | Picture], folder: Path) -> list[Path]:

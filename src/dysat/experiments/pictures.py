@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dysat.data.storage import write_beside
 from dysat.errors import ModelError
 from dysat.experiments.paper import DATASETS
+from dysat.experiments.results import NothingMeasuredError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +82,7 @@ def finished(figure: Figure, title: str) -> Figure:
 def found_in(name: str, found: Mapping[str, Found], asked: Sequence[str]) -> tuple[Mapping[str, Found], list[str]]:
     """What there is to draw, and notes on datasets without anything; nothing at all is an error."""
     if not found:
-        raise ModelError(f"{name}: nothing was measured on {', '.join(asked) or 'any dataset'}")
+        raise NothingMeasuredError(f"{name}: nothing was measured on {', '.join(asked) or 'any dataset'}")
     return found, [f"{DATASETS[dataset]}: nothing was measured" for dataset in asked if dataset not in found]
 
 

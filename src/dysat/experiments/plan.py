@@ -56,7 +56,7 @@ class Plan:
         steps = request.steps(predictable_steps(graph, request.protocol, request.first, request.last))
         left_out = _check_steps(graph, request, steps)
         where = str(choose_device(device))
-        _open_folder(path, graph, request)
+        _open_folder(path, graph, request, any_version=fits is not None)
         by_step: dict[int, list[int]] = {}
         for step, target in steps:
             if target not in left_out:
@@ -115,8 +115,12 @@ def _check_steps(graph: DynamicGraph, request: Request, steps: list[tuple[int, i
     return left_out
 
 
-def _open_folder(path: Path, graph: DynamicGraph, request: Request) -> None:
-    """Make the folder, or go on with one that has the same graph and request."""
+def _open_folder(path: Path, graph: DynamicGraph, request: Request, any_version: bool) -> None:
+    """Make the folder, or go on with one that has the same graph and request.
+
+    Steps are named by the code that computed them, so those of `any_version` can stand beside each other. That code
+    does not include the hard negatives and ranks, which only an evaluation of its own has.
+    """
     wanted = {"dysat": dysat.__version__, "graph": graph.fingerprint, **asdict(request)}
     wanted = json.loads(json.dumps(wanted))
     file = path / REQUEST
@@ -127,14 +131,17 @@ def _open_folder(path: Path, graph: DynamicGraph, request: Request) -> None:
             found = None
         if not isinstance(found, dict):
             raise ModelError(f"{file}: damaged; choose another folder")
-        other = [key for key in wanted if found.get(key) != wanted[key]]
+        other = [key for key in wanted if found.get(key) != wanted[key] and not (any_version and key == "dysat")]
         if other:
             raise ModelError(
                 f"{path}: an evaluation with another {other[0]} ({found.get(other[0])}); choose another folder"
             )
         (path / STEPS).mkdir(exist_ok=True)
         return
-    if path.exists() and any(file.name not in (STEPS, GRAPH) for file in path.iterdir()):
+    begun = (f".{GRAPH}.", f".{REQUEST}.")  # left by a process that was killed while it wrote them
+    if path.exists() and any(
+        file.name not in (STEPS, GRAPH) and not file.name.startswith(begun) for file in path.iterdir()
+    ):
         raise ModelError(f"{path}: exists already and is no evaluation; choose another folder")
     (path / STEPS).mkdir(parents=True, exist_ok=True)
     graph.save(path / GRAPH, overwrite=True)

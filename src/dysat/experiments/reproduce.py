@@ -17,7 +17,7 @@ import torch
 
 from dysat.data.datasets import DATASETS as FILES
 from dysat.data.graph import DynamicGraph
-from dysat.errors import ModelError, listed, nearest
+from dysat.errors import DatasetError, ModelError, listed, nearest
 from dysat.experiments import paper
 from dysat.experiments.attention import measure_attention
 from dysat.experiments.code import content_key
@@ -110,6 +110,11 @@ def reproduce(
         budget: `quick` predicts four snapshots of each dataset, `full` all of the paper's.
         processes: how many at a time, on a GPU as well; None for one for each core, or one on a GPU.
     """
+    for name in graphs:
+        if name not in FILES:
+            raise DatasetError(f"no dataset {name!r}; there are {listed(FILES)}{nearest(name, FILES)}")
+    if not graphs:
+        raise DatasetError("no dataset to measure anything on")
     results = Results(folder / RESULTS)
     where = choose_device(device)
     wanted = needs(targets, list(graphs), methods)
@@ -188,10 +193,11 @@ class _Rows:
                 continue
             contenders.setdefault(contender.key, contender)
             rows.setdefault(contender.key, []).append(need.slug)
-        if study == "new-nodes" and results.facts(study, dataset, "_counts") is None:
+        if study == "new-nodes":
             known = (0, *graph.known)
             new = {str(target): known[target] - known[target - 1] for target in range(1, len(graph))}
-            results.put_facts(study, dataset, "_counts", {"new_nodes": new})
+            if results.facts(study, dataset, "_counts") != {"new_nodes": new}:
+                results.put_facts(study, dataset, "_counts", {"new_nodes": new})
         if not contenders:
             return None
         short = hashlib.sha256(json.dumps([graph.fingerprint, asdict(request)]).encode()).hexdigest()[:8]

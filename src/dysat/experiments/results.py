@@ -20,6 +20,10 @@ from dysat.experiments.summary import Figures
 FORMAT_VERSION = 1
 
 
+class NothingMeasuredError(ModelError):
+    """A table or figure would be empty."""
+
+
 @dataclass(frozen=True)
 class Point:
     """One predicted snapshot: AUC is a fraction, its deviation that of the repeats (None for one repeat)."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dysat.errors import ModelError
 from dysat.experiments.cells import Cell, Table
 from dysat.experiments.lineup import BEST, LINEUP, NAMES, check_datasets, find
 from dysat.experiments.notes import how_measured
 from dysat.experiments.paper import ABLATIONS, BASELINES, DATASETS, DYSAT, INCSAT, ROWS, Published
-from dysat.experiments.results import Record, Results
+from dysat.experiments.results import NothingMeasuredError, Record, Results
 from dysat.experiments.verdicts import Found, Known, ablation, increments, standing
 
 # Nodes, links and time steps of the paper's Table 1.
@@ -44,7 +43,7 @@ def table1(results: Results, datasets: Iterable[str] = DATASETS) -> Table:
         cells = (Cell(dataset, dataset, what, ours, paper=its, count=True) for what, (ours, its) in counts.items())
         rows.append((DATASETS[dataset], tuple(cells)))
     if not rows:
-        raise ModelError("table1: nothing was counted")
+        raise NothingMeasuredError("table1: nothing was counted")
     columns = tuple(cell.measure for cell in rows[0][1])
     return Table("table1", "Table 1: the datasets", "dataset", columns, tuple(rows), tuple(_statistics_notes(rows)))
 
