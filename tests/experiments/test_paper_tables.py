@@ -12,7 +12,7 @@ import pytest
 import dysat
 from dysat.errors import ModelError
 from dysat.experiments.cells import Cell, Table, signed
-from dysat.experiments.lineup import strongest
+from dysat.experiments.lineup import BEST, find, strongest
 from dysat.experiments.paper import BASELINES, BOOSTING, ROWS
 from dysat.experiments.reproduce import dataset_facts
 from dysat.experiments.results import Point, Record, Results
@@ -127,17 +127,26 @@ def test_a_verdict_of_all_baselines_and_a_beaten_heuristic(results: Results) -> 
     )
 
 
+def test_what_learns_from_transitions_does_not_compete_for_the_row_of_heuristics(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for slug, auc in (("edge-memory", 80.0), ("pair-logistic", 95.0), ("pair-boosting", 96.0)):
+        results.put("single-step", "uci", record(slug, auc))
+    best = find(results, "single-step", "uci", BEST)
+    assert best is not None
+    assert best.row == "edge-memory"
+
+
 def test_a_verdict_compares_on_the_snapshots_that_both_have(tmp_path: Path) -> None:
     results = Results(tmp_path)
     # Ahead on all twelve, behind on the eleven that the heuristic has.
     first, rest = Point(1, 40, 0.99, 0.0, 0.9, 0.9), [Point(t, 40, 0.90, 0.0, 0.9, 0.9) for t in range(2, 13)]
     whole = Record("dysat", "dysat", {}, "k", 0.9075, 0.0, 0.9, 0.0, (first, *rest), {}, 1.0)
     results.put("single-step", "uci", whole)
-    results.put("single-step", "uci", record("pair-logistic", 90.5, targets=range(2, 13)))
+    results.put("single-step", "uci", record("edge-memory", 90.5, targets=range(2, 13)))
     verdict = table2(results, ["uci"]).verdicts[0]
     assert "no baselines measured" in verdict
     assert verdict.endswith(
-        "below the best heuristic, pair-logistic (90.5 against 90.0 on the 11 snapshots that both have)."
+        "below the best heuristic, edge-memory (90.5 against 90.0 on the 11 snapshots that both have)."
     )
 
 

@@ -46,7 +46,7 @@ def reproduce_command(
     ] = "quick",
     device: Device = "auto",
     processes: Annotated[
-        int | None, option("Processes, on a GPU as well [dim](default: one for each core; 1 on CUDA)[/dim].")
+        int | None, option("Processes, on a GPU side by side [dim](default: one for each core; 8 on CUDA)[/dim].")
     ] = None,
     seed: Annotated[int, option("Of the examples and their divisions.")] = 0,
     out: Annotated[
@@ -77,6 +77,8 @@ def reproduce_command(
     check_methods(rows)
     if processes is not None and processes < 1:
         raise ModelError(f"--processes {processes} must be at least 1")
+    if from_ is not None and methods is not None:
+        raise ModelError(f"--methods {methods} has no use with --from, which shows all that was measured")
     if from_ is not None:
         return _present(targets, Results(_there(from_)), _known(datasets) or list(DATASETS), out, as_json, [])
     found, notes = _load(_known(datasets), graphs, data_dir)
@@ -100,7 +102,7 @@ def _present(
 ) -> None:
     made, lacking = made_of(targets, results, datasets)
     files = write(made, out)
-    notes = [*lacking, *notes]
+    notes = [*lacking, *results.problems, *notes]
     if as_json:
         return print_json({"files": [str(file) for file in files], "results": str(results.folder), "notes": notes})
     console = new_console()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from dysat.errors import ModelError, nearest
-from dysat.experiments.paper import BASELINES, BOOSTING, DATASETS, DYSAT, HEURISTICS, ROWS
+from dysat.experiments.paper import BASELINES, BOOSTING, DATASETS, DYSAT, HEURISTICS, ROWS, TRANSITIONS
 from dysat.experiments.results import Record, Results
 
 BEST = "best-heuristic"  # a row of its own, which is another heuristic on every dataset
@@ -20,8 +20,8 @@ def find(results: Results, study: str, dataset: str, row: str) -> Record | None:
 
 
 def strongest(results: Results, study: str, dataset: str) -> Record | None:
-    """Of the heuristics the best by validation, never by test, on the snapshots that all of them have."""
-    found = [results.record(study, dataset, slug) for slug in HEURISTICS if slug != BOOSTING]
+    """Of the heuristics that learn from no transition the best by validation, never by test, on the same snapshots."""
+    found = [results.record(study, dataset, slug) for slug in HEURISTICS if slug not in TRANSITIONS]
     known = [record for record in found if record is not None]
     if not known:
         return None

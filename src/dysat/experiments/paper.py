@@ -106,7 +106,8 @@ BASELINES = {
 }
 DYSAT = {"dysat": Row(PROGRAM, "dysat", "DySAT"), "dysat-text": Row(TEXT, "dysat-text", "DySAT")}
 BOOSTING = "pair-boosting"
-HEURISTICS = {name: Row(name, name) for name in OPPONENTS}  # all but boosting compete for one row
+HEURISTICS = {name: Row(name, name) for name in OPPONENTS}
+TRANSITIONS = ("pair-logistic", BOOSTING)  # they learn from past transitions; the others compete for one row
 INCSAT = {"incsat": Row("IncSAT", "incsat", "IncSAT")}
 ABLATIONS = _ablations("dysat", PROGRAM) | _ablations("dysat-text", TEXT)
 ROWS: dict[str, Row] = BASELINES | DYSAT | INCSAT | HEURISTICS | ABLATIONS

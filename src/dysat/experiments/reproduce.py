@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,13 +26,14 @@ from dysat.experiments.job import Job
 from dysat.experiments.paper import Row, Target
 from dysat.experiments.plan import Plan, about
 from dysat.experiments.request import Contender, Request
-from dysat.experiments.results import Record, Results
+from dysat.experiments.results import NothingMeasuredError, Record, Results
 from dysat.experiments.windows import measure_windows
 from dysat.experiments.workers import Told, processes_for, run_all
 from dysat.models.base import choose_device
 
 Budget = Literal["quick", "full"]
 QUICK_STEPS = 4  # predicted snapshots of a quick budget, spread evenly
+SIDE_BY_SIDE = 8  # processes that share a GPU, unless told otherwise: one alone leaves most of it idle
 CACHE, RESULTS = "cache", "results"
 
 
@@ -108,7 +110,7 @@ def reproduce(
         folder: keeps finished steps in `cache/` and records in `results/`.
         methods: rows to measure; None for all.
         budget: `quick` predicts four snapshots of each dataset, `full` all of the paper's.
-        processes: how many at a time, on a GPU as well; None for one for each core, or one on a GPU.
+        processes: how many at a time; None for one for each core, on a GPU at most eight.
     """
     for name in graphs:
         if name not in FILES:
@@ -118,7 +120,7 @@ def reproduce(
     results = Results(folder / RESULTS)
     where = choose_device(device)
     wanted = needs(targets, list(graphs), methods)
-    workers = processes or processes_for(where.type, max(1, len(wanted)))
+    workers = processes or min(SIDE_BY_SIDE if where.type == "cuda" else processes_for("cpu", len(wanted)), _cores())
     threads = max(1, torch.get_num_threads() // workers)
     plans = []
     for (study, dataset), some in _grouped(wanted).items():
@@ -144,6 +146,10 @@ def reproduce(
         name = "ml-10m" if "ml-10m" in graphs else list(graphs)[-1]
         measure_windows(graphs[name], name, results, str(where), budget == "quick", on_progress)
     return results
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
 
 
 def dataset_facts(graph: DynamicGraph, name: str) -> dict[str, Any]:
@@ -214,9 +220,12 @@ class _Rows:
             found = self.plan.figures(job.contender)
             content = content_key(self.plan.graph, job.contender, self.plan.request)
             told = about(self.plan.graph, self.plan.request, self.plan.device.partition(":")[0])
+            left_out = {str(target): why for target, why in self.plan.left_out.items()}
             for slug in self.rows[key]:
-                left_out = {str(target): why for target, why in self.plan.left_out.items()}
-                self.results.put(self.study, self.dataset, Record.of(slug, content, found, told, left_out))
+                try:
+                    self.results.put(self.study, self.dataset, Record.of(slug, content, found, told, left_out))
+                except NothingMeasuredError as problem:  # the other rows go on
+                    self.results.problems.append(f"{self.study}, {self.dataset}: {problem}")
 
 
 def _grouped(wanted: Sequence[Need]) -> dict[tuple[str, str], list[Need]]:

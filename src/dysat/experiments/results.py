@@ -21,7 +21,7 @@ FORMAT_VERSION = 1
 
 
 class NothingMeasuredError(ModelError):
-    """A table or figure would be empty."""
+    """A row, table or figure would be empty."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Record:
         known = figures.means()
         if known is None:
             why = next(iter(figures.problems.values()), "no step has a figure")
-            raise ModelError(f"{row}: {why}")
+            raise NothingMeasuredError(f"{row}: {why}")
         steps = [
             Point(
                 step.result.target,
@@ -104,6 +104,7 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.problems: list[str] = []  # rows that no step has a figure of, and why
         self._files: dict[str, dict[str, Any]] = {}
 
     def record(self, study: str, dataset: str, row: str) -> Record | None:
