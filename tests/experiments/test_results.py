@@ -50,6 +50,15 @@ def test_put_replaces_a_row_and_keeps_the_others(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["single-step_uci.json"]
 
 
+def test_rows_that_another_run_has_put_there_meanwhile_are_kept(tmp_path: Path) -> None:
+    one, other = Results(tmp_path), Results(tmp_path)
+    assert list(one.records("single-step", "uci")) == []
+    other.put("single-step", "uci", record("gcn-ae"))
+    one.put("single-step", "uci", record())
+    assert [found.row for found in Results(tmp_path).records("single-step", "uci")] == ["gcn-ae", "dysat"]
+    assert list(one.records("single-step", "uci")) == list(Results(tmp_path).records("single-step", "uci"))
+
+
 def test_facts_of_any_shape_are_kept(tmp_path: Path) -> None:
     facts = {"steps": [0, 1], "mean": [[1.0, None], [0.4, 0.6]]}
     Results(tmp_path).put_facts("attention", "uci", "dysat", facts)

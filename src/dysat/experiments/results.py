@@ -138,9 +138,10 @@ class Results:
     def put_facts(self, study: str, dataset: str, row: str, facts: Mapping[str, Any]) -> None:
         """Keep what is no record of steps: attention, times."""
         name = f"{study}_{dataset}"
-        rows = {**self._rows(name), row: dict(facts)}
+        file = self.folder / f"{name}.json"
+        rows = {**_read(file), row: dict(facts)}  # another run may have put rows there meanwhile
         self.folder.mkdir(parents=True, exist_ok=True)
-        with write_beside(self.folder / f"{name}.json", ModelError) as beside:
+        with write_beside(file, ModelError) as beside:
             whole = {"format": FORMAT_VERSION, "study": study, "dataset": dataset, "rows": rows}
             beside.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         self._files[name] = rows
