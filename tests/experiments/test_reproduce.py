@@ -103,6 +103,27 @@ def test_tables_of_enron_are_measured_with_loops_and_without(enron: DynamicGraph
     assert results.record("multi-step", "enron-loops", "edgebank") is None
 
 
+def test_full_goes_on_from_quick(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
+    run(tmp_path / "r", uci, methods=["svd"])
+    assert sorted(step for _, step in computed) == [0, 4, 7, 11]
+    computed.clear()
+    both = rows(run(tmp_path / "r", uci, methods=["svd"], budget="full"))
+    assert sorted(step for _, step in computed) == [1, 2, 3, 5, 6, 8, 9, 10]
+    assert both == rows(run(tmp_path / "f", uci, methods=["svd"], budget="full"))
+
+
+def test_a_row_without_any_figure_does_not_stop_the_others(
+    uci: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(model: Any, graph: Any) -> Any:
+        raise ModelError("not today")
+
+    monkeypatch.setattr(dysat.MODELS["edgebank"], "fit", refuse)
+    results = run(tmp_path, uci)
+    assert set(rows(results)) == set(CHEAP) - {"edgebank"}
+    assert results.problems == ["single-step, uci: edgebank: not today"]
+
+
 def test_a_second_run_computes_nothing(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
     first = rows(run(tmp_path, uci))
     assert set(first) == set(CHEAP)

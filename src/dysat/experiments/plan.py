@@ -25,6 +25,7 @@ from dysat.experiments.summary import Evaluation, Figures, StepResult
 from dysat.models.base import choose_device
 
 REQUEST, RESULTS = "evaluation.json", "results.json"
+WHICH = ("first", "last", "only")  # of a request: which snapshots are predicted, and nothing about how
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ class Plan:
         steps = request.steps(predictable_steps(graph, request.protocol, request.first, request.last))
         left_out = _check_steps(graph, request, steps)
         where = str(choose_device(device))
-        _open_folder(path, graph, request, any_version=fits is not None)
+        _open_folder(path, graph, request, shared=fits is not None)
         by_step: dict[int, list[int]] = {}
         for step, target in steps:
             if target not in left_out:
@@ -115,11 +116,12 @@ def _check_steps(graph: DynamicGraph, request: Request, steps: list[tuple[int, i
     return left_out
 
 
-def _open_folder(path: Path, graph: DynamicGraph, request: Request, any_version: bool) -> None:
+def _open_folder(path: Path, graph: DynamicGraph, request: Request, shared: bool) -> None:
     """Make the folder, or go on with one that has the same graph and request.
 
-    Steps are named by the code that computed them, so those of `any_version` can stand beside each other. That code
-    does not include the hard negatives and ranks, which only an evaluation of its own has.
+    Steps are named by the code that computed them, so in a `shared` folder those of any version can stand beside each
+    other, and those of other predicted snapshots. That code does not include the hard negatives and ranks, which only
+    an evaluation of its own has.
     """
     wanted = {"dysat": dysat.__version__, "graph": graph.fingerprint, **asdict(request)}
     wanted = json.loads(json.dumps(wanted))
@@ -131,7 +133,7 @@ def _open_folder(path: Path, graph: DynamicGraph, request: Request, any_version:
             found = None
         if not isinstance(found, dict):
             raise ModelError(f"{file}: damaged; choose another folder")
-        other = [key for key in wanted if found.get(key) != wanted[key] and not (any_version and key == "dysat")]
+        other = [key for key in wanted if found.get(key) != wanted[key] and not (shared and key in ("dysat", *WHICH))]
         if other:
             raise ModelError(
                 f"{path}: an evaluation with another {other[0]} ({found.get(other[0])}); choose another folder"

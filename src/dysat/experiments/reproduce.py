@@ -24,7 +24,7 @@ from dysat.experiments.attention import measure_attention
 from dysat.experiments.code import content_key
 from dysat.experiments.job import Job
 from dysat.experiments.paper import Row, Target
-from dysat.experiments.plan import Plan, about
+from dysat.experiments.plan import WHICH, Plan, about
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.results import NothingMeasuredError, Record, Results
 from dysat.experiments.windows import measure_windows
@@ -206,7 +206,8 @@ class _Rows:
                 results.put_facts(study, dataset, "_counts", {"new_nodes": new})
         if not contenders:
             return None
-        short = hashlib.sha256(json.dumps([graph.fingerprint, asdict(request)]).encode()).hexdigest()[:8]
+        how = {name: value for name, value in asdict(request).items() if name not in WHICH}
+        short = hashlib.sha256(json.dumps([graph.fingerprint, how]).encode()).hexdigest()[:8]
         path = (folder / CACHE / f"{study}-{dataset}-{short}").absolute()
         fits = path.parent / "fits"
         plan = Plan.make(list(contenders.values()), graph, path, request, device, threads, fits)
