@@ -42,7 +42,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def measured() -> Results:
     """DySAT on UCI, by hand."""
-    results = Results(Path("mine/results"))
+    results = Results(Path("mine/results/full"))
     steps = tuple(Point(target, 30, 0.8, 0.01, 0.7, 0.8) for target in range(1, 13))
     about = {"date": "2026-11-15", "hardware": {"cpu": "Some CPU"}, "device": "cpu", "request": {"repeats": 10}}
     record = Record("dysat", "dysat", {}, "key", 0.8548, 0.01, 0.8, 0.01, steps, {}, 1.0, about)
@@ -72,7 +72,7 @@ def test_a_table_and_a_figure_from_beginning_to_end(cli: Cli, graphs: Path) -> N
         "cache", "results", "table1.md", "table1.csv", "table2.md", "table2.csv",
         "fig-steps.svg", "fig-steps.png", "fig-steps.csv",
     }  # fmt: skip
-    record = Results(Path("reproduction/results")).record("single-step", "uci", "svd")
+    record = Results(Path("reproduction/results/quick")).record("single-step", "uci", "svd")
     assert record is not None and [step.target for step in record.steps] == [1, 5, 8, 12]
     with open("reproduction/fig-steps.csv", encoding="utf-8") as lines:
         assert {line["predicted_snapshot"] for line in csv.DictReader(lines)} == {"1", "5", "8", "12"}
@@ -85,8 +85,8 @@ def test_json_names_the_files(cli: Cli, graphs: Path) -> None:
     )
     assert code == 0, err
     files = ["there/table2.md", "there/table2.csv"]
-    assert json.loads(out) == {"files": files, "results": "there/results", "notes": []}
-    record = Results(Path("there/results")).record("single-step", "uci", "edgebank")
+    assert json.loads(out) == {"files": files, "results": "there/results/quick-seed-3", "notes": []}
+    record = Results(Path("there/results/quick-seed-3")).record("single-step", "uci", "edgebank")
     assert record is not None and record.about["request"]["seed"] == 3
 
 
@@ -95,7 +95,7 @@ def test_datasets_whose_files_are_not_there_are_left_out_with_a_note(cli: Cli, g
     assert code == 0, err
     assert "yelp is left out: its file is not there (see: dysat datasets)" in out
     assert "ml-10m is left out" in out and "uci is left out" not in out and "enron is left out" not in out
-    kept = {file.name for file in Path("reproduction/results").glob("single-step_*")}
+    kept = {file.name for file in Path("reproduction/results/quick").glob("single-step_*")}
     assert kept == {"single-step_uci.json", "single-step_enron.json", "single-step_enron-loops.json"}
 
 
@@ -120,6 +120,10 @@ def test_a_dataset_that_was_asked_for_must_be_there(cli: Cli) -> None:
         (["table2", "--processes=0"], "--processes 0 must be at least 1"),
         (["table2", "--device=tpu", "--dataset=uci"], "does not exist here"),
         (["table2", "--from=nowhere"], "--from nowhere: no results there"),
+        (["table2", "--from=.", "--methods=svd"], "--methods svd has no use with --from"),
+        (["table2", "--from=.", "--seed=3"], "--seed 3 has no use with --from"),
+        (["fig-runtime", "--dataset=uci", "--methods=svd"], "none of them is a row of fig-runtime"),
+        (["fig-attention", "--dataset=uci", "--methods=svd"], "none of them is a row of fig-attention"),
         (["table2", "--from=."], "--from .: no results there"),
         (["table2", "--graphs=nowhere"], "--graphs nowhere: no graph folder there is named after a dataset"),
         (["table2", "--budget=slow"], "'slow'"),
@@ -132,7 +136,7 @@ def test_mistakes_get_one_line_and_leave_nothing_behind(cli: Cli, words: list[st
     assert not Path("reproduction").exists()
 
 
-@pytest.mark.parametrize("folder", ["mine", "mine/results"])
+@pytest.mark.parametrize("folder", ["mine", "mine/results/full"])
 def test_results_of_a_folder_are_shown_and_nothing_is_measured(cli: Cli, measured: Results, folder: str) -> None:
     before = {file: file.read_bytes() for file in measured.folder.iterdir()}
     code, out, err = cli("reproduce", "table2", "fig-steps", "--from", folder, "--dataset=uci")
@@ -140,7 +144,7 @@ def test_results_of_a_folder_are_shown_and_nothing_is_measured(cli: Cli, measure
     assert "85.48 ± 1.00 (85.81 ± 0.1, −0.33)" in out
     assert "| DySAT (program) | **85.48" in Path("reproduction/table2.md").read_text(encoding="utf-8")
     assert {file: file.read_bytes() for file in measured.folder.iterdir()} == before
-    assert not Path("reproduction/results").exists()
+    assert not Path("reproduction/results/quick").exists()
 
 
 def test_all_of_a_folder_that_has_some_shows_these_and_says_what_is_missing(cli: Cli, measured: Results) -> None:
@@ -163,7 +167,7 @@ def test_all_rows_of_one_method_are_written_though_figures_of_others_have_nothin
 
 
 def test_a_damaged_file_of_results_is_named(cli: Cli, measured: Results) -> None:
-    Path("mine/results/single-step_uci.json").write_text("{")
+    Path("mine/results/full/single-step_uci.json").write_text("{")
     code, _, err = cli("reproduce", "table2", "--from=mine")
     assert code == 2 and "single-step_uci.json: no results of dysat reproduce" in err and err.count("\n") == 1
 

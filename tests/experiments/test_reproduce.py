@@ -65,6 +65,9 @@ def test_datasets_as_the_paper_shows_them() -> None:
         assert datasets_of(table, four) == ["enron", "enron-loops", "uci", "yelp", "ml-10m"]
     assert datasets_of("fig-steps", four) == datasets_of("table1", four) == four
     assert datasets_of("fig-attention", four) == ["enron", "uci", "yelp"]
+    assert datasets_of("fig-heads", four) == ["uci", "yelp"]
+    assert datasets_of("fig-runtime", four) == ["ml-10m"]
+    assert datasets_of("fig-heads", ["enron"]) == datasets_of("fig-runtime", ["enron"]) == ["enron"]
 
 
 def test_quick_takes_four_spread_snapshots_and_full_all() -> None:
@@ -112,6 +115,15 @@ def test_full_goes_on_from_quick(uci: DynamicGraph, tmp_path: Path, computed: li
     assert both == rows(run(tmp_path / "f", uci, methods=["svd"], budget="full"))
 
 
+def test_a_budget_and_a_seed_have_records_of_their_own(uci: DynamicGraph, tmp_path: Path) -> None:
+    full = rows(run(tmp_path, uci, methods=["edgebank"], budget="full"))
+    quick, other = run(tmp_path, uci, methods=["edgebank"]), run(tmp_path, uci, methods=["edgebank"], seed=1)
+    assert len({results.folder for results in (quick, other)}) == 2
+    assert [len(rows(results)["edgebank"]["steps"]) for results in (quick, other)] == [4, 4]
+    assert rows(run(tmp_path, uci, methods=["edgebank"], budget="full")) == full
+    assert len(full["edgebank"]["steps"]) == 12
+
+
 def test_a_row_without_any_figure_does_not_stop_the_others(
     uci: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,18 +141,18 @@ def test_a_second_run_computes_nothing(uci: DynamicGraph, tmp_path: Path, comput
     assert set(first) == set(CHEAP)
     assert len(computed) == 3 * 4
     kept = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.safetensors")}
-    written = (tmp_path / "results" / "single-step_uci.json").read_bytes()
+    written = (tmp_path / "results" / "quick" / "single-step_uci.json").read_bytes()
     computed.clear()
     told: list[Any] = []
     assert rows(run(tmp_path, uci, on_progress=lambda *words: told.append(words))) == first
     assert computed == [] and told == [(0, 0, "")]
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.safetensors")} == kept
-    assert (tmp_path / "results" / "single-step_uci.json").read_bytes() == written
+    assert (tmp_path / "results" / "quick" / "single-step_uci.json").read_bytes() == written
 
 
 def test_records_come_back_from_finished_steps(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
     first = rows(run(tmp_path, uci))
-    (tmp_path / "results" / "single-step_uci.json").unlink()
+    (tmp_path / "results" / "quick" / "single-step_uci.json").unlink()
     computed.clear()
     assert rows(run(tmp_path, uci)) == first
     assert computed == []
@@ -241,7 +253,7 @@ def test_a_record_is_written_as_soon_as_its_row_is_complete(
     seen: list[tuple[int, list[str]]] = []
 
     def look(done: int, total: int, what: str) -> None:
-        seen.append((done, list(rows(Results(tmp_path / "results")))))
+        seen.append((done, list(rows(Results(tmp_path / "results" / "quick")))))
 
     run(tmp_path, uci, methods=["gcn-ae", "edgebank"], on_progress=look)
     assert seen[3:6] == [(3, []), (4, ["gcn-ae"]), (5, ["gcn-ae"])]
@@ -286,7 +298,10 @@ def test_attention_and_times_are_measured_where_they_are_asked_for(
     assert asked == [("dysat", "uci"), ("dysat-text", "uci"), ("times", "ml-10m")]
     asked.clear()
     run(tmp_path, {"uci": uci}, ["fig-attention", "fig-runtime", "table1"], methods=["dysat-text"])
-    assert asked == [("dysat-text", "uci"), ("times", "uci")]
+    assert asked == [("dysat-text", "uci")]
+    asked.clear()
+    run(tmp_path, {"uci": uci}, ["fig-attention", "fig-runtime"], methods=["dynaernn"])
+    assert asked == [("times", "uci")]
 
 
 def test_mistakes_get_one_line(uci: DynamicGraph, tmp_path: Path) -> None:
@@ -303,7 +318,9 @@ def test_mistakes_get_one_line(uci: DynamicGraph, tmp_path: Path) -> None:
 
 def test_a_row_says_what_was_asked(uci: DynamicGraph, tmp_path: Path) -> None:
     run(tmp_path, uci, methods=["edgebank"], seed=2)
-    facts = json.loads((tmp_path / "results" / "single-step_uci.json").read_text())["rows"]["edgebank"]["about"]
+    facts = json.loads((tmp_path / "results" / "quick-seed-2" / "single-step_uci.json").read_text())["rows"][
+        "edgebank"
+    ]["about"]
     assert facts["request"]["seed"] == 2 and facts["request"]["only"] == [1, 5, 8, 12]
     assert facts["graph"]["fingerprint"] == uci.fingerprint
     assert facts["device"] == "cpu" and facts["dysat"] == dysat.__version__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -17,10 +17,11 @@ from dysat.data.datasets import DATASETS
 from dysat.errors import DatasetError, ModelError, listed, nearest
 from dysat.experiments.cells import Table
 from dysat.experiments.outputs import made_of, write
-from dysat.experiments.paper import TARGETS, Target
+from dysat.experiments.paper import DYSAT, TARGETS, Target
 from dysat.experiments.pictures import Picture
 from dysat.experiments.reproduce import RESULTS, Budget, check_methods, needs, reproduce
 from dysat.experiments.results import Results
+from dysat.experiments.windows import METHODS
 from dysat.options import DataDir, Json, option
 from dysat.training import keep_freed_memory
 
@@ -77,14 +78,22 @@ def reproduce_command(
     check_methods(rows)
     if processes is not None and processes < 1:
         raise ModelError(f"--processes {processes} must be at least 1")
-    if from_ is not None and methods is not None:
-        raise ModelError(f"--methods {methods} has no use with --from, which shows all that was measured")
+    without_use = {
+        "methods": methods,
+        "processes": processes,
+        "graphs": graphs,
+        "data-dir": data_dir,
+        "seed": seed or None,
+    }
+    without_use["device"] = None if device == "auto" else device
+    for name, value in without_use.items():
+        if from_ is not None and value is not None:
+            raise ModelError(f"--{name} {value} has no use with --from, which measures nothing and shows all there is")
     if from_ is not None:
         return _present(targets, Results(_there(from_)), _known(datasets) or list(DATASETS), out, as_json, [])
     found, notes = _load(_known(datasets), graphs, data_dir)
-    trained = [target for target in targets if target not in ("table1", "fig-runtime", "fig-attention")]
-    if rows is not None and trained and not needs(trained, list(found), rows):
-        raise ModelError(f"--methods {methods}: none of them is a row of {', '.join(trained)}")
+    if rows is not None and targets != ["table1"] and not _any_row(targets, list(found), rows):
+        raise ModelError(f"--methods {methods}: none of them is a row of {', '.join(targets)}")
     keep_freed_memory()
     try:
         with counting("measuring") as told:
@@ -93,7 +102,8 @@ def reproduce_command(
                 on_progress=told,
             )  # fmt: skip
     except KeyboardInterrupt:
-        raise StoppedError(f"stopped; finished steps are kept in {out}, the same command goes on") from None
+        kept = f"finished steps are kept in {out}, the same command goes on"
+        raise StoppedError(f"stopped; {kept} (fig-runtime and fig-attention begin again)") from None
     return _present(targets, results, list(found), out, as_json, notes)
 
 
@@ -120,6 +130,12 @@ def _present(
         console.print(f"[dim]{escape(note)}[/dim]", highlight=False, soft_wrap=True)
     where = f"tables, figures and their CSV are in {out}, what was measured is in {results.folder}"
     return console.print(f"\n[dim]{escape(where)}[/dim]", highlight=False, soft_wrap=True)
+
+
+def _any_row(targets: list[Target], datasets: list[str], rows: list[str]) -> bool:
+    otherwise = {"fig-attention": DYSAT, "fig-runtime": METHODS}
+    measured = any(name in rows for target in targets for name in otherwise.get(target, ()))
+    return measured or bool(needs(targets, datasets, rows))
 
 
 def _table(part: Table) -> None:
@@ -167,8 +183,8 @@ def _load(
 
 
 def _there(folder: Path) -> Path:
-    inner: Any = folder / RESULTS
-    chosen: Path = inner if inner.is_dir() else folder
-    if not chosen.is_dir() or not any(chosen.glob("*_*.json")):
-        raise ModelError(f"--from {folder}: no results there")
-    return chosen
+    """Where results lie: the folder itself, or below the one that a run wrote, those of the full budget first."""
+    for place in (folder, *(folder / RESULTS / budget for budget in ("full", "quick"))):
+        if place.is_dir() and any(place.glob("*_*.json")):
+            return place
+    raise ModelError(f"--from {folder}: no results there")

@@ -106,6 +106,8 @@ def tune_command(
         raise ModelError(f"--processes {processes} must be at least 1")
     if preset_out is not None and preset_out.suffix != ".toml":
         raise ModelError(f"--preset-out {preset_out}: the name of a preset's file ends in .toml")
+    if preset_out is not None and not preset_out.absolute().parent.is_dir():
+        raise ModelError(f"--preset-out {preset_out}: there is no folder {preset_out.parent}")
     wanted = _numbers(steps)
     with telling() as doing:
         graph, _ = find_graph(source, events, data_dir, doing)
@@ -168,7 +170,7 @@ def _show(found: Tuning, read: list[str], out: Path, preset_out: Path | None) ->
         console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
     given = {name: value for name, value in found.contender.options.items() if name != "device"}
     setting = " ".join(f"--set {name}={as_text(value)}" for name, value in {**given, **found.best.options}.items())
-    used = f"{found.contender.method}:{preset_out}" if preset_out else f"{found.contender.name} {setting}"
+    used = shlex.quote(f"{found.contender.method}:{preset_out}") if preset_out else f"{found.contender.name} {setting}"
     command = " ".join(["dysat evaluate", *read, *_predicting(found.about["request"]), "--model", used])
     console.print(f"now: [bold]{escape(command)}[/bold]", highlight=False, soft_wrap=True)
 
@@ -194,6 +196,8 @@ def _predicting(request: dict[str, Any]) -> Iterator[str]:
         yield "--typed"
     if request["self_loops"] == "keep":
         yield "--count-self-loops"
+    if request["seed"]:  # with another the validation links would be tested
+        yield f"--seed {request['seed']}"
 
 
 def _cell(value: Any) -> str:

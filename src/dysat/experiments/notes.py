@@ -34,6 +34,9 @@ def how_measured(
         yield from _missing(name, rows, found[name])
         yield from _fewer_steps(name, found[name])
     yield from _chosen_by_test(found)
+    seeds = {r.about.get("request", {}).get("seed") for records in found.values() for r in records.values()}
+    if seeds - {0, None}:
+        yield "presets were chosen with seed 0, whose validation links are test links of other seeds"
     yield from where_measured(record.about for records in found.values() for record in records.values())
 
 

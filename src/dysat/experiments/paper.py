@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 from dysat.experiments.request import Contender
 from dysat.models import MODELS, OPPONENTS
+from dysat.models.preset import PAPER
 
-PAPER = "sankar2019"  # how its presets begin
 DATASETS = {
     "enron": "Enron",
     "enron-loops": "Enron, self-loops counted",

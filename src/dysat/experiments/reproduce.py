@@ -1,6 +1,6 @@
 """The paper's tables and figures, measured: what each needs, computed in processes, kept by content.
 
-results/STUDY_DATASET.json   a record for each row, which tables and figures are made of
+results/BUDGET/STUDY_DATASET.json   a record for each row, which tables and figures are made of
 cache/…/                     finished steps, by graph, request, options and code; a second run computes what changed
 """
 
@@ -27,7 +27,7 @@ from dysat.experiments.paper import Row, Target
 from dysat.experiments.plan import WHICH, Plan, about
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.results import NothingMeasuredError, Record, Results
-from dysat.experiments.windows import measure_windows
+from dysat.experiments.windows import METHODS, measure_windows
 from dysat.experiments.workers import Told, processes_for, run_all
 from dysat.models.base import choose_device
 
@@ -67,6 +67,10 @@ def datasets_of(target: Target, datasets: Sequence[str]) -> list[str]:
     """Which of the datasets a table or figure shows: as in the paper, and Enron's self-loops both ways in tables."""
     if target == "fig-attention":
         return [name for name in datasets if name in ("uci", "yelp", "enron")]
+    if target == "fig-heads":
+        return [name for name in datasets if name in ("uci", "yelp")] or list(datasets)
+    if target == "fig-runtime":
+        return ["ml-10m"] if "ml-10m" in datasets else list(datasets)[-1:]
     if target in ("table2", "table3", "table4", "table5"):
         return [name for one in datasets for name in ((one, "enron-loops") if one == "enron" else (one,))]
     return list(datasets)
@@ -107,7 +111,7 @@ def reproduce(
     """Measure what the tables and figures need of these graphs, by the datasets' names; what is kept is not redone.
 
     Parameters:
-        folder: keeps finished steps in `cache/` and records in `results/`.
+        folder: keeps finished steps in `cache/` and records in `results/`, those of a budget and seed by themselves.
         methods: rows to measure; None for all.
         budget: `quick` predicts four snapshots of each dataset, `full` all of the paper's.
         processes: how many at a time; None for one for each core, on a GPU at most eight.
@@ -117,10 +121,11 @@ def reproduce(
             raise DatasetError(f"no dataset {name!r}; there are {listed(FILES)}{nearest(name, FILES)}")
     if not graphs:
         raise DatasetError("no dataset to measure anything on")
-    results = Results(folder / RESULTS)
+    results = Results(folder / RESULTS / (budget if seed == 0 else f"{budget}-seed-{seed}"))
     where = choose_device(device)
     wanted = needs(targets, list(graphs), methods)
-    workers = processes or min(SIDE_BY_SIDE if where.type == "cuda" else processes_for("cpu", len(wanted)), _cores())
+    jobs = QUICK_STEPS * len(wanted)
+    workers = processes or (min(SIDE_BY_SIDE, _cores()) if where.type == "cuda" else processes_for("cpu", jobs))
     threads = max(1, torch.get_num_threads() // workers)
     plans = []
     for (study, dataset), some in _grouped(wanted).items():
@@ -142,9 +147,9 @@ def reproduce(
         for name in datasets_of("fig-attention", list(graphs)):
             for slug in (slug for slug in paper.DYSAT if methods is None or slug in methods):
                 measure_attention(slug, graphs[name], name, results, str(where), seed, on_progress)
-    if "fig-runtime" in targets:
-        name = "ml-10m" if "ml-10m" in graphs else list(graphs)[-1]
-        measure_windows(graphs[name], name, results, str(where), budget == "quick", on_progress)
+    if "fig-runtime" in targets and (methods is None or not {*METHODS}.isdisjoint(methods)):
+        for name in datasets_of("fig-runtime", list(graphs)):
+            measure_windows(graphs[name], name, results, str(where), budget == "quick", on_progress)
     return results
 
 

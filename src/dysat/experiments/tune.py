@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.data.storage import write_beside
 from dysat.errors import ModelError
+from dysat.experiments.code import code_version
 from dysat.experiments.evaluate import Models, as_contender
 from dysat.experiments.objective import Validation, validation_of
 from dysat.experiments.plan import about
@@ -216,7 +216,7 @@ def _plan(
     total = len(every) if grid and every is not None else trials or 0
     how = {key: value for key, value in asdict(request).items() if key in REQUEST and key not in ("first", "last")}
     facts = {
-        "dysat": dysat.__version__,
+        "code": code_version(contender.method),
         "graph": graph.fingerprint,
         "options": {name: value for name, value in contender.build().values().items() if name != "device"},
         "space": [[type(dimension).__name__, *map(str, vars(dimension).values())] for dimension in space],

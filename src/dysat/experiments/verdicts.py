@@ -52,7 +52,7 @@ def _own(dataset: str, slug: str, found: Found, known: Known) -> str:
     own = round(100 * found[slug].macro, 2)
     predicted, measured = len(FILES[dataset.removesuffix("-loops")].predicted), len(found[slug].steps)
     fewer = f" on {measured} of the {predicted} snapshots" if measured < predicted else ""
-    text = f"{DATASETS[dataset]}: {NAMES[slug]} {own:.1f}{fewer}"
+    text = f"{DATASETS[dataset]}: {NAMES[slug]} {100 * found[slug].macro:.1f}{fewer}"
     if slug not in known:
         return text
     apart = own - known[slug].macro
