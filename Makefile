@@ -18,10 +18,10 @@ demo: $(VENV)/.user      ## Set up, then learn from 12 snapshots of the UCI mess
 	$(BIN)/dysat fit uci --negative-weight 0.01 --epochs 10 --out demo-run
 
 test: $(VENV)/.developer check   ## Set up, then run all checks and tests (minutes).
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.developer check   ## The same with the slow tests.
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.developer    ## Lint, format, types, and the direction of imports.
 	$(BIN)/ruff check .
