@@ -119,6 +119,7 @@ def test_a_dataset_that_was_asked_for_must_be_there(cli: Cli) -> None:
         (["table2", "--methods=,", "--dataset=uci"], "none of them is a row of table2"),
         (["table2", "--processes=0"], "--processes 0 must be at least 1"),
         (["table2", "--device=tpu", "--dataset=uci"], "does not exist here"),
+        (["table2", "--out=a-file"], "--out a-file: a file is in the way of the folder"),
         (["table2", "--from=nowhere"], "--from nowhere: no results there"),
         (["table2", "--from=.", "--methods=svd"], "--methods svd has no use with --from"),
         (["table2", "--from=.", "--seed=3"], "--seed 3 has no use with --from"),
@@ -131,6 +132,7 @@ def test_a_dataset_that_was_asked_for_must_be_there(cli: Cli) -> None:
     ],
 )
 def test_mistakes_get_one_line_and_leave_nothing_behind(cli: Cli, words: list[str], complaint: str) -> None:
+    Path("a-file").touch()
     code, out, err = cli("reproduce", *words)
     assert code == 2 and out == "" and complaint in err and err.count("\n") == 1, err
     assert not Path("reproduction").exists()

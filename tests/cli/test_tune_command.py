@@ -121,6 +121,7 @@ def test_a_preset_file_is_where_tuning_begins(cli: Cli, mails: str) -> None:
         (["--trials=0"], "--trials 0 must be at least 1"),
         (["--processes=0"], "--processes 0 must be at least 1"),
         (["--steps=a"], "--steps a: expected snapshots parted by commas"),
+        (["--steps=,"], "--steps ,: expected snapshots parted by commas"),
         (["--steps=9"], "snapshot 9 is none of those to predict, 1, 2, 3"),
         (["--first=9"], "snapshot 9 cannot be predicted"),
         (["--preset-out=best.json"], "--preset-out best.json: the name of a preset's file ends in .toml"),

@@ -76,6 +76,8 @@ def reproduce_command(
     targets = _targets(what)
     rows = [name.strip() for name in methods.split(",") if name.strip()] if methods is not None else None
     check_methods(rows)
+    if out.exists() and not out.is_dir():
+        raise ModelError(f"--out {out}: a file is in the way of the folder")
     if processes is not None and processes < 1:
         raise ModelError(f"--processes {processes} must be at least 1")
     without_use = {

@@ -102,6 +102,8 @@ def tune_command(
       [bold]dysat evaluate uci --model dysat:tuned.toml[/bold]
     """
     contender = _contender(model_name, preset, dict(setting_of(text) for text in set_ or []), space or [])
+    if out.exists() and not out.is_dir():
+        raise ModelError(f"--out {out}: a file is in the way of the folder")
     if processes is not None and processes < 1:
         raise ModelError(f"--processes {processes} must be at least 1")
     if preset_out is not None and preset_out.suffix != ".toml":
@@ -148,9 +150,12 @@ def _contender(text: str, preset: str | None, given: dict[str, str], space: list
 
 def _numbers(text: str | None) -> list[int] | None:
     try:
-        return None if text is None else [int(word) for word in text.split(",") if word.strip()]
+        found = None if text is None else [int(word) for word in text.split(",") if word.strip()]
     except ValueError:
-        raise ModelError(f"--steps {text}: expected snapshots parted by commas, like 4,8,12") from None
+        found = []
+    if found == []:
+        raise ModelError(f"--steps {text}: expected snapshots parted by commas, like 4,8,12")
+    return found
 
 
 def _show(found: Tuning, read: list[str], out: Path, preset_out: Path | None) -> None:
