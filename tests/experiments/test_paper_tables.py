@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,18 @@ def test_a_verdict_of_all_baselines_and_a_beaten_heuristic(results: Results) -> 
     )
 
 
+def test_a_tie_on_validation_is_not_decided_by_test(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for slug, auc in (("edgebank", 70.0), ("edge-memory", 90.0)):
+        equal = record(slug, auc)
+        results.put(
+            "single-step", "uci", replace(equal, steps=tuple(replace(s, validation_auc=0.8) for s in equal.steps))
+        )
+    best = find(results, "single-step", "uci", BEST)
+    assert best is not None
+    assert best.row == "edgebank"  # the first of the two in the list of heuristics
+
+
 def test_what_learns_from_transitions_does_not_compete_for_the_row_of_heuristics(tmp_path: Path) -> None:
     results = Results(tmp_path)
     for slug, auc in (("edge-memory", 80.0), ("pair-logistic", 95.0), ("pair-boosting", 96.0)):
@@ -134,6 +147,8 @@ def test_what_learns_from_transitions_does_not_compete_for_the_row_of_heuristics
     best = find(results, "single-step", "uci", BEST)
     assert best is not None
     assert best.row == "edge-memory"
+    told = "UCI, macro-AUC of all heuristics: pair-boosting 96.00, pair-logistic 95.00, edge-memory 80.00"
+    assert told in table2(results, ["uci"]).notes
 
 
 def test_a_verdict_compares_on_the_snapshots_that_both_have(tmp_path: Path) -> None:

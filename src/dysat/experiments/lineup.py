@@ -19,10 +19,15 @@ def find(results: Results, study: str, dataset: str, row: str) -> Record | None:
     return strongest(results, study, dataset) if row == BEST else results.record(study, dataset, row)
 
 
+def heuristics(results: Results, study: str, dataset: str) -> list[Record]:
+    """All that were measured, those that learn from past transitions too, in their own order."""
+    found = (results.record(study, dataset, slug) for slug in HEURISTICS)
+    return [record for record in found if record is not None]
+
+
 def strongest(results: Results, study: str, dataset: str) -> Record | None:
     """Of the heuristics that learn from no transition the best by validation, never by test, on the same snapshots."""
-    found = [results.record(study, dataset, slug) for slug in HEURISTICS if slug not in TRANSITIONS]
-    known = [record for record in found if record is not None]
+    known = [record for record in heuristics(results, study, dataset) if record.row not in TRANSITIONS]
     if not known:
         return None
     common = frozenset.intersection(*(targets(record) for record in known))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dysat.experiments.cells import Cell, Table
-from dysat.experiments.lineup import BEST, LINEUP, NAMES, check_datasets, find
+from dysat.experiments.lineup import BEST, LINEUP, NAMES, check_datasets, find, heuristics
 from dysat.experiments.notes import how_measured
 from dysat.experiments.paper import ABLATIONS, BASELINES, DATASETS, DYSAT, INCSAT, ROWS, Published
 from dysat.experiments.results import NothingMeasuredError, Record, Results
@@ -139,9 +139,21 @@ def _table(
         corner="method",
         columns=tuple(titles),
         rows=tuple(lines),
-        notes=tuple(how_measured(asked, rows, groups, found)),
+        notes=(
+            *(_heuristics(results, study, asked) if BEST in rows else ()),
+            *how_measured(asked, rows, groups, found),
+        ),
         verdicts=tuple(line for dataset in asked for line in verdict(dataset, found[dataset], known[dataset])),
     )
+
+
+def _heuristics(results: Results, study: str, datasets: Iterable[str]) -> Iterator[str]:
+    """Of all heuristics one has a row."""
+    for dataset in datasets:
+        highest_first = sorted(heuristics(results, study, dataset), key=lambda record: -record.macro)
+        known = [f"{record.row} {100 * record.macro:.2f}" for record in highest_first]
+        if known:
+            yield f"{DATASETS[dataset]}, macro-AUC of all heuristics: {', '.join(known)}"
 
 
 def _cell(

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 from collections.abc import Callable, Collection
-from concurrent.futures import ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import wait
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +29,7 @@ from dysat.experiments.request import Contender, Request
 from dysat.experiments.spaces import Given, combinations, search_space
 from dysat.experiments.study import free_the_dead, opened, run_trials, shown_url, trials_of
 from dysat.experiments.trials import Plan, Trial
-from dysat.experiments.workers import be_led
+from dysat.experiments.workers import led_pool
 from dysat.models.base import choose_device
 from dysat.training import keep_freed_memory
 
@@ -233,25 +231,14 @@ def _plan(
 
 def _share(work: Work, graph: DynamicGraph, targets: list[int], workers: int, told: Callable[[], None]) -> None:
     """Trials in processes of their own."""
-    context = multiprocessing.get_context("spawn")
-    with TemporaryDirectory(prefix="dysat-") as place, ProcessPoolExecutor(workers, context, be_led) as pool:
+    with TemporaryDirectory(prefix="dysat-") as place, led_pool(workers, "trials") as pool:
         graph.save(Path(place) / "graph")
-        try:
-            waiting = {pool.submit(_work, work, Path(place) / "graph", targets) for _ in range(workers)}
-            while waiting:
-                done, waiting = wait(waiting, timeout=OFTEN)
-                for future in done:
-                    future.result()
-                told()
-        except BrokenProcessPool:
-            why = (
-                "a process was ended from outside, perhaps for want of memory; a script needs if __name__ == '__main__'"
-            )
-            raise ModelError(f"{why}; finished trials are kept, try processes=1") from None
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.terminate()  # what is finished is kept, and the rest is taken up again
-            raise
+        waiting = {pool.submit(_work, work, Path(place) / "graph", targets) for _ in range(workers)}
+        while waiting:
+            done, waiting = wait(waiting, timeout=OFTEN)
+            for future in done:
+                future.result()
+            told()
 
 
 def _work(work: Work, folder: Path, targets: list[int]) -> None:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from threading import Thread
 
 import torch
@@ -68,20 +69,26 @@ def _finished(stretches: list[list[Job]], workers: int) -> Iterator[list[Job]]:
                 torch.set_num_threads(threads)
                 yield [job]
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(stretches)), context, be_led) as pool:
+    with led_pool(min(workers, len(stretches)), "steps") as pool:
+        waiting: dict[Future[None], list[Job]] = {pool.submit(run_jobs, stretch): stretch for stretch in stretches}
+        while waiting:
+            # Not without end: Polars lets system calls begin again after a signal, and Ctrl-C would not be heard.
+            for future in wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED).done:
+                future.result()
+                yield waiting.pop(future)
+
+
+@contextmanager
+def led_pool(workers: int, kept: str) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with this one, and with whatever goes wrong; `kept` is what then stays finished."""
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), be_led) as pool:
         try:
-            waiting: dict[Future[None], list[Job]] = {pool.submit(run_jobs, stretch): stretch for stretch in stretches}
-            while waiting:
-                # Not without end: Polars lets system calls begin again after a signal, and Ctrl-C would not be heard.
-                for future in wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED).done:
-                    future.result()
-                    yield waiting.pop(future)
+            yield pool
         except BrokenProcessPool:
             why = (
                 "a process was ended from outside, perhaps for want of memory; a script needs if __name__ == '__main__'"
             )
-            raise ModelError(f"{why}; finished steps are kept, try processes=1") from None
+            raise ModelError(f"{why}; finished {kept} are kept, try processes=1") from None
         except BaseException:
             for process in multiprocessing.active_children():
                 process.terminate()  # what is finished is kept, and a file is there whole or not at all
