@@ -18,6 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from everyday import few
 from test_run import RESULTS, SMALL, assert_same, held, names, small_graph, small_model, stop_after
 
 import dysat
@@ -31,6 +32,7 @@ LONG: dict[str, Any] = {"learning_rate": 0.02, "epochs": 30}
 NEWEST, BEFORE = CHECKPOINTS
 GUARD = 120  # seconds after which a process hangs
 MANY, MORE = 12, 40
+PARTS = 8  # of all changes of the disk
 KEEP_EVERY_EPOCH = "from dysat.run import Run; Run.train.__kwdefaults__['keep_every'] = 0\n"
 
 forks = multiprocessing.get_context("forkserver")  # a process of its own, without the seconds torch takes to import
@@ -140,7 +142,7 @@ def stopped(short: Whole, folder: Path, epochs: int, **others: Any) -> Run:
     return run
 
 
-@pytest.mark.parametrize("number", range(MANY))
+@pytest.mark.parametrize("number", few((0, 4, 8), MANY))
 def test_killed_at_any_moment_and_again(whole: Whole, tmp_path: Path, number: int) -> None:
     rng = random.Random(number)
     first = (number + rng.random()) / MANY
@@ -162,7 +164,7 @@ def killed_and_resumed(whole: Whole, folder: Path, moments: list[float]) -> None
     assert_same(folder, whole.folder)
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", few([0], PARTS))
 def test_killed_before_each_change_of_the_disk(short: Whole, tmp_path: Path, part: int) -> None:
     """In writing the folder, a checkpoint, the results, and in removing what is no longer needed."""
     calls = part + 1
@@ -170,7 +172,7 @@ def test_killed_before_each_change_of_the_disk(short: Whole, tmp_path: Path, par
         assert code == -signal.SIGKILL
         train(short.graph, folder, {})
         assert_same(folder, short.folder)
-        calls += 4
+        calls += PARTS
     assert calls > 30  # killed at all there are, and there are so many
 
 
@@ -180,7 +182,13 @@ def test_what_a_killed_write_left_is_cleared_away(short: Whole, tmp_path: Path) 
     assert run.train() and names(run.folder) == RESULTS
 
 
-@pytest.mark.parametrize("sign", ["config.toml", NEWEST], ids=["at the start", "between the stages"])
+@pytest.mark.parametrize(
+    "sign",
+    [
+        pytest.param("config.toml", marks=pytest.mark.slow, id="at the start"),
+        pytest.param(NEWEST, id="between the stages"),
+    ],
+)
 def test_the_command_is_killed(whole: Whole, tmp_path: Path, sign: str) -> None:
     folder = tmp_path / "run"
     process = command("fit", whole.graph, "-o", folder, **SMALL | LONG)
@@ -191,6 +199,7 @@ def test_the_command_is_killed(whole: Whole, tmp_path: Path, sign: str) -> None:
     assert_same(folder, whole.folder)
 
 
+@pytest.mark.slow
 def test_the_command_is_killed_before_there_is_a_folder(whole: Whole, tmp_path: Path) -> None:
     die = "import os, pathlib; pathlib.Path.rename = lambda *_: os.kill(os.getpid(), 9)\n"
     killed = command("fit", whole.graph, "-o", tmp_path / "run", before=die, **SMALL | LONG)
@@ -259,7 +268,9 @@ def test_a_damaged_checkpoint_is_passed_over(short: Whole, tmp_path: Path, how: 
     assert_same(run.folder, short.folder)
 
 
-@pytest.mark.parametrize("epochs", [2, 5], ids=["backtest", "final"])
+@pytest.mark.parametrize(
+    "epochs", [pytest.param(2, marks=pytest.mark.slow, id="backtest"), pytest.param(5, id="final")]
+)
 def test_no_room_for_a_checkpoint(short: Whole, tmp_path: Path, epochs: int) -> None:
     run = stopped(short, tmp_path / "run", epochs)
     last = held(run.folder / NEWEST)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from everyday import few
 from weekly import (
     contents,
     copy,
@@ -44,6 +45,7 @@ __all__ = ["one_thread"]
 
 GUARD = 120  # seconds after which a process hangs
 KILLS = 50
+PARTS = 4  # of all changes of the disk
 METHODS = ["incsat", "dysat"]
 
 forks = multiprocessing.get_context("forkserver")  # a process of its own, without the seconds torch takes to import
@@ -524,7 +526,7 @@ def single(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> d
     return {name: Whole(folder, tmp_path_factory.mktemp("single"), 1) for name, folder in runs.items()}
 
 
-@pytest.mark.parametrize("number", range(KILLS))
+@pytest.mark.parametrize("number", few(range(0, KILLS, 7), KILLS))
 def test_killed_at_any_moment(whole: dict[str, Whole], tmp_path: Path, number: int) -> None:
     undisturbed = whole[METHODS[number % 2]]
     share = (number + random.Random(number).random()) / KILLS
@@ -568,7 +570,7 @@ def die_at(number: int, where: str) -> None:
     os.replace = around(os.replace)
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", few([0], PARTS))
 def test_killed_at_each_change_of_the_disk(single: dict[str, Whole], tmp_path: Path, part: int, method: str) -> None:
     undisturbed, number, found = single[method], part + 1, []
     while True:
@@ -580,8 +582,8 @@ def test_killed_at_each_change_of_the_disk(single: dict[str, Whole], tmp_path: P
             break
         assert process.exitcode == -signal.SIGKILL
         found.append(undisturbed.check(run))
-        number += 2
-    assert len(found) > 15 and set(found) == {0, 1} and found == sorted(found)
+        number += PARTS
+    assert len(found) > 30 / PARTS and set(found) == {0, 1} and found == sorted(found)
 
 
 def test_killed_again_and_again(whole: dict[str, Whole], tmp_path: Path, method: str) -> None:

@@ -264,7 +264,9 @@ main()
 """
 
 
-@pytest.mark.parametrize(("times", "kept"), [(1, 2), (2, 1)], ids=["once", "twice"])
+@pytest.mark.parametrize(
+    ("times", "kept"), [pytest.param(1, 2, id="once"), pytest.param(2, 1, id="twice", marks=pytest.mark.slow)]
+)
 def test_ctrl_c(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, kept: int) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
     run = Run.start(tmp_path / "run", small_graph(), small_model())

@@ -174,6 +174,7 @@ def test_a_damaged_file_of_results_is_named(cli: Cli, measured: Results) -> None
     assert code == 2 and "single-step_uci.json: no results of dysat reproduce" in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(cli: Cli, graphs: Path) -> None:
     words = ["reproduce", "table2", "--dataset=uci", "--methods=graphsage,edgebank", "--graphs", str(graphs)]
     words += ["--device=cpu", "--processes=1", "--budget=full"]

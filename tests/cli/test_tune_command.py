@@ -148,6 +148,7 @@ def test_help_teaches_by_examples(cli: Cli) -> None:
     assert "dysat evaluate uci --model dysat:tuned.toml" in out and "learning_rate=1e-4..1e-2" in out
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(cli: Cli, mails: str) -> None:
     words = [
         mails,

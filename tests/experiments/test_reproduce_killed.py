@@ -24,10 +24,13 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return count_jobs(monkeypatch)
 
 
-def test_two_processes_give_what_one_gives(uci: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [(), pytest.param(("gcn-ae", "dysat"), marks=pytest.mark.slow)])
+def test_two_processes_give_what_one_gives(
+    uci: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
     shorten(monkeypatch)
-    one, two = (rows(run(tmp_path / str(n), uci, methods=[*CHEAP, "gcn-ae", "dysat"], processes=n)) for n in (1, 2))
-    assert set(one) == {*CHEAP, "gcn-ae", "dysat"}
+    one, two = (rows(run(tmp_path / str(n), uci, methods=[*CHEAP, *more], processes=n)) for n in (1, 2))
+    assert set(one) == {*CHEAP, *more}
     assert one == two
 
 

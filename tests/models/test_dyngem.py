@@ -144,7 +144,7 @@ def test_it_grows_as_prop_size_says_and_goes_on_learning() -> None:
         assert model.network_.sizes == sizes
     assert sizes == (40, 20, 10, 5, 3)
     assert [len(e) for e in model.embeddings_] == known and model.embed().isfinite().all()
-    longer = quick(**GROWING | {"ratio": 0.5, "epochs": 200}).fit(graph)
+    longer = quick(**GROWING | {"ratio": 0.5, "epochs": 40}).fit(graph)
     assert longer.network_.sizes == sizes and longer.epochs_[-1].loss < 0.9 * longer.epochs_[0].loss
 
 
