@@ -17,7 +17,7 @@ demo: $(VENV)/.user      ## Set up, then learn from 12 snapshots of the UCI mess
 	@rm -rf demo-run
 	$(BIN)/dysat fit uci --negative-weight 0.01 --epochs 10 --out demo-run
 
-test: $(VENV)/.developer check   ## Set up, then run all checks and tests (minutes).
+test: $(VENV)/.developer check   ## Set up, then run all checks and all but the slow tests (minutes).
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.developer check   ## The same with the slow tests.
