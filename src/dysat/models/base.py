@@ -175,7 +175,7 @@ class LinkModel(ABC):
         linked = self._linked()
         pairs, chances = self.top_pairs(k, rows, linked if known == "exclude" else None)
         labels = self.graph_.nodes[pairs.numpy()].tolist()
-        seen = torch.isin(_pair_keys(pairs, self.graph_.known[-1]), linked).tolist()
+        seen = torch.isin(pair_keys(pairs, self.graph_.known[-1]), linked).tolist()
         return [
             Forecast(u, v, chance, before)
             for (u, v), chance, before in zip(labels, chances.tolist(), seen, strict=True)
@@ -269,7 +269,7 @@ class LinkModel(ABC):
     def _linked(self) -> Tensor:
         """All pairs ever linked, as u · N + v with u ≤ v, in order."""
         pairs = torch.cat([torch.stack(s.links()[:2], 1) for s in self.graph_]).cpu()
-        return torch.from_numpy(np.unique(_pair_keys(pairs, self.graph_.num_nodes).numpy()))
+        return torch.from_numpy(np.unique(pair_keys(pairs, self.graph_.num_nodes).numpy()))
 
     def _kinds(self) -> Tensor | None:
         return None if self.graph_.kinds is None else torch.tensor(self.graph_.kinds.tolist())
@@ -371,7 +371,7 @@ def _highest(
             allowed &= kinds[part][:, None] != kinds
         if without is not None:
             found = torch.stack([part[:, None].expand_as(scores), nodes.expand_as(scores)], 2).flatten(0, 1)
-            allowed &= ~torch.isin(_pair_keys(found, size), without).view_as(allowed)
+            allowed &= ~torch.isin(pair_keys(found, size), without).view_as(allowed)
         scores = scores.masked_fill_(~allowed, -torch.inf).flatten()
         top, at = scores.topk(min(k, len(scores)))
         at = at[top > -torch.inf]
@@ -395,6 +395,7 @@ def _as_pairs(pairs: Any) -> Tensor:
     return found.to("cpu", torch.int64)
 
 
-def _pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
+def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
+    """A number for each pair, whichever of the two comes first.  # [B, 2] → [B]"""
     low, high = pairs.min(1).values, pairs.max(1).values
     return low * num_nodes + high

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from dysat.data.activity import activity
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import choose_device
-from dysat.models.inputs import check_features
-from dysat.models.trained import Task, TrainedModel, load_weights
-from dysat.nn.network import AttentionNetwork, Inputs, Plan
-from dysat.nn.objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
-from dysat.nn.structural import Side
-from dysat.nn.temporal import Scale
-from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
+from dysat.models.attention import AttentionModel
+from dysat.models.base import pair_keys
+from dysat.models.candidates import likely_pairs
+from dysat.models.pair_score import PairScore
+from dysat.models.trained import Task, load_weights
+from dysat.nn.future import Cells, ProductScore, Transitions, agreement_loss, future_loss
+from dysat.sampling.mixed import mixed_pairs
 from dysat.training import Settings
 
-Sizes = tuple[int, ...]
-MOST = 0.9  # of all rows; from there on leaving some out costs more than it saves
+SCORE, PAIR = "score/", "pair/"
+TAUGHT = 10_000  # pairs of each kind on which embeddings are to agree with the pair score
 
 
 @dataclass(kw_only=True, eq=False)
-class DySAT(TrainedModel):
+class DySAT(AttentionModel):
     """Dynamic self-attention network.
 
     Every snapshot's links give each node a vector by attention over its neighbours; a node's vectors, with the position
@@ -35,7 +35,9 @@ class DySAT(TrainedModel):
     on random walks in a snapshot learn to score high, others low.
 
     The defaults follow the paper's text; `DySAT.from_preset("program")` follows the authors' program, to which the
-    published figures belong.
+    published figures belong. `DySAT.from_preset("forecast")` is what forecasts best: how active a node is goes in
+    beside its identity, attention sees how long ago a step was, and links of the next snapshot are what is learned
+    (docs/forecasting.md).
 
     Attributes:
         graph_: the graph it was given; with `history` it looks at the last snapshots only.
@@ -53,232 +55,177 @@ class DySAT(TrainedModel):
 
     method: ClassVar[str] = "dysat"
 
-    structural_heads: Annotated[Sizes, "heads of each structural layer"] = (16, 8)
-    structural_features: Annotated[Sizes, "features of each structural layer, all heads together"] = (256, 128)
-    temporal_heads: Annotated[Sizes, "heads of each temporal layer"] = (16,)
-    temporal_features: Annotated[Sizes, "features of each temporal layer; the last is the embedding's"] = (128,)
-    blocks: Annotated[Literal["both", "structural", "temporal"], "which blocks of attention there are"] = "both"
-    inputs: Annotated[
-        Literal["identity", "features", "both"], "what a node begins with: its identity, its features, or both"
-    ] = "identity"
-    history: Annotated[int | None, "use the last so many snapshots only"] = None
-    normalize: Annotated[Side, "structural softmax over a receiver's senders, or a sender's receivers"] = "receiver"
-    link_weights: Annotated[LinkWeights, "link weights in the logits: raw, or D^-½ A D^-½"] = "raw"
-    add_self_loops: Annotated[bool, "link every node with itself"] = False
-    attention_bias: Annotated[bool, "biases in the structural logits"] = False
-    scale: Annotated[Scale, "temporal logits by 1/√features, or 1/√steps"] = "features"
-    residual: Annotated[bool, "add each attention layer's input to its output"] = False
-    feedforward: Annotated[Literal["transformer", "skip", "none"], "the layer after temporal attention"] = "transformer"
-    unknown: Annotated[Unknown, "a node before it is known: masked, or a zero vector attended to"] = "masked"
-    structural_dropout: Annotated[float, "on the input and the attention of structural layers"] = 0.1
-    temporal_dropout: Annotated[float, "on the attention of temporal layers"] = 0.5
-    walks_per_node: Annotated[int, "random walks from each node in each snapshot"] = 10
-    walk_length: Annotated[int, "nodes on a walk"] = 40
-    window: Annotated[int, "nodes so near on a walk are contexts of each other"] = 10
-    contexts: Annotated[int, "contexts drawn for a node, snapshot and epoch"] = 10
-    negatives: Annotated[int, "negatives for each context, or shared"] = 10
-    sharing: Annotated[Sharing, "negatives for every context, or shared by a batch's nodes in a snapshot"] = (
-        "per-positive"
+    activity: Annotated[bool, "input also how active a node is: decayed degrees and weights, last seen, age, kind"] = (
+        False
     )
-    negative_weight: Annotated[float, "w_n, the weight of negatives"] = 1.0
-    reduction: Annotated[Reduction, "loss as sum, or as mean per snapshot"] = "sum"
-    l2: Annotated[float, "weight of ½ Σ p² in the loss"] = 5e-4
-    l2_on: Annotated[Literal["all", "structural"], "which parameters that is of"] = "all"
-    clip_norm: Annotated[float | None, "bound on the norm of all gradients together"] = None
-    learning_rate: Annotated[float, "of Adam"] = 1e-3
-    batch_size: Annotated[int, "nodes in a batch"] = 256
-    epochs: Annotated[int, "passes over all nodes, at most"] = 200
-    patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
-    seed: Annotated[int, "of everything random"] = 0
-    device: Annotated[str, "cpu, cuda, cuda:1, …; auto takes CUDA where there is one"] = "auto"
+    positions: Annotated[
+        Literal["absolute", "relative", "time"], "attention sees where steps are, or how many apart, or how long"
+    ] = "absolute"
+    walk_weight: Annotated[float, "weight of the loss of random walks"] = 1.0
+    future_weight: Annotated[float, "weight of the loss of the next snapshot's links"] = 0.0
+    future_negatives: Annotated[int, "other pairs for each of those links"] = 1
+    matched: Annotated[float, "part of those pairs whose ends are as active as those of links"] = 0.25
+    agreement: Annotated[float, "weight of embeddings agreeing with the pair score on what comes next"] = 0.0
+    pair_score: Annotated[bool, "score links also by what is known of the pair"] = False
+    transitions: Annotated[int, "learn the future from the last so many transitions of a snapshot to the next"] = 6
+
+    score_: ProductScore | None = field(init=False, repr=False, default=None)
+    pair_score_: PairScore | None = field(init=False, repr=False, default=None)
 
     def check(self) -> None:
-        for block in ("structural", "temporal"):
-            heads, features = getattr(self, f"{block}_heads"), getattr(self, f"{block}_features")
-            if len(heads) != len(features) or not heads:
-                raise ModelError(f"{block}_heads={heads} and {block}_features={features}: one of each for every layer")
-            for h, f in zip(heads, features, strict=True):
-                if h < 1 or f < 1 or f % h:
-                    raise ModelError(f"{block}_heads={h} does not divide {block}_features={f}{_divisors(f)}")
-        widths = {self.structural_features[-1], *self.temporal_features}
-        if self.residual and self.blocks != "structural" and len(widths) > 1:
-            given = f"temporal_features={self.temporal_features}"
-            raise ModelError(
-                f"residual=True, but {given} are not as wide as their input, {self.structural_features[-1]}"
-            )
-        self._at_least_one("walks_per_node", "walk_length", "window", "contexts", "negatives", "history")
-        for name in ("structural_dropout", "temporal_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ModelError(f"{name}={getattr(self, name)} must lie in [0, 1)")
-        self._not_negative("l2", "negative_weight")
-        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
-            raise ModelError(f"clip_norm={self.clip_norm} must be a number above 0")
         super().check()
+        self._not_negative("walk_weight", "future_weight", "agreement")
+        self._at_least_one("future_negatives", "transitions")
+        if not 0 <= self.matched <= 1:
+            raise ModelError(f"matched={self.matched} must lie in [0, 1]")
+        if not self.walk_weight + self.future_weight + self.agreement:
+            raise ModelError("walk_weight=0, future_weight=0 and agreement=0: there is nothing to learn from")
 
-    def check_graph(self, graph: DynamicGraph) -> None:
-        super().check_graph(graph)
-        if self.inputs != "identity":
-            first = 0 if self.history is None else max(0, len(graph) - self.history)
-            check_features(graph[first:], self.inputs, first)
+    def _needs_features(self, graph: DynamicGraph) -> bool:
+        return super()._needs_features(graph) and not (self.activity and graph.features is None)
+
+    @property
+    def _looks_ahead(self) -> bool:
+        return bool(self.future_weight or self.agreement)
+
+    def _features(self, graph: DynamicGraph) -> Tensor | tuple[Tensor, ...] | None:
+        given = super()._features(graph)
+        if not self.activity:
+            return given
+        # Of the whole past, also where only the last snapshots are attended to.
+        found = activity(self.graph_.to(graph.device))[-len(graph) :]
+        if given is None:
+            return found
+        parts = given if isinstance(given, tuple) else tuple(given[: len(part)] for part in found)
+        return tuple(torch.cat([part, own.to(part)], 1) for part, own in zip(found, parts, strict=True))
+
+    def _times(self) -> Tensor | None:
+        if self.positions == "absolute":
+            return None
+        steps = self.steps()
+        if self.positions == "relative":
+            return torch.arange(len(steps))
+        edges = np.array(self.graph_.boundaries[steps.start : steps.stop + 1], dtype=np.float64)
+        ends = edges[1:] - edges[1]
+        return torch.from_numpy(np.rint(ends / max(1.0, float(np.median(np.diff(edges)))))).long()
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
+        self.score_ = self.pair_score_ = None
+        if self.pair_score or self.agreement:
+            self.pair_score_ = PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
+        ahead = self._ahead(device)
+        if ahead is None:
+            return super()._prepare(device, generator)
         self._build(device)
-        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # e_u · e_v
-        sampler = self.sampler(generator)
-        items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])  # nodes with something to learn from
-        return Task(self.loss(sampler), dict(self.network_.named_parameters()), items, frozenset(self._penalized()))
-
-    @torch.no_grad()
-    def embed(self, step: int = -1) -> Tensor:
-        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
-        self._must_be_fitted()
-        return self.network_.attend(*self._looked_at(self._check_step(step)))
-
-    @torch.no_grad()
-    def attention(self, step: int = -1) -> Tensor:
-        """How much each node known at a step attends to each step up to it, mean over heads.  # [known, steps]
-
-        The steps are those the model knows, from the first to the one asked for.
-        """
-        self._must_be_fitted()
-        if self.blocks == "structural":
-            raise ModelError("blocks='structural': without temporal attention there are no weights to show")
-        at = self._check_step(step)
-        x, plan = self._looked_at(at)
-        beta = self.network_.attention(x, plan).mean(1)  # [P]
-        past = plan.last.past
-        table = beta.new_zeros(past.num_receivers, at - self.steps().start + 1)
-        table[past.receivers, plan.last.past_steps] = beta
-        return table
-
-    def _looked_at(self, step: int) -> tuple[Tensor, Plan]:
-        """The rows in the histories of all nodes known at a step, and the plan of these.  # [S, d]"""
-        plan = self._plan_step(step)
-        return self.network_.rows(self.block_, self.inputs_, plan), plan
-
-    def sampler(self, generator: torch.Generator) -> WalkSampler:
-        """Walks over every snapshot, and what examples are drawn from."""
-        return WalkSampler.from_graph(
-            self._recent().to(generator.device),
-            walks_per_node=self.walks_per_node,
-            walk_length=self.walk_length,
-            window=self.window,
-            num_contexts=self.contexts,
-            num_negatives=self.negatives,
-            sharing=self.sharing,
-            generator=generator,
-        )
-
-    def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """The loss of a batch of nodes. On CUDA all rows are computed for every batch, so that shapes never change."""
-        drawn = sampler.block
-        whole = self.network_.plan(self.block_, drawn.node, drawn.step)
+        self.score_ = ProductScore(self.network_.width).to(device)
+        self.scorer_ = self.score_.signs().cpu(), torch.zeros(())
+        items, walks = torch.zeros(1, dtype=torch.int64, device=device), None
+        if self.walk_weight:
+            sampler = self.sampler(generator)
+            items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])
+            walks = self.loss(sampler)
 
         def loss(batch: Tensor, generator: torch.Generator) -> Tensor:
-            examples = sampler.draw(batch, generator, fixed_shape=drawn.node.is_cuda)
-            plan, examples = (whole, examples) if drawn.node.is_cuda else self._compact(drawn, examples, whole)
-            e = self.network_(self.block_, self.inputs_, plan, generator=generator)
-            return walk_loss(
-                e, examples, negative_weight=self.negative_weight, sharing=self.sharing, reduction=self.reduction
-            )
+            value = ahead(generator)
+            return value if walks is None else value + self.walk_weight * walks(batch, generator)
+
+        return Task(loss, self._parameters(), items, frozenset(self._penalized()))
+
+    def _ahead(self, device: torch.device) -> Callable[[torch.Generator], Tensor] | None:
+        """The loss of what comes next; None where nothing is known of that."""
+        graph = self._recent().to(device)
+        first = max(0, len(graph) - 1 - self.transitions) if self.future_weight else len(graph) - 1
+        cells = Cells.of(graph.known, first, device)
+        links = Transitions.of(graph, cells, self.future_negatives, self.matched) if self.future_weight else None
+        links = links if links is not None and len(links.pairs) else None
+        taught = self._taught(cells, len(graph) - 1) if self.agreement and self.pair_score_ is not None else None
+        if links is None and taught is None:
+            return None
+        plan = None
+
+        def loss(generator: torch.Generator) -> Tensor:
+            nonlocal plan
+            plan = plan or self.network_.plan(self.block_, cells.nodes, cells.steps)
+            x, score = self.network_(self.block_, self.inputs_, plan, generator=generator), self._score()
+            value = x.new_zeros(())
+            if links is not None:
+                value = value + self.future_weight * future_loss(score, x, links, generator)
+            if taught is not None:
+                value = value + self.agreement * agreement_loss(score, x, *taught, generator)
+            return value
 
         return loss
 
-    def penalty(self) -> Tensor:
-        """½ l2 Σ p² over the parameters that are penalised."""
-        parameters = dict(self.network_.named_parameters())
-        return 0.5 * self.l2 * torch.stack([parameters[name].square().sum() for name in self._penalized()]).sum()
-
-    def _penalized(self) -> list[str]:
-        names = [name for name, _ in self.network_.named_parameters()]
-        # Authors' program: weights of the structural layers without their biases.
-        return [n for n in names if self.l2_on == "all" or (n.startswith("structural.") and not n.endswith(".bias"))]
+    def _taught(self, cells: Cells, last: int) -> tuple[Tensor, Tensor]:
+        """Pairs of all kinds at the last step, and how likely the pair score thinks they are linked next."""
+        pairs = mixed_pairs(self.graph_, TAUGHT, self.seed)
+        log_odds = self._pair_score().log_odds(self.graph_, len(self.graph_) - 1, pairs)
+        device = cells.nodes.device
+        return cells.at(pairs.to(device), last), torch.sigmoid(log_odds).to(device, torch.get_default_dtype())
 
     def _settings(self, num_items: int) -> Settings:
-        return Settings(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            l2=self.l2,
-            clip_norm=self.clip_norm,
-            patience=self.patience,
-        )
+        found = super()._settings(num_items)
+        return replace(found, batch_size=max(1, min(found.batch_size, num_items))) if self._looks_ahead else found
 
-    def _build(self, device: torch.device) -> None:
-        """The block of the graph, the inputs, and a network with its first weights."""
-        graph = self._recent()
-        self._look_at(graph.to(device))
-        weights = torch.Generator().manual_seed(self.seed)  # the same on every device
-        self.network_ = self._network(graph.num_nodes, len(graph), weights).to(device)
+    def _parameters(self) -> dict[str, nn.Parameter]:
+        scored = {} if self.score_ is None else {f"{SCORE}{n}": p for n, p in self.score_.named_parameters()}
+        return {**dict(self.network_.named_parameters()), **scored}
 
-    def _look_at(self, graph: DynamicGraph) -> None:
-        """The block of a graph, and the inputs."""
-        features = graph.features if self.inputs != "identity" else None
-        every_step = isinstance(features, tuple)
-        self.block_ = whole_block(
-            graph,
-            link_weights=self.link_weights,
-            self_loops=self.add_self_loops,
-            lonely=self.add_self_loops or self.residual or self.blocks == "temporal",
-            unknown=self.unknown,
-            every_step=every_step,
-        )
-        values = torch.cat(features) if isinstance(features, tuple) else features
-        values = None if values is None else values.to(self.block_.weights.dtype)
-        self.inputs_ = Inputs(values, per_row=every_step)
+    def embed(self, step: int = -1) -> Tensor:
+        x = super().embed(step)
+        return x if self.score_ is None else self.score_.scaled(x)
 
-    def _network(self, num_nodes: int, num_steps: int, generator: torch.Generator) -> AttentionNetwork:
-        """A network for so many nodes and positions, with its first weights."""
-        structural = tuple(zip(self.structural_heads, self.structural_features, strict=True))
-        temporal = tuple(zip(self.temporal_heads, self.temporal_features, strict=True))
-        return AttentionNetwork(
-            num_nodes=num_nodes if self.inputs != "features" else 0,
-            num_features=0 if self.inputs_.values is None else self.inputs_.values.shape[1],
-            num_steps=num_steps,
-            structural=() if self.blocks == "temporal" else structural,
-            temporal=() if self.blocks == "structural" else temporal,
-            width=self.structural_features[-1],
-            normalize=self.normalize,
-            self_loops=self.add_self_loops,
-            attention_bias=self.attention_bias,
-            scale=self.scale,
-            residual=self.residual,
-            feedforward=self.feedforward,
-            dropout=(self.structural_dropout, self.temporal_dropout),
-            generator=generator,
-        )
+    def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
+        """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""
+        own = super().pair_scores(pairs, step)
+        if not self.pair_score or self.pair_score_ is None:
+            return own
+        return self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
 
-    def _recent(self) -> DynamicGraph:
-        return self.graph_ if self.history is None else self.graph_[-self.history :]
-
-    def steps(self) -> range:
-        first = 0 if self.history is None else max(0, len(self.graph_) - self.history)
-        return range(first, len(self.graph_))
-
-    def _plan_step(self, step: int) -> Plan:
-        """All nodes known at a step, at that step."""
-        at = step - self.steps().start
-        nodes = torch.arange(self.block_.known[at], device=self.block_.node.device)
-        return self.network_.plan(self.block_, nodes, torch.full_like(nodes, at))
-
-    def _compact(self, block: Block, examples: Examples, whole: Plan) -> tuple[Plan, Examples]:
-        """The examples' own rows and no others; all, whose plan is there already, where they are most."""
-        used = examples.rows_used(block.num_active)
-        rows = used.nonzero()[:, 0]
-        if len(rows) > MOST * len(used):
-            return whole, examples
-        return self.network_.plan(self.block_, block.node[rows], block.step[rows]), examples.renumbered(used)
+    def _fit_scorer(self) -> None:
+        if self.score_ is None:
+            super()._fit_scorer()
+        else:
+            self.scorer_ = self.score_.signs().cpu(), self.score_.bias.detach().cpu()
 
     def _learned(self) -> dict[str, Tensor]:
-        return dict(self.network_.state_dict())
+        pair = {} if self.pair_score_ is None else self.pair_score_.tensors()
+        return {**self.weights(), **{f"{PAIR}{name}": value for name, value in pair.items()}}
+
+    def weights(self) -> dict[str, Tensor]:
+        """What the network has learned."""
+        score = {} if self.score_ is None else self.score_.state_dict()
+        return {**self.network_.state_dict(), **{f"{SCORE}{name}": value for name, value in score.items()}}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self._build(choose_device(self.device))
-        load_weights(self.network_, tensors)
+        parts: dict[str, dict[str, Tensor]] = {SCORE: {}, PAIR: {}, "": {}}
+        for name, value in tensors.items():
+            prefix = next(p for p in parts if name.startswith(p))
+            parts[prefix][name.removeprefix(prefix)] = value
+        super()._restore(parts[""])
+        self.score_ = self.pair_score_ = None
+        if parts[SCORE]:
+            self.score_ = ProductScore(self.network_.width).to(self.block_.node.device)
+            load_weights(self.score_, parts[SCORE])
+        if parts[PAIR]:
+            self.pair_score_ = PairScore.of(parts[PAIR])
 
+    def _score(self) -> ProductScore:
+        if self.score_ is None:
+            raise TypeError("a model that does not look ahead")
+        return self.score_
 
-def _divisors(number: int) -> str:
-    """Those of a number a person may have meant."""
-    if not 1 <= number <= 1 << 20:
-        return ""
-    return f"; divisors are {', '.join(str(d) for d in range(1, number + 1) if number % d == 0)}"
+    def _pair_score(self) -> PairScore:
+        if self.pair_score_ is None:
+            raise TypeError("a model without a pair score")
+        return self.pair_score_
+
+    def top_pairs(self, k: int, rows: Tensor | None = None, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The ids of the k most likely pairs, chosen by the pair score from likely ones.  # [k, 2], [k]"""
+        if not self.pair_score or self.pair_score_ is None:
+            return super().top_pairs(k, rows, without)
+        pairs = likely_pairs(self.graph_, self.embed().cpu(), self.scorer_[0], rows, max(1000, 20 * k))
+        if without is not None:
+            pairs = pairs[~torch.isin(pair_keys(pairs, self.graph_.known[-1]), without)]
+        best = self.pair_scores(pairs).sort(descending=True, stable=True)
+        return pairs[best.indices[:k]], self._chances(best.values[:k])

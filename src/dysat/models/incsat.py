@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
+from dysat.models.attention import AttentionModel
 from dysat.models.dysat import DySAT
 from dysat.models.stepwise import StepwiseModel, step_seed
 from dysat.models.trained import Task
@@ -24,7 +25,7 @@ SUMMARY = "summary/"
 
 
 @dataclass(kw_only=True, eq=False)
-class IncSAT(StepwiseModel, DySAT):
+class IncSAT(StepwiseModel, AttentionModel):
     """Incremental self-attention network.
 
     At step t structural attention sees snapshot t alone. What it makes of each node, h^t, is stored; temporal attention

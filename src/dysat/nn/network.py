@@ -44,7 +44,7 @@ class AttentionNetwork(nn.Module):
     """The two blocks of attention, with positions between them and a feed-forward layer after.
 
     Without structural layers a node's input goes straight to the temporal ones; without temporal layers the embedding
-    is the structural output.
+    is the structural output. With `times` temporal attention sees how far apart two steps are, instead of where each is.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class AttentionNetwork(nn.Module):
         residual: bool,
         feedforward: Literal["transformer", "skip", "none"],
         dropout: tuple[float, float],
+        times: Tensor | None = None,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
@@ -93,13 +94,13 @@ class AttentionNetwork(nn.Module):
                     self.input[name] = nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator))
         self.position = None
         steps: list[TemporalAttention] = []
-        if temporal:
+        if temporal and times is None:
             position = torch.empty(num_steps, width)
             self.position = nn.Parameter(nn.init.xavier_uniform_(position, generator=generator))
         for heads, size in temporal:
             steps.append(
                 TemporalAttention(
-                    width, size, heads, scale=scale, residual=residual, rate=dropout[1], generator=generator
+                    width, size, heads, scale=scale, residual=residual, rate=dropout[1], times=times, generator=generator
                 )
             )
             width = size
@@ -125,7 +126,7 @@ class AttentionNetwork(nn.Module):
     def attend(self, x: Tensor, plan: Plan, *, generator: torch.Generator | None = None) -> Tensor:
         """Embeddings of the queries of a plan, from the rows of its histories.  # [S, d] → [Q, d]"""
         x, position = self._below_last(x, plan, generator)
-        if self.position is None:
+        if not len(self.temporal):
             return look_up(x, plan.last.rows)
         x = self._temporal()[-1](x, position, plan.last, generator=generator)
         return x if self.feedforward is None else _present(self.feedforward(x))

@@ -15,6 +15,7 @@ from dysat.nn.segment import look_up, pair_dot, segment_softmax, weighted_sum
 __all__ = ["FeedForward", "History", "Scale", "TemporalAttention"]
 
 Scale = Literal["features", "steps"]
+FARTHEST = 64  # distances beyond are one
 
 
 class TemporalAttention(nn.Module):
@@ -28,9 +29,14 @@ class TemporalAttention(nn.Module):
 
     A row may stand for many steps; so positions are projected apart from rows, and added where the two meet.
 
+    With `times`, where the steps stand on some scale, every head adds to e_ij a weight of its own for the distance of
+    i and j (at first −distance · slope, with slopes from 1 to 1/256): then the newest step is one like any other,
+    where a position of its own would be the one that was trained least.
+
     Args:
         scale: divide by √F' (the paper), or by √T (the authors' program).
         residual: add x_i to z_i.
+        times: whole numbers that do not fall, one for each step.
 
     Shapes: x [S, in_features], positions [T, in_features]; result [Q, out_features].
     """
@@ -44,15 +50,23 @@ class TemporalAttention(nn.Module):
         scale: Scale = "features",
         residual: bool = False,
         rate: float = 0.0,
+        times: Tensor | None = None,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.num_heads, self.scale, self.residual, self.rate = num_heads, scale, residual, rate
+        self.distance = None
+        self.register_buffer("times", times, persistent=False)
+        if times is not None:
+            farthest = min(FARTHEST, int(times[-1] - times[0]))
+            slopes = 2.0 ** (-8 * torch.arange(num_heads) / max(1, num_heads - 1))
+            self.distance = nn.Parameter(-torch.arange(farthest + 1.0)[:, None] * slopes)  # [D, H]
         for name in ("query", "key", "value"):
             weight = nn.Parameter(torch.empty(in_features, out_features))
             nn.init.xavier_uniform_(weight, generator=generator)
             setattr(self, name, weight)
 
+    times: Tensor | None
     query: nn.Parameter
     key: nn.Parameter
     value: nn.Parameter
@@ -60,7 +74,7 @@ class TemporalAttention(nn.Module):
     def forward(
         self, x: Tensor, positions: Tensor | None, history: History, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        if takes_history(x, self.num_heads, self._width):
+        if self.distance is None and takes_history(x, self.num_heads, self._width):
             return self._in_one_piece(x, positions, history, generator)
         asking = look_up(x, history.rows)  # [Q, d]
         if positions is None:
@@ -110,7 +124,16 @@ class TemporalAttention(nn.Module):
         logits = pair_dot(self._heads(q), self._heads(k), history.past)
         if k_step is not None:
             logits = logits + self._to_steps(q, k_step).index_select(0, _cell(history))
+        if self.distance is not None:
+            logits = logits + self.distance.index_select(0, self._distances(history))
         return segment_softmax(logits, history.past)
+
+    def _distances(self, history: History) -> Tensor:
+        """How far back each entry of the past lies, as far as that is told apart.  # [P]"""
+        if self.times is None or self.distance is None:
+            raise TypeError("a layer without times")
+        apart = self.times[history.steps[history.past.receivers]] - self.times[history.past_steps]
+        return apart.clamp_(0, len(self.distance) - 1)
 
     def _queries(self, asking: Tensor, history: History) -> Tensor:
         # Paper: 1/√F'. Authors' program: 1/√T. scale= chooses.

@@ -1,0 +1,51 @@
+"""How active nodes are: degrees, weights and times, from the snapshots so far."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dysat.data.csr import Snapshot
+from dysat.data.graph import DynamicGraph
+
+# What a snapshot counts less than the one after it: half-lives of no step, 0.6, 1.4 and 6.6 steps, and without end.
+DECAYS = (0.0, 0.3, 0.6, 0.9, 1.0)
+
+
+def activity(graph: DynamicGraph) -> tuple[Tensor, ...]:
+    """For each step, of the nodes known then, from the snapshots up to it alone.  # each [known, F]
+
+    The columns: 1; for each of `DECAYS` the links and their weights, as decayed sums x over the snapshots so far,
+    ½ log(1 + x); ½ log(1 + steps) since a node was last linked, and since it came; where nodes have kinds, one column
+    for each kind, which is 1 for those of it. A link of a node with itself counts once.
+    """
+    num_nodes, device = graph.num_nodes, graph.device
+    decays = torch.tensor(DECAYS, dtype=torch.float64, device=device)[:, None]
+    links, weights = torch.zeros(2, len(DECAYS), num_nodes, dtype=torch.float64, device=device)
+    last = torch.full((num_nodes,), -1.0, dtype=torch.float64, device=device)
+    came = torch.bucketize(
+        torch.arange(num_nodes, device=device), torch.tensor(graph.known, device=device), right=True
+    ).double()
+    kinds = None if graph.kinds is None else torch.as_tensor(graph.kinds.tolist(), device=device)
+    steps = []
+    for step, snapshot in enumerate(graph):
+        degree, weight = _sums(snapshot, num_nodes)
+        links = links * decays + degree
+        weights = weights * decays + weight
+        last = torch.where(degree > 0, float(step), last)
+        since = torch.where(last >= 0, step - last, step - came + 1)
+        known = graph.known[step]
+        columns = torch.cat([links, weights, torch.stack([since, step - came])])[:, :known]
+        table = torch.cat([columns.new_ones(1, known), 0.5 * columns.log1p()]).T
+        if kinds is not None:
+            table = torch.cat([table, torch.nn.functional.one_hot(kinds[:known], len(graph.kind_names))], 1)
+        steps.append(table.to(torch.get_default_dtype()).contiguous())
+    return tuple(steps)
+
+
+def _sums(snapshot: Snapshot, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """How many links each node has in a snapshot, and what they weigh.  # [N] each"""
+    rows, _, weights = snapshot.entries()
+    zeros = torch.zeros(2, num_nodes, dtype=torch.float64, device=weights.device)
+    degree = zeros[0].index_add_(0, rows, torch.ones_like(weights))
+    return degree, zeros[1].index_add_(0, rows, weights.clamp(min=0))

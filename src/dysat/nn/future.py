@@ -1,0 +1,148 @@
+"""What a model that forecasts minimises: links of the next snapshot score high, and pairs as another score has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dysat.data.csr import Snapshot
+from dysat.data.graph import DynamicGraph
+
+MOST = 1 << 15  # links, and pairs of another score, that a step of training looks at
+
+
+class ProductScore(nn.Module):
+    """Σ_d w_d x_u[d] x_v[d] + b, the log-odds of a link; the weights begin as 1 and −1 in turn.
+
+    Without negative weights nodes that are alike would always score high, and those of one side of a bipartite graph
+    are alike.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(()))
+        with torch.no_grad():
+            self.weights[1::2] = -1
+
+    def forward(self, x_u: Tensor, x_v: Tensor) -> Tensor:
+        return (x_u * x_v) @ self.weights + self.bias
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Embeddings e whose products Σ_d ± e_u[d] e_v[d] + b are the scores.  # [N, d]"""
+        return x * self.weights.detach().abs().sqrt()
+
+    def signs(self) -> Tensor:
+        return torch.where(self.weights.detach() < 0, -1.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """All nodes known at some consecutive steps, one step after the other, counted through.
+
+    Shapes: nodes, steps [C]; the cells of step first + i begin at starts[i].
+    """
+
+    nodes: Tensor
+    steps: Tensor
+    starts: tuple[int, ...]
+    first: int
+
+    @classmethod
+    def of(cls, known: Sequence[int], first: int, device: torch.device) -> Cells:
+        """Those of the steps from `first` on."""
+        counts = torch.tensor(known[first:], device=device)
+        nodes = torch.cat([torch.arange(n, device=device) for n in known[first:]])
+        steps = torch.repeat_interleave(torch.arange(first, len(known), device=device), counts)
+        starts = (0, *counts.cumsum(0)[:-1].tolist())
+        return cls(nodes, steps, starts, first)
+
+    def at(self, pairs: Tensor, step: int) -> Tensor:
+        """Where nodes stand at a step."""
+        return pairs + self.starts[step - self.first]
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Links of snapshots t' + 1 between nodes known at t', as pairs of cells at t', in order of t'.
+
+    Negatives are drawn for each: pairs of two nodes known at t', either both uniform, or (`matched` of them) the ends
+    of two links of the same transition, which are as active as linked nodes are. A pair that is a link is not counted.
+
+    Shapes: pairs [P, 2]; for each of these first and count [P] of the cells of its step, and of the links of its
+    transition (`links_from`, `links`); keys [P]: u · C + v, in order.
+    """
+
+    pairs: Tensor
+    first: Tensor
+    count: Tensor
+    links_from: Tensor
+    links: Tensor
+    keys: Tensor
+    num_cells: int
+    negatives: int
+    matched: float
+
+    @classmethod
+    def of(cls, graph: DynamicGraph, cells: Cells, negatives: int, matched: float) -> Transitions:
+        """Those from the first step of the cells on."""
+        columns: list[list[Tensor]] = [[] for _ in range(5)]
+        total = 0
+        for step in range(cells.first, len(graph) - 1):
+            pairs = cells.at(_links(graph[step + 1], graph.known[step]), step)
+            facts = (cells.starts[step - cells.first], graph.known[step], total, len(pairs))
+            for column, part in zip(columns, (pairs, *(pairs.new_full((len(pairs),), fact) for fact in facts)), strict=True):
+                column.append(part)
+            total += len(pairs)
+        empty = cells.nodes.new_empty(0)
+        pairs = torch.cat([empty.view(0, 2), *columns[0]])
+        rest = [torch.cat([empty, *column]) for column in columns[1:]]
+        keys = (pairs[:, 0] * len(cells.nodes) + pairs[:, 1]).sort().values
+        return cls(pairs, *rest, keys, len(cells.nodes), negatives, matched)
+
+    def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Links, other pairs, and whether each of those counts.  # [M, 2], [M · negatives, 2], [M · negatives]"""
+        device, which = self.pairs.device, torch.arange(len(self.pairs), device=self.pairs.device)
+        if len(which) > MOST:
+            which = torch.randint(len(which), (MOST,), generator=generator, device=device)
+        about = which.repeat(self.negatives)
+        lots = torch.rand(5, len(about), generator=generator, device=device, dtype=torch.float64)
+        uniform = self.first[about] + (lots[:2] * self.count[about]).long()  # [2, M']
+        ends = self.links_from[about] + (lots[2:4] * self.links[about]).long()
+        matched = torch.stack([self.pairs[ends[0], 0], self.pairs[ends[1], 1]])
+        others = torch.where(lots[4] < self.matched, matched, uniform).sort(0).values  # u ≤ v
+        wanted = others[0] * self.num_cells + others[1]
+        at = torch.searchsorted(self.keys, wanted).clamp(max=len(self.keys) - 1)
+        counts = (self.keys[at] != wanted) & (others[0] != others[1])
+        return self.pairs[which], others.T, counts
+
+
+def future_loss(score: ProductScore, x: Tensor, transitions: Transitions, generator: torch.Generator) -> Tensor:
+    """Mean of −log σ(s) over links of the next snapshot, plus the mean of −log σ(−s) over other pairs.  # x [C, d]"""
+    links, others, counts = transitions.draw(generator)
+    positive = functional.softplus(-score(*_ends(x, links))).mean()
+    negative = functional.softplus(score(*_ends(x, others))) * counts
+    return positive + negative.sum() / counts.sum().clamp(min=1)
+
+
+def agreement_loss(score: ProductScore, x: Tensor, pairs: Tensor, chances: Tensor, generator: torch.Generator) -> Tensor:
+    """Mean cross-entropy of scores with the chances that another score gives.  # x [C, d], [S, 2], [S]"""
+    if len(pairs) > MOST:
+        which = torch.randint(len(pairs), (MOST,), generator=generator, device=pairs.device)
+        pairs, chances = pairs[which], chances[which]
+    return functional.binary_cross_entropy_with_logits(score(*_ends(x, pairs)), chances)
+
+
+def _ends(x: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    return x.index_select(0, pairs[:, 0]), x.index_select(0, pairs[:, 1])
+
+
+def _links(snapshot: Snapshot, known: int) -> Tensor:
+    """Links of two different nodes that are known.  # [E, 2], u < v"""
+    u, v, _ = snapshot.links()
+    some = (v < known) & (u != v)
+    return torch.stack([u[some], v[some]], 1)
