@@ -130,7 +130,7 @@ class PairHistory:
         count = np.diff(self.offsets)
         fewer = np.argmin(count[pairs], axis=1)  # the end with fewer neighbours, whose are looked up at the other
         here, there = np.take_along_axis(pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
-        which, entries = _expand(self.offsets, here)
+        which, entries = expand(self.offsets, here)
         middle = self.neighbours[entries]
         other = there[which]
         slots = self._find(np.sort(np.stack([middle, other], axis=1), axis=1))
@@ -158,7 +158,7 @@ class PairHistory:
             part = slice(first, first + max(1, DENSE // n))
             paths = (damped[nodes[part]] @ damped).toarray()  # [b, N]
             some = order[starts[part][0] : ends[part][-1]]
-            which, entries = _expand(self.offsets, pairs[some, 1])
+            which, entries = expand(self.offsets, pairs[some, 1])
             row = np.searchsorted(nodes[part], pairs[some, 0])[which]
             terms = paths[row, self.neighbours[entries]] * last[entries]
             sums[some] = np.log1p(np.bincount(which, terms, minlength=len(some)))
@@ -243,7 +243,7 @@ def _low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
     return [ends.min(axis=1), ends.max(axis=1)]
 
 
-def _expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
+def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
     """All entries of some rows of a CSR: which of the rows, and where."""
     count = np.diff(offsets)[rows]
     which = np.repeat(np.arange(len(rows)), count)

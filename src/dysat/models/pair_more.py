@@ -13,10 +13,10 @@ from dysat.models.pair_features import (
     FACTORS,
     PairHistory,
     Snapshots,
-    _expand,
     _links,
     _low_and_high,
     _normalized,
+    expand,
     pair_history,
 )
 
@@ -88,7 +88,7 @@ class MoreHistory:
         count = np.diff(base.offsets)
         fewer = np.argmin(count[pairs], axis=1)
         here, there = np.take_along_axis(pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
-        which, entries = _expand(base.offsets, here)
+        which, entries = expand(base.offsets, here)
         slots = base._find(np.sort(np.stack([base.neighbours[entries], there[which]], axis=1), axis=1))
         hit = slots < len(base.keys)
         return which[hit], base.slots[entries[hit]], slots[hit]

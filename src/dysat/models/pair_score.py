@@ -23,6 +23,7 @@ from dysat.sampling.pairs import unlinked_pairs
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
 L2 = 100.0  # of the logistic regression, on standardised features: many of them say nearly the same
 FURTHEST = 10.0  # standard deviations; a feature far beyond all examples counts no more
 MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)  # the trees' part
@@ -74,12 +75,16 @@ class PairScore:
             if value < 1:
                 raise ModelError(f"{name}={value} must be at least 1")
         far = graph.num_nodes < MOST_NODES
-        past = []
-        for last in range(max(1, len(graph) - transitions), len(graph)):
+        past: list[Examples] = []
+        links = 0
+        for last in range(len(graph) - 1, 0, -1):
+            if last < len(graph) - transitions and links >= ENOUGH:
+                break
             pairs, linked, columns = _examples(graph.snapshots[: last + 1], far, negatives, seed)
+            links += int(linked.sum())
             if 0 < linked.sum() < len(linked):
                 weights = np.where(linked, 1.0, linked.sum() / (~linked).sum())
-                past.append(Examples(np.column_stack([columns, differ_in_kind(graph, pairs)]), linked, weights))
+                past.insert(0, Examples(np.column_stack([columns, differ_in_kind(graph, pairs)]), linked, weights))
         if not past:
             return None
         score = _learn(past, far, seed)
@@ -157,15 +162,17 @@ def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
         (features - means) / scales, torch.from_numpy(y), l2=L2, sample_weight=torch.from_numpy(weights)
     )
     boosting = HistGradientBoostingClassifier(
-        max_iter=100,
-        max_leaf_nodes=8,
-        learning_rate=0.1,
+        max_iter=200,
+        max_leaf_nodes=15,
+        learning_rate=0.05,
         l2_regularization=10.0,
         max_features=0.2,
         early_stopping=False,
         random_state=seed,
     )
-    trees = Trees.from_sklearn(boosting.fit(x, y, sample_weight=weights))
+    # With weights scikit-learn takes many times as long; without them the odds are those among all examples.
+    trees = Trees.from_sklearn(boosting.fit(x, y))
+    trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
     return PairScore(means, scales, w, bias, trees, far)
 
 
