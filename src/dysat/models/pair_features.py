@@ -39,7 +39,7 @@ def pair_features(graph: DynamicGraph, step: int, pairs: Ids, *, low_rank: bool)
     """
     pairs = np.sort(pairs, axis=1)
     columns = pair_history(graph.snapshots[: step + 1], low_rank).features(pairs, _is_small(graph))
-    return np.column_stack([columns, _differ_in_kind(graph, pairs)])
+    return np.column_stack([columns, differ_in_kind(graph, pairs)])
 
 
 def transition_examples(
@@ -52,7 +52,7 @@ def transition_examples(
     features, labels = [np.empty((0, 0))], [np.empty(0, dtype=bool)]
     for before in range(max(0, len(graph) - 1 - transitions), len(graph) - 1):
         pairs, linked, columns = _examples(graph.snapshots[: before + 2], low_rank, _is_small(graph), seed)
-        features.append(np.column_stack([columns, _differ_in_kind(graph, pairs)]))
+        features.append(np.column_stack([columns, differ_in_kind(graph, pairs)]))
         labels.append(linked)
     return np.concatenate(features[1:] or features), np.concatenate(labels)
 
@@ -112,7 +112,8 @@ class PairHistory:
         columns.append(np.append(self.now - self.last, self.now + 1)[found])
         columns += self._two_steps(pairs)
         if far:
-            columns.append(self._three_steps(pairs))
+            damped = self.weights[-1][self.slots] * self._damping(-1)[self.neighbours]
+            columns.append(self._three_steps(pairs, damped, self.weights[-1][self.slots]))
         for values, vectors in self.spectra:
             columns += _low_rank_scores(values, vectors, pairs)
         return columns
@@ -129,7 +130,7 @@ class PairHistory:
         count = np.diff(self.offsets)
         fewer = np.argmin(count[pairs], axis=1)  # the end with fewer neighbours, whose are looked up at the other
         here, there = np.take_along_axis(pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
-        which, entries = _expand(self.offsets, here)
+        which, entries = expand(self.offsets, here)
         middle = self.neighbours[entries]
         other = there[which]
         slots = self._find(np.sort(np.stack([middle, other], axis=1), axis=1))
@@ -142,21 +143,24 @@ class PairHistory:
             sums.append(np.log1p(np.bincount(which, terms, minlength=len(pairs))))
         return sums
 
-    def _three_steps(self, pairs: Ids) -> Reals:
-        """Σ_zy a_uz a_zy a_yv / (log(2 + degree of z) log(2 + degree of y)), all of the past alike.  # [B, 2] → [B]"""
+    def _three_steps(self, pairs: Ids, values: Reals, last: Reals) -> Reals:
+        """Σ_zy b_uz b_zy a_yv of matrices b and a with these entries in the CSR.  # [B, 2], [2E], [2E] → [B]
+
+        With all of the past alike and b_uz = a_uz / log(2 + degree of z): both middle nodes divided.
+        """
         n = self.num_nodes
-        damped = self._matrix(self.weights[-1][self.slots] * self._damping(-1)[self.neighbours])
+        damped = self._matrix(values)
         sums = np.zeros(len(pairs))
         order = np.argsort(pairs[:, 0], kind="stable")
         nodes, starts = np.unique(pairs[order, 0], return_index=True)
         ends = np.append(starts[1:], len(order))
         for first in range(0, len(nodes), max(1, DENSE // n)):
             part = slice(first, first + max(1, DENSE // n))
-            paths = (damped[nodes[part]] @ damped).toarray()  # [b, N], both middle nodes divided
+            paths = (damped[nodes[part]] @ damped).toarray()  # [b, N]
             some = order[starts[part][0] : ends[part][-1]]
-            which, entries = _expand(self.offsets, pairs[some, 1])
+            which, entries = expand(self.offsets, pairs[some, 1])
             row = np.searchsorted(nodes[part], pairs[some, 0])[which]
-            terms = paths[row, self.neighbours[entries]] * self.weights[-1][self.slots[entries]]
+            terms = paths[row, self.neighbours[entries]] * last[entries]
             sums[some] = np.log1p(np.bincount(which, terms, minlength=len(some)))
         return sums
 
@@ -239,7 +243,7 @@ def _low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
     return [ends.min(axis=1), ends.max(axis=1)]
 
 
-def _expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
+def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
     """All entries of some rows of a CSR: which of the rows, and where."""
     count = np.diff(offsets)[rows]
     which = np.repeat(np.arange(len(rows)), count)
@@ -331,7 +335,7 @@ def _is_small(graph: DynamicGraph) -> bool:
     return graph.num_nodes < MOST_NODES
 
 
-def _differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:
+def differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:
     """1 where nodes of two kinds meet, or where there are no kinds."""
     if graph.kinds is None:
         return np.ones(len(pairs))

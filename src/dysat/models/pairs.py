@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,11 +17,11 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base import LinkModel
 from dysat.models.pair_features import pair_features, transition_examples
+from dysat.models.trees import Trees
 from dysat.nn.logistic import fit_logistic
 
 Reals = NDArray[np.float64]
 AT_ONCE = 1 << 16  # pairs whose features are held at once
-SPLIT = {"feature": "feature_idx", "threshold": "num_threshold", "left": "left", "right": "right"}  # scikit-learn's
 
 
 @dataclass(kw_only=True, eq=False)
@@ -127,57 +127,6 @@ class PairLogistic(PairModel):
             )
         except KeyError as name:
             raise ModelError(f"the weights do not fit the model: {name} is missing") from None
-
-
-@dataclass(frozen=True, eq=False)
-class Trees:
-    """R regression trees of at most M nodes as tables; a leaf's children are the leaf itself.
-
-    Shapes:
-        feature, left, right [R, M] (int64), threshold, value [R, M] (float64), baseline []
-    """
-
-    feature: Tensor
-    threshold: Tensor
-    left: Tensor
-    right: Tensor
-    value: Tensor
-    baseline: Tensor
-
-    @classmethod
-    def from_sklearn(cls, estimator: Any) -> Self:
-        """The trees of a fitted HistGradientBoostingClassifier with two classes, without missing values."""
-        tables = [predictors[0].nodes for predictors in estimator._predictors]
-        most = max((len(nodes) for nodes in tables), default=1)
-        size = len(tables), most
-        own = np.tile(np.arange(most), (size[0], 1))
-        parts = {"feature": np.zeros(size, np.int64), "threshold": np.full(size, np.inf)}
-        parts |= {"left": own, "right": own.copy(), "value": np.zeros(size)}
-        for r, nodes in enumerate(tables):
-            inner = np.flatnonzero(nodes["is_leaf"] == 0)
-            for name, column in SPLIT.items():
-                parts[name][r, inner] = nodes[column][inner]
-            parts["value"][r, : len(nodes)] = nodes["value"]
-        baseline = torch.tensor(float(estimator._baseline_prediction.item()), dtype=torch.float64)
-        return cls(**{name: torch.from_numpy(part) for name, part in parts.items()}, baseline=baseline)
-
-    def sum(self, x: Reals) -> Reals:
-        """The baseline and what every tree says, added in order.  # [B, F] → [B]"""
-        columns = np.ascontiguousarray(x.T).ravel()  # feature f of pair b at f · B + b
-        each = np.arange(len(x))
-        total = np.full(len(x), float(self.baseline))
-        feature, threshold = self.feature.numpy() * len(x), self.threshold.numpy()
-        left, right, value = self.left.numpy(), self.right.numpy(), self.value.numpy()
-        for r in range(len(feature)):
-            at = np.zeros(len(x), dtype=np.int64)
-            while True:
-                smaller = columns[feature[r][at] + each] <= threshold[r][at]
-                below = np.where(smaller, left[r][at], right[r][at])
-                if np.array_equal(below, at):
-                    break
-                at = below
-            total += value[r][at]
-        return total
 
 
 @dataclass(kw_only=True, eq=False)

@@ -1,0 +1,190 @@
+"""Log-odds of a link from what the past says of a pair, learned from past transitions and calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
+from dysat.models.pair_features import AT_ONCE, Snapshots, differ_in_kind
+from dysat.models.pair_more import pair_columns
+from dysat.models.trees import Trees
+from dysat.nn.logistic import fit_logistic
+from dysat.sampling.pairs import unlinked_pairs
+
+Ids = NDArray[np.int64]
+Reals = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
+L2 = 100.0  # of the logistic regression, on standardised features: many of them say nearly the same
+FURTHEST = 10.0  # standard deviations; a feature far beyond all examples counts no more
+MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)  # the trees' part
+LEAST_SLOPE = 0.1  # a last transition that contradicts all others does not turn the order around
+MOST_NODES = 32_768  # for three-step paths
+TREES = ("feature", "threshold", "left", "right", "value", "baseline")
+LOGISTIC = ("means", "scales", "weights", "bias")
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Pairs as seen before a transition, and whether a link came of it; both classes weigh the same.
+
+    Shapes:
+        features [B, F], linked [B], weights [B]
+    """
+
+    features: Reals
+    linked: Bools
+    weights: Reals
+
+
+@dataclass(frozen=True, eq=False)
+class PairScore:
+    """Log-odds of a link: slope · ((1 − mix) · logistic regression + mix · boosted trees) + shift.
+
+    Both parts learn from the last transitions t' → t' + 1 of a graph: links of t' + 1 between nodes known at t' against
+    uniform pairs without one, all seen as at t'. Mix, slope and shift come from the last transition, predicted by what
+    was learned from those before it; so 0.8 means four in five among as many pairs with a link and without.
+
+    Shapes:
+        means, scales, weights [F], bias []: of the logistic regression, on standardised features
+    """
+
+    means: Tensor
+    scales: Tensor
+    weights: Tensor
+    bias: Tensor
+    trees: Trees
+    far: bool  # whether three-step paths are among the features
+    mix: float = 0.5
+    slope: float = 1.0
+    shift: float = 0.0
+
+    @classmethod
+    def learn(cls, graph: DynamicGraph, *, transitions: int = 6, negatives: int = 3, seed: int = 0) -> PairScore | None:
+        """What the last transitions inside a graph teach, or None where they hold no link or no other pair."""
+        for name, value in (("transitions", transitions), ("negatives", negatives)):
+            if value < 1:
+                raise ModelError(f"{name}={value} must be at least 1")
+        far = graph.num_nodes < MOST_NODES
+        past: list[Examples] = []
+        links = 0
+        for last in range(len(graph) - 1, 0, -1):
+            if last < len(graph) - transitions and links >= ENOUGH:
+                break
+            pairs, linked, columns = _examples(graph.snapshots[: last + 1], far, negatives, seed)
+            links += int(linked.sum())
+            if 0 < linked.sum() < len(linked):
+                weights = np.where(linked, 1.0, linked.sum() / (~linked).sum())
+                past.insert(0, Examples(np.column_stack([columns, differ_in_kind(graph, pairs)]), linked, weights))
+        if not past:
+            return None
+        score = _learn(past, far, seed)
+        return score if len(past) == 1 else _calibrated(score, _learn(past[:-1], far, seed), past[-1])
+
+    def log_odds(self, graph: DynamicGraph, step: int, pairs: Tensor) -> Tensor:
+        """Of pairs of nodes known at a step, from the snapshots up to it alone, on the CPU.  # [B, 2] → [B] float64"""
+        if not 0 <= step < len(graph):
+            raise ModelError(f"step={step} of a graph with {len(graph)} snapshots")
+        parts = [torch.empty(0, dtype=torch.float64)]
+        for part in torch.split(pairs.cpu(), AT_ONCE):
+            some = np.sort(part.numpy(), axis=1)
+            columns = pair_columns(graph.snapshots[: step + 1], some, self.far)
+            logistic, trees = self.both(np.column_stack([columns, differ_in_kind(graph, some)]))
+            mixed = (1 - self.mix) * logistic + self.mix * trees
+            parts.append(torch.from_numpy(self.slope * mixed + self.shift))
+        return torch.cat(parts)
+
+    def both(self, features: Reals) -> tuple[Reals, Reals]:
+        """What the logistic regression and the trees say, before they are mixed.  # [B, F] → [B], [B]"""
+        standard = (torch.from_numpy(features) - self.means) / self.scales
+        logistic = standard.clamp(-FURTHEST, FURTHEST) @ self.weights + self.bias
+        return logistic.numpy(), self.trees.sum(features)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it as plain tensors."""
+        found = {name: getattr(self, name) for name in LOGISTIC}
+        found |= {f"tree_{name}": getattr(self.trees, name) for name in TREES}
+        calibration = torch.tensor([self.mix, self.slope, self.shift], dtype=torch.float64)
+        return {**found, "calibration": calibration, "far": torch.tensor(self.far)}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> PairScore:
+        """What `tensors` gave."""
+        wanted = [*LOGISTIC, *(f"tree_{name}" for name in TREES), "calibration", "far"]
+        missing = [name for name in wanted if name not in tensors]
+        if missing:
+            raise ModelError(f"the tensors do not fit a pair score: {missing[0]} is missing")
+        shapes = {name: tuple(tensors[name].shape) for name in wanted}
+        features, tables = shapes["weights"], shapes["tree_feature"]
+        expected = dict.fromkeys(LOGISTIC, features) | {"bias": (), "calibration": (3,), "far": ()}
+        expected |= {f"tree_{name}": tables for name in TREES} | {"tree_baseline": ()}
+        for name, shape in expected.items():
+            if shapes[name] != shape or len(features) != 1 or len(tables) != 2:
+                raise ModelError(f"the tensors do not fit a pair score: {name} has shape {shapes[name]}")
+        mix, slope, shift = tensors["calibration"].tolist()
+        trees = Trees(**{name: tensors[f"tree_{name}"] for name in TREES})
+        parts = {name: tensors[name] for name in LOGISTIC}
+        return cls(**parts, trees=trees, far=bool(tensors["far"]), mix=mix, slope=slope, shift=shift)
+
+
+# The models of an evaluation, one for each step, have most of their examples in common.
+@lru_cache(maxsize=16)
+def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tuple[Ids, Bools, Reals]:
+    """The examples of the last transition: pairs, labels, features.  # [B, 2], [B], [B, F]"""
+    known = snapshots[-2].num_nodes
+    u, v, _ = (part.cpu().numpy() for part in snapshots[-1].links())
+    links = np.stack([u, v], axis=1)[(v < known) & (u != v)]
+    others = unlinked_pairs(known, links, negatives * len(links), np.random.default_rng([seed, len(snapshots)]))
+    pairs = np.concatenate([links, others])
+    return pairs, np.arange(len(pairs)) < len(links), pair_columns(snapshots[:-1], pairs, far)
+
+
+def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
+    """Both parts, half and half, not calibrated."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    x, y, weights = (
+        np.concatenate([getattr(examples, name) for examples in past]) for name in ("features", "linked", "weights")
+    )
+    features = torch.from_numpy(x)
+    means, deviation = features.mean(0), features.std(0, correction=0)
+    scales = torch.where(deviation > 0, deviation, 1.0)
+    w, bias = fit_logistic(
+        (features - means) / scales, torch.from_numpy(y), l2=L2, sample_weight=torch.from_numpy(weights)
+    )
+    boosting = HistGradientBoostingClassifier(
+        max_iter=200,
+        max_leaf_nodes=15,
+        learning_rate=0.05,
+        l2_regularization=10.0,
+        max_features=0.2,
+        early_stopping=False,
+        random_state=seed,
+    )
+    # With weights scikit-learn takes many times as long; without them the odds are those among all examples.
+    trees = Trees.from_sklearn(boosting.fit(x, y))
+    trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
+    return PairScore(means, scales, w, bias, trees, far)
+
+
+def _calibrated(score: PairScore, before: PairScore, last: Examples) -> PairScore:
+    """A score with the mix, slope and shift that suit an earlier one best on a transition it has not seen."""
+    logistic, trees = (torch.from_numpy(part) for part in before.both(last.features))
+    y, weights = torch.from_numpy(last.linked), torch.from_numpy(last.weights)
+    tried = []
+    for mix in MIXES:
+        mixed = (1 - mix) * logistic + mix * trees
+        (slope,), shift = fit_logistic(mixed.unsqueeze(1), y, sample_weight=weights)
+        loss = functional.binary_cross_entropy_with_logits(slope * mixed + shift, y.double(), weights)
+        tried.append((float(loss), mix, max(LEAST_SLOPE, float(slope)), float(shift)))
+    _, best, steep, moved = min(tried)
+    return replace(score, mix=best, slope=steep, shift=moved)
