@@ -71,7 +71,9 @@ class DySAT(AttentionModel):
     pair_score: Annotated[bool, "score links also by what is known of the pair"] = False
     transitions: Annotated[int, "learn the future from the last so many transitions of a snapshot to the next"] = 6
 
-    axes_: Tensor | None = field(init=False, repr=False, default=None)  # embeddings are what the network gives times this
+    axes_: Tensor | None = field(
+        init=False, repr=False, default=None
+    )  # embeddings are what the network gives times this
     score_: ProductScore | None = field(init=False, repr=False, default=None)
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
 
@@ -108,7 +110,10 @@ class DySAT(AttentionModel):
         if given is not None:
             every = given if isinstance(given, tuple) else tuple(given[:known] for known in graph.known)
             parts.append((*[every[0]] * (len(whole) - len(graph)), *every))
-        return tuple(torch.cat([p.to(columns[0]) for p in columns], 1) for columns in list(zip(*parts, strict=True))[-len(graph) :])
+        return tuple(
+            torch.cat([p.to(columns[0]) for p in columns], 1)
+            for columns in list(zip(*parts, strict=True))[-len(graph) :]
+        )
 
     def _times(self) -> Tensor | None:
         if self.positions == "absolute":
@@ -157,7 +162,8 @@ class DySAT(AttentionModel):
         def loss(generator: torch.Generator) -> Tensor:
             nonlocal plan
             plan = plan or self.network_.plan(self.block_, cells.nodes, cells.steps)
-            x, score = self.network_(self.block_, self.inputs_, plan, generator=generator), self._score()
+            x: Tensor = self.network_(self.block_, self.inputs_, plan, generator=generator)
+            score = self._score()
             value = x.new_zeros(())
             if links is not None:
                 value = value + self.future_weight * future_loss(score, x, links, generator)
