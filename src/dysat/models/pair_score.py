@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
@@ -26,7 +25,7 @@ Bools = NDArray[np.bool_]
 ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
 L2 = 100.0  # of the logistic regression, on standardised features: many of them say nearly the same
 FURTHEST = 10.0  # standard deviations; a feature far beyond all examples counts no more
-MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)  # the trees' part
+EVEN = 2_000  # links from which trees learn as well as the logistic regression: their part is links / (links + EVEN)
 LEAST_SLOPE = 0.1  # a last transition that contradicts all others does not turn the order around
 MOST_NODES = 32_768  # for three-step paths
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")
@@ -51,8 +50,9 @@ class PairScore:
     """Log-odds of a link: slope · ((1 − mix) · logistic regression + mix · boosted trees) + shift.
 
     Both parts learn from the last transitions t' → t' + 1 of a graph: links of t' + 1 between nodes known at t' against
-    uniform pairs without one, all seen as at t'. Mix, slope and shift come from the last transition, predicted by what
-    was learned from those before it; so 0.8 means four in five among as many pairs with a link and without.
+    uniform pairs without one, all seen as at t'. The more links, the more the trees count. Slope and shift come from
+    the last transition, predicted by what was learned from those before it; so 0.8 means four in five among as many
+    pairs with a link and without.
 
     Shapes:
         means, scales, weights [F], bias []: of the logistic regression, on standardised features
@@ -64,7 +64,7 @@ class PairScore:
     bias: Tensor
     trees: Trees
     far: bool  # whether three-step paths are among the features
-    mix: float = 0.5
+    mix: float  # the trees' part
     slope: float = 1.0
     shift: float = 0.0
 
@@ -149,7 +149,7 @@ def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tup
 
 
 def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
-    """Both parts, half and half, not calibrated."""
+    """Both parts, mixed by the number of links, not calibrated."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     x, y, weights = (
@@ -173,18 +173,14 @@ def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
     # With weights scikit-learn takes many times as long; without them the odds are those among all examples.
     trees = Trees.from_sklearn(boosting.fit(x, y))
     trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
-    return PairScore(means, scales, w, bias, trees, far)
+    links = int(y.sum())
+    return PairScore(means, scales, w, bias, trees, far, mix=links / (links + EVEN))
 
 
 def _calibrated(score: PairScore, before: PairScore, last: Examples) -> PairScore:
-    """A score with the mix, slope and shift that suit an earlier one best on a transition it has not seen."""
+    """A score with the slope and shift that suit an earlier one best on a transition it has not seen (Platt)."""
     logistic, trees = (torch.from_numpy(part) for part in before.both(last.features))
-    y, weights = torch.from_numpy(last.linked), torch.from_numpy(last.weights)
-    tried = []
-    for mix in MIXES:
-        mixed = (1 - mix) * logistic + mix * trees
-        (slope,), shift = fit_logistic(mixed.unsqueeze(1), y, sample_weight=weights)
-        loss = functional.binary_cross_entropy_with_logits(slope * mixed + shift, y.double(), weights)
-        tried.append((float(loss), mix, max(LEAST_SLOPE, float(slope)), float(shift)))
-    _, best, steep, moved = min(tried)
-    return replace(score, mix=best, slope=steep, shift=moved)
+    mixed = (1 - score.mix) * logistic + score.mix * trees
+    weights = torch.from_numpy(last.weights)
+    slope, shift = fit_logistic(mixed.unsqueeze(1), torch.from_numpy(last.linked), sample_weight=weights)
+    return replace(score, slope=max(LEAST_SLOPE, float(slope)), shift=float(shift))
