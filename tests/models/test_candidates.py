@@ -34,7 +34,7 @@ def random_graph(size: int, links: int, steps: int = 3) -> DynamicGraph:
 
 
 def test_the_most_likely_links_of_uci_are_among_them() -> None:
-    """All pairs of nodes of the last two snapshots are scored; those of nodes at rest take minutes, and come far below."""
+    """Against all pairs of nodes of the last two snapshots; to score those at rest as well takes minutes."""
     graph = dysat.load_dataset("uci")[:9]
     n, step = graph.num_nodes, len(graph) - 1
     score = PairScore.learn(graph, transitions=1, negatives=1)
