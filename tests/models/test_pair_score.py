@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -103,12 +104,26 @@ def test_examples_are_the_last_transitions_seen_from_before_them(monkeypatch: py
     assert [number for number, _ in seen] == [5, 4]  # the links of snapshots 5 and 4
     links = [graph[step].num_links for step in (5, 4)]
     free = [30 * 29 // 2 - number for number in links]
-    assert [number for _, number in seen] == [n + min(n, f) for n, f in zip(links, free, strict=True)]
+    for (_, number), linked, unlinked in zip(seen, links, free, strict=True):
+        easy = linked + min(linked, unlinked)
+        assert easy < number <= easy + 2 * math.ceil(0.04 * linked)
     seen.clear()
     monkeypatch.setattr(pair_score, "ENOUGH", 10**9)
     pair_score._examples.cache_clear()
     learned(graph, transitions=2, negatives=1)
     assert [number for number, _ in seen] == [5, 4, 3, 2, 1]
+
+
+def test_harder_pairs_were_linked_or_join_ends_of_links_and_are_not_linked() -> None:
+    graph = two_blocks(steps=3)
+    pairs, links, easy, columns = pair_score._examples(graph.snapshots, True, 1, 0)
+    assert links == graph[2].num_links and len(columns) == len(pairs)
+    keys = pairs @ [30, 1]
+    linked, hard = keys[:links], keys[easy:]
+    assert 0 < len(hard) <= 2 * math.ceil(0.04 * links) and not np.isin(keys[links:], linked).any()
+    before = np.concatenate([u.numpy() * 30 + v.numpy() for u, v, _ in (s.links() for s in graph.snapshots[:2])])
+    assert np.isin(hard, before).sum() >= math.ceil(0.04 * links)
+    assert (pairs[easy:, 0] < pairs[easy:, 1]).all()
 
 
 def test_the_order_of_the_two_nodes_does_not_matter_nor_that_of_the_pairs() -> None:

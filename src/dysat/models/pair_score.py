@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.pair_features import AT_ONCE, Snapshots, differ_in_kind
+from dysat.models.pair_features import AT_ONCE, Snapshots, differ_in_kind, past_links
 from dysat.models.pair_more import pair_columns
 from dysat.models.trees import Trees
 from dysat.nn.logistic import fit_logistic
@@ -23,6 +24,7 @@ Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
+HARD = 0.04  # harder pairs of either sort for each link: many more cost what uniform ones gain
 L2 = 100.0  # of the logistic regression, on standardised features: many of them say nearly the same
 FURTHEST = 10.0  # standard deviations; a feature far beyond all examples counts no more
 EVEN = 2_000  # links from which trees learn as well as the logistic regression: their part is links / (links + EVEN)
@@ -34,15 +36,20 @@ LOGISTIC = ("means", "scales", "weights", "bias")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Pairs as seen before a transition, and whether a link came of it; both classes weigh the same.
+    """Pairs as seen before a transition: first those of which a link came, then uniform ones, then harder ones.
 
     Shapes:
-        features [B, F], linked [B], weights [B]
+        features [B, F]
     """
 
     features: Reals
-    linked: Bools
-    weights: Reals
+    links: int
+    easy: int  # links and uniform pairs
+
+    def labels(self, number: int) -> tuple[Bools, Reals]:
+        """Whether a link came of the first so many, and weights with which both classes weigh the same.  # [B], [B]"""
+        linked = np.arange(number) < self.links
+        return linked, np.where(linked, 1.0, self.links / (number - self.links))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +57,9 @@ class PairScore:
     """Log-odds of a link: slope · ((1 − mix) · logistic regression + mix · boosted trees) + shift.
 
     Both parts learn from the last transitions t' → t' + 1 of a graph: links of t' + 1 between nodes known at t' against
-    uniform pairs without one, all seen as at t'. The more links, the more the trees count. Slope and shift come from
-    the last transition, predicted by what was learned from those before it; so 0.8 means four in five among as many
-    pairs with a link and without.
+    uniform pairs without one and a few harder ones, all seen as at t'. The more links, the more the trees count. Slope
+    and shift come from the last transition, predicted by what was learned from those before it; so 0.8 means four in
+    five among as many links and uniform pairs without one.
 
     Shapes:
         means, scales, weights [F], bias []: of the logistic regression, on standardised features
@@ -80,11 +87,10 @@ class PairScore:
         for last in range(len(graph) - 1, 0, -1):
             if last < len(graph) - transitions and links >= ENOUGH:
                 break
-            pairs, linked, columns = _examples(graph.snapshots[: last + 1], far, negatives, seed)
-            links += int(linked.sum())
-            if 0 < linked.sum() < len(linked):
-                weights = np.where(linked, 1.0, linked.sum() / (~linked).sum())
-                past.insert(0, Examples(np.column_stack([columns, differ_in_kind(graph, pairs)]), linked, weights))
+            pairs, some, easy, columns = _examples(graph.snapshots[: last + 1], far, negatives, seed)
+            links += some
+            if 0 < some < easy:
+                past.insert(0, Examples(np.column_stack([columns, differ_in_kind(graph, pairs)]), some, easy))
         if not past:
             return None
         score = _learn(past, far, seed)
@@ -138,23 +144,37 @@ class PairScore:
 
 # The models of an evaluation, one for each step, have most of their examples in common.
 @lru_cache(maxsize=16)
-def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tuple[Ids, Bools, Reals]:
-    """The examples of the last transition: pairs, labels, features.  # [B, 2], [B], [B, F]"""
-    known = snapshots[-2].num_nodes
+def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tuple[Ids, int, int, Reals]:
+    """The examples of the last transition: links, then uniform pairs, then a few harder ones.  # [B, 2], …, [B, F]
+
+    Beside the pairs and their features: how many are links, and how many are links or uniform.
+    """
+    known, rng = snapshots[-2].num_nodes, np.random.default_rng([seed, len(snapshots)])
     u, v, _ = (part.cpu().numpy() for part in snapshots[-1].links())
     links = np.stack([u, v], axis=1)[(v < known) & (u != v)]
-    others = unlinked_pairs(known, links, negatives * len(links), np.random.default_rng([seed, len(snapshots)]))
-    pairs = np.concatenate([links, others])
-    return pairs, np.arange(len(pairs)) < len(links), pair_columns(snapshots[:-1], pairs, far)
+    others = unlinked_pairs(known, links, negatives * len(links), rng)
+    pairs = np.concatenate([links, others, _harder(snapshots[:-1], links, rng)])
+    return pairs, len(links), len(links) + len(others), pair_columns(snapshots[:-1], pairs, far)
+
+
+def _harder(snapshots: Snapshots, links: Ids, rng: np.random.Generator) -> Ids:
+    """Pairs that are not linked, one part of which were before, and one joins ends of links.  # [≤ 2 · HARD · E, 2]"""
+    n, some = snapshots[-1].num_nodes, math.ceil(HARD * len(links))
+    u, v, _, _ = past_links(snapshots)
+    linked = links[:, 0] * n + links[:, 1]
+    before = rng.permutation(np.setdiff1d(u * n + v, linked))[:some]
+    joined = np.sort(rng.permutation(links.ravel()).reshape(-1, 2), axis=1)
+    keys = (joined[:, 0] * n + joined[:, 1])[joined[:, 0] != joined[:, 1]]
+    keys = np.concatenate([before, rng.permutation(np.setdiff1d(keys, linked))[:some]])
+    return np.stack([keys // n, keys % n], axis=1)
 
 
 def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
     """Both parts, mixed by the number of links, not calibrated."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    x, y, weights = (
-        np.concatenate([getattr(examples, name) for examples in past]) for name in ("features", "linked", "weights")
-    )
+    labels = [examples.labels(len(examples.features)) for examples in past]
+    x, y, weights = (np.concatenate(part) for part in ([each.features for each in past], *zip(*labels, strict=True)))
     features = torch.from_numpy(x)
     means, deviation = features.mean(0), features.std(0, correction=0)
     scales = torch.where(deviation > 0, deviation, 1.0)
@@ -179,8 +199,8 @@ def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
 
 def _calibrated(score: PairScore, before: PairScore, last: Examples) -> PairScore:
     """A score with the slope and shift that suit an earlier one best on a transition it has not seen (Platt)."""
-    logistic, trees = (torch.from_numpy(part) for part in before.both(last.features))
+    logistic, trees = (torch.from_numpy(part) for part in before.both(last.features[: last.easy]))
     mixed = (1 - score.mix) * logistic + score.mix * trees
-    weights = torch.from_numpy(last.weights)
-    slope, shift = fit_logistic(mixed.unsqueeze(1), torch.from_numpy(last.linked), sample_weight=weights)
+    linked, weights = (torch.from_numpy(part) for part in last.labels(last.easy))
+    slope, shift = fit_logistic(mixed.unsqueeze(1), linked, sample_weight=weights)
     return replace(score, slope=max(LEAST_SLOPE, float(slope)), shift=float(shift))
