@@ -77,7 +77,10 @@ class PairScore:
 
     @classmethod
     def learn(cls, graph: DynamicGraph, *, transitions: int = 6, negatives: int = 3, seed: int = 0) -> PairScore | None:
-        """What the last transitions inside a graph teach, or None where they hold no link or no other pair."""
+        """What the last transitions inside a graph teach, or None where they hold no link or no other pair.
+
+        They are the last `transitions`, and those before them while there are fewer than `ENOUGH` links.
+        """
         for name, value in (("transitions", transitions), ("negatives", negatives)):
             if value < 1:
                 raise ModelError(f"{name}={value} must be at least 1")
