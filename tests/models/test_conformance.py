@@ -126,7 +126,7 @@ LOOKING_AHEAD = replace(
         | AHEAD
         | {"activity": True, "spectrum": 2, "positions": "relative", "walk_weight": 0.0, "agreement": 0.5, "seed": 18}
     },
-    context={name: AHEAD for name in ("walk_weight", "future_negatives", "matched", "transitions")}
+    context=dict.fromkeys(("walk_weight", "future_negatives", "matched", "transitions"), AHEAD)
     | {name: {"residual": False} for name in ("structural_features", "temporal_features")},
     of_preset={"forecast": {"walk_weight": 0.5, "spectrum": 2}},
 )

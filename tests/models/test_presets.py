@@ -157,7 +157,9 @@ def test_a_preset_with_changes() -> None:
 
 @pytest.mark.parametrize("name", ["txt", "", "dysat_text", "text.toml", "sankar2019_dysat_uci"])
 def test_an_unknown_preset_names_those_there_are(name: str) -> None:
-    with pytest.raises(ModelError, match=rf"^dysat has no preset '{name}'; there are program, text, sankar2019_enron"):
+    with pytest.raises(
+        ModelError, match=rf"^dysat has no preset '{name}'; there are forecast, program, text, sankar2019_enron"
+    ):
         DySAT.from_preset(name)
 
 

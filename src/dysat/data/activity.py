@@ -16,8 +16,8 @@ def activity(graph: DynamicGraph) -> tuple[Tensor, ...]:
     """For each step, of the nodes known then, from the snapshots up to it alone.  # each [known, F]
 
     The columns: 1; for each of `DECAYS` the links and their weights, as decayed sums x over the snapshots so far,
-    ½ log(1 + x); the same of the steps since a node was last linked, and since it came, both counted from 1; where nodes
-    have kinds, one column for each kind, which is 1 for those of it. A link of a node with itself counts once.
+    ½ log(1 + x); the same of the steps since a node was last linked, and since it came, both counted from 1; where
+    nodes have kinds, one column for each kind, which is 1 for those of it. A link of a node with itself counts once.
     """
     num_nodes, device = graph.num_nodes, graph.device
     decays = torch.tensor(DECAYS, dtype=torch.float64, device=device)[:, None]

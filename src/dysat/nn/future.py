@@ -19,8 +19,8 @@ MOST = 1 << 15  # links, and pairs of another score, that a step of training loo
 class ProductScore(nn.Module):
     """Σ_d w_d x_u[d] x_v[d] + b, the log-odds of a link; the weights begin as ±1/√width in turn.
 
-    Scores are then near 0 at first, however large the inputs of hubs are. Without negative weights nodes that are alike would always score high, and those of one side of a bipartite graph
-    are alike.
+    Scores are then near 0 at first, however large the inputs of hubs are. Without negative weights nodes that are
+    alike would always score high, and those of one side of a bipartite graph are alike.
     """
 
     def __init__(self, width: int) -> None:
