@@ -16,6 +16,7 @@ from dysat.cli.data import find_graph
 from dysat.cli.show import SCORE, link_facts, links_table, new_console, new_table, print_json, telling
 from dysat.cli.watching import watching
 from dysat.errors import ModelError, listed, nearest
+from dysat.evaluation.reliability import mean_gap
 from dysat.models.base import EmbeddingModel, Incremental
 from dysat.options import DataDir, EventOptions, Json, ModelOptions, option, takes
 from dysat.run import LEARNERS, Run, check_new, write_embeddings
@@ -170,9 +171,12 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
     console = new_console()
     backtest = metrics["backtest"]
     if backtest is not None:
-        table = new_table("how well the last snapshot was predicted", ">", ">")
+        table, forecast = new_table("how well the last snapshot was predicted", ">", ">"), backtest.get("forecast")
+        if forecast is not None:
+            table.add_row("forecast score, leak-free", _figure(forecast["auc"]), "AUC")
+        of = "" if forecast is None else "embeddings with a probe, "
         for key, name in (("auc", "AUC"), ("average_precision", "average precision")):
-            table.add_row(name, _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
+            table.add_row(f"{of}{name}", _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
         table.add_row("links to predict", f"{backtest['links']:,}", "")
         if backtest["epochs"]:
             table.add_row("best epoch", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
@@ -182,7 +186,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
             f"{model.pair_feature} of two embeddings, mean ± deviation over {backtest['repeats']} random divisions"
         )
         console.print(f"[dim]{note}[/dim]", highlight=False, soft_wrap=True)
-        for line in _beside_heuristics(backtest):
+        for line in (*_meant(forecast), *_beside_heuristics(backtest)):
             console.print(line, highlight=False, soft_wrap=True)
         console.print()
     console.print(links_table(links))
@@ -198,14 +202,32 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
     return None
 
 
-def _beside_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
-    """One line: the strongest heuristic on these data, and whether the model beats it."""
-    strongest = backtest.get("heuristic")
-    if strongest is None or backtest["auc"] is None:
+def _meant(forecast: dict[str, Any] | None) -> Iterator[str]:
+    """One line: what came true of some scores, low, middling and high."""
+    there = [part for part in (forecast or {}).get("reliability", []) if part["pairs"]]
+    gap = mean_gap(there)
+    if gap is None:
         return
-    word = "beats" if backtest["auc"] > strongest["auc"] else "does not beat"
+    middle = min(there, key=lambda part: abs(part["from"] + part["to"] - 1))
+    shown = [part for part in there if part in (there[0], middle, there[-1])]
+    told = (
+        f"scores of {part['from']:.1f}–{part['to']:.1f} came true in {100 * part['linked']:.0f} % "
+        f"of {part['pairs']:,} pairs"
+        for part in shown
+    )
+    yield f"Its {', '.join(told)}; {100 * gap:.1f} points between score and truth in the mean."
+
+
+def _beside_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
+    """One line: the strongest heuristic on these data, and whether the model beats it; leak-free where both can be."""
+    forecast = backtest.get("forecast")
+    measured, what = (backtest, "The model") if forecast is None else (forecast, "The forecast score")
+    strongest = measured.get("heuristic")
+    if strongest is None or measured["auc"] is None:
+        return
+    word = "beats" if measured["auc"] > strongest["auc"] else "does not beat"
     yield (
-        f"The model {word} the strongest heuristic here, [bold]{strongest['name']}[/bold] "
+        f"{what} {word} the strongest heuristic here, [bold]{strongest['name']}[/bold] "
         f"(AUC {strongest['auc']:.4f}); dysat evaluate compares them step by step."
     )
 

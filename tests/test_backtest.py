@@ -1,0 +1,98 @@
+"""The backtest of a run: the forecast score beside the probe, and no label of the last snapshot in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_run import FIRST, SMALL, graph_of, small_graph, stop_after
+
+import dysat
+from dysat.backtest import forecast_facts, strongest_opponents
+from dysat.evaluation.probe import auc, average_precision
+from dysat.evaluation.protocols import single_step
+from dysat.evaluation.reliability import reliability
+from dysat.models import MODELS, OPPONENTS
+from dysat.run import Run
+
+Cli = Callable[..., tuple[int, str, str]]
+AHEAD: dict[str, Any] = {
+    **SMALL, "activity": True, "positions": "relative", "walk_weight": 0.0, "future_weight": 0.5, "agreement": 1.0,
+    "pair_score": True, "transitions": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = Run.start(tmp_path_factory.mktemp("ended") / "run", small_graph(), dysat.DySAT(**AHEAD))
+    assert run.train()
+    return run
+
+
+def test_the_forecast_is_that_of_the_models_own_scores_on_all_examples(ended: Run) -> None:
+    graph, found = small_graph(), ended.metrics()["backtest"]["forecast"]
+    model, split = dysat.DySAT(**AHEAD).fit(graph[:-1]), single_step(graph, 3)
+    scores = model.pair_scores(split.pairs)
+    assert found["auc"] == auc(scores, split.labels)
+    assert found["average_precision"] == average_precision(scores, split.labels)
+    curve = reliability(model.score_links(split.pairs), split.labels)
+    assert found["reliability"] == curve and sum(part["pairs"] for part in curve) == len(split.labels)
+    assert sum(part["pairs"] * (part["linked"] or 0) for part in curve) == pytest.approx(int(split.labels.sum()))
+
+
+def test_the_best_epoch_is_not_in_the_forecast() -> None:
+    """It is chosen by examples of the last snapshot: embeddings know them, the pair score does not."""
+    graph = small_graph()
+    split = single_step(graph, 3)
+    lower = iter(range(0, -9, -1))
+    chosen = dysat.DySAT(**AHEAD).fit(graph[:-1], validate=lambda model: next(lower))  # the first is the best
+    alone = dysat.DySAT(**AHEAD).fit(graph[:-1])
+    assert not torch.equal(chosen.embed(), alone.embed())  # else this would show nothing
+    assert torch.equal(chosen.pair_scores(split.pairs), alone.pair_scores(split.pairs))
+
+
+def test_the_heuristic_beside_it_is_measured_alike(ended: Run) -> None:
+    graph, split = small_graph(), single_step(small_graph(), 3)
+    own = {name: auc(MODELS[name]().fit(graph[:-1]).pair_scores(split.pairs), split.labels) for name in OPPONENTS}
+    best = max(own, key=lambda name: own[name])
+    found = ended.metrics()["backtest"]
+    assert found["forecast"]["heuristic"] == {"name": best, "auc": own[best]}
+    assert found["heuristic"] == strongest_opponents(graph[:-1], split)[0]
+
+
+def test_without_a_pair_score_there_is_no_forecast(tmp_path: Path) -> None:
+    run = Run.start(tmp_path / "run", small_graph(), dysat.DySAT(**SMALL))
+    assert run.train() and "forecast" not in run.metrics()["backtest"]
+    little = graph_of([*FIRST, (0, 2, 1)])  # one snapshot before the last: no transition to learn from
+    model = dysat.DySAT(**AHEAD | {"walk_weight": 1.0}).fit(little[:-1])
+    assert forecast_facts(model, single_step(little, 0)) is None
+    run = Run.start(tmp_path / "little", little, dysat.DySAT(**AHEAD | {"walk_weight": 1.0}))
+    assert run.train() and "forecast" not in run.metrics()["backtest"]
+
+
+def test_a_stop_between_changes_nothing(ended: Run, tmp_path: Path) -> None:
+    """What the backtest found waits in the checkpoint."""
+    run = Run.start(tmp_path / "run", small_graph(), dysat.DySAT(**AHEAD))
+    stop_after(run, 5)
+    assert Run.open(run.folder).train()
+    assert Run.open(run.folder).metrics()["backtest"] == ended.metrics()["backtest"]
+    json.loads((run.folder / "metrics.json").read_text(), parse_constant=pytest.fail)  # NaN is not JSON
+
+
+def test_the_command_shows_it(cli: Cli, tmp_path: Path) -> None:
+    small_graph().save(tmp_path / "graph")
+    words = [f"--{side}-{what}=4" for side in ("structural", "temporal") for what in ("heads", "features")]
+    words += ["--preset=program", "--epochs=1", "--device=cpu", "--pair-score", "--future-weight=1"]
+    code, out, err = cli("fit", tmp_path / "graph", "-o", tmp_path / "run", *words)
+    assert code == 0, err
+    found, text = Run.open(tmp_path / "run").metrics()["backtest"]["forecast"], " ".join(out.split())
+    assert f"forecast score, leak-free {found['auc']:.4f} AUC" in text and "embeddings with a probe, AUC 0." in text
+    word = "beats" if found["auc"] > found["heuristic"]["auc"] else "does not beat"
+    assert f"The forecast score {word} the strongest heuristic here, {found['heuristic']['name']} (AUC" in text
+    part = next(part for part in found["reliability"] if part["pairs"])
+    share = f"{100 * part['linked']:.0f} % of {part['pairs']} pairs"
+    assert f"Its scores of {part['from']:.1f}–{part['to']:.1f} came true in {share}" in text
