@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dysat.data.activity import activity
 from dysat.data.graph import DynamicGraph
+from dysat.data.spectrum import spectrum
 from dysat.errors import ModelError
 from dysat.models.attention import AttentionModel
 from dysat.models.base import pair_keys
@@ -22,7 +23,7 @@ from dysat.nn.future import Cells, ProductScore, Transitions, agreement_loss, fu
 from dysat.sampling.mixed import mixed_pairs
 from dysat.training import Settings
 
-SCORE, PAIR = "score/", "pair/"
+SCORE, PAIR, AXES = "score/", "pair/", "axes"
 TAUGHT = 10_000  # pairs of each kind on which embeddings are to agree with the pair score
 
 
@@ -58,6 +59,7 @@ class DySAT(AttentionModel):
     activity: Annotated[bool, "input also how active a node is: decayed degrees and weights, last seen, age, kind"] = (
         False
     )
+    spectrum: Annotated[int, "input also so many coordinates of each sign from the spectrum of the links so far"] = 0
     positions: Annotated[
         Literal["absolute", "relative", "time"], "attention sees where steps are, or how many apart, or how long"
     ] = "absolute"
@@ -69,12 +71,15 @@ class DySAT(AttentionModel):
     pair_score: Annotated[bool, "score links also by what is known of the pair"] = False
     transitions: Annotated[int, "learn the future from the last so many transitions of a snapshot to the next"] = 6
 
+    axes_: Tensor | None = field(
+        init=False, repr=False, default=None
+    )  # embeddings are what the network gives times this
     score_: ProductScore | None = field(init=False, repr=False, default=None)
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
 
     def check(self) -> None:
         super().check()
-        self._not_negative("walk_weight", "future_weight", "agreement")
+        self._not_negative("walk_weight", "future_weight", "agreement", "spectrum")
         self._at_least_one("future_negatives", "transitions")
         if not 0 <= self.matched <= 1:
             raise ModelError(f"matched={self.matched} must lie in [0, 1]")
@@ -82,7 +87,11 @@ class DySAT(AttentionModel):
             raise ModelError("walk_weight=0, future_weight=0 and agreement=0: there is nothing to learn from")
 
     def _needs_features(self, graph: DynamicGraph) -> bool:
-        return super()._needs_features(graph) and not (self.activity and graph.features is None)
+        return super()._needs_features(graph) and not (self._own_inputs and graph.features is None)
+
+    @property
+    def _own_inputs(self) -> bool:
+        return bool(self.activity or self.spectrum)
 
     @property
     def _looks_ahead(self) -> bool:
@@ -90,14 +99,21 @@ class DySAT(AttentionModel):
 
     def _features(self, graph: DynamicGraph) -> Tensor | tuple[Tensor, ...] | None:
         given = super()._features(graph)
-        if not self.activity:
+        if not self._own_inputs:
             return given
         # Of the whole past, also where only the last snapshots are attended to.
-        found = activity(self.graph_.to(graph.device))[-len(graph) :]
-        if given is None:
-            return found
-        parts = given if isinstance(given, tuple) else tuple(given[: len(part)] for part in found)
-        return tuple(torch.cat([part, own.to(part)], 1) for part, own in zip(found, parts, strict=True))
+        whole, parts = self.graph_.to(graph.device), list[tuple[Tensor, ...]]()
+        if self.activity:
+            parts.append(activity(whole))
+        if self.spectrum:
+            parts.append(spectrum(whole, self.spectrum))
+        if given is not None:
+            every = given if isinstance(given, tuple) else tuple(given[:known] for known in graph.known)
+            parts.append((*[every[0]] * (len(whole) - len(graph)), *every))
+        return tuple(
+            torch.cat([p.to(columns[0]) for p in columns], 1)
+            for columns in list(zip(*parts, strict=True))[-len(graph) :]
+        )
 
     def _times(self) -> Tensor | None:
         if self.positions == "absolute":
@@ -110,7 +126,7 @@ class DySAT(AttentionModel):
         return torch.from_numpy(np.rint(ends / max(1.0, float(np.median(np.diff(edges)))))).long()
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
-        self.score_ = self.pair_score_ = None
+        self.score_ = self.pair_score_ = self.axes_ = None
         if self.pair_score or self.agreement:
             self.pair_score_ = PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
         ahead = self._ahead(device)
@@ -118,7 +134,7 @@ class DySAT(AttentionModel):
             return super()._prepare(device, generator)
         self._build(device)
         self.score_ = ProductScore(self.network_.width).to(device)
-        self.scorer_ = self.score_.signs().cpu(), torch.zeros(())
+        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())
         items, walks = torch.zeros(1, dtype=torch.int64, device=device), None
         if self.walk_weight:
             sampler = self.sampler(generator)
@@ -146,7 +162,8 @@ class DySAT(AttentionModel):
         def loss(generator: torch.Generator) -> Tensor:
             nonlocal plan
             plan = plan or self.network_.plan(self.block_, cells.nodes, cells.steps)
-            x, score = self.network_(self.block_, self.inputs_, plan, generator=generator), self._score()
+            x: Tensor = self.network_(self.block_, self.inputs_, plan, generator=generator)
+            score = self._score()
             value = x.new_zeros(())
             if links is not None:
                 value = value + self.future_weight * future_loss(score, x, links, generator)
@@ -173,7 +190,14 @@ class DySAT(AttentionModel):
 
     def embed(self, step: int = -1) -> Tensor:
         x = super().embed(step)
-        return x if self.score_ is None else self.score_.scaled(x)
+        if self.score_ is None:
+            return x
+        axes = self.axes_ if self.axes_ is not None else self._axes()[0]  # while it is learned they change
+        return x @ axes.to(x.device)
+
+    def _axes(self) -> tuple[Tensor, Tensor]:
+        """Those of the scores at the last step."""
+        return self._score().axes(super().embed())
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
         """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""
@@ -186,24 +210,29 @@ class DySAT(AttentionModel):
         if self.score_ is None:
             super()._fit_scorer()
         else:
-            self.scorer_ = self.score_.signs().cpu(), self.score_.bias.detach().cpu()
+            axes, signs = self._axes()
+            self.axes_, self.scorer_ = axes.cpu(), (signs.cpu(), self.score_.bias.detach().cpu())
 
     def _learned(self) -> dict[str, Tensor]:
         pair = {} if self.pair_score_ is None else self.pair_score_.tensors()
-        return {**self.weights(), **{f"{PAIR}{name}": value for name, value in pair.items()}}
+        axes = {} if self.axes_ is None else {AXES: self.axes_}
+        return {**self.weights(), **axes, **{f"{PAIR}{name}": value for name, value in pair.items()}}
 
     def weights(self) -> dict[str, Tensor]:
         """What the network has learned."""
-        score = {} if self.score_ is None else self.score_.state_dict()
+        score: Mapping[str, Tensor] = {} if self.score_ is None else self.score_.state_dict()
         return {**self.network_.state_dict(), **{f"{SCORE}{name}": value for name, value in score.items()}}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         parts: dict[str, dict[str, Tensor]] = {SCORE: {}, PAIR: {}, "": {}}
+        tensors = dict(tensors)
+        axes = tensors.pop(AXES, None)
         for name, value in tensors.items():
             prefix = next(p for p in parts if name.startswith(p))
             parts[prefix][name.removeprefix(prefix)] = value
         super()._restore(parts[""])
         self.score_ = self.pair_score_ = None
+        self.axes_ = axes
         if parts[SCORE]:
             self.score_ = ProductScore(self.network_.width).to(self.block_.node.device)
             load_weights(self.score_, parts[SCORE])

@@ -12,6 +12,7 @@ from torch.nn import functional
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 
+SMALL = 1e-6  # part of the mean square, below which a direction is none
 MOST = 1 << 15  # links, and pairs of another score, that a step of training looks at
 
 
@@ -30,14 +31,29 @@ class ProductScore(nn.Module):
             self.weights[1::2] = -1
 
     def forward(self, x_u: Tensor, x_v: Tensor) -> Tensor:
-        return (x_u * x_v) @ self.weights + self.bias
+        scores: Tensor = (x_u * x_v) @ self.weights + self.bias
+        return scores
 
-    def scaled(self, x: Tensor) -> Tensor:
-        """Embeddings e whose products Σ_d ± e_u[d] e_v[d] + b are the scores.  # [N, d]"""
-        return x * self.weights.detach().abs().sqrt()
+    @torch.no_grad()
+    def axes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """A map A and signs s with Σ_d s_d e_u[d] e_v[d] + b the scores, where e = x A.  # [N, d] → [d, d], [d]
 
-    def signs(self) -> Tensor:
-        return torch.where(self.weights.detach() < 0, -1.0, 1.0)
+        The columns of e are the axes of the matrix of all scores, the strongest first. As x has it, what is said of a
+        pair is spread over many columns, and partly said by some and taken back by others; a probe with few examples
+        cannot learn such weights.
+        """
+        x, weights = x.double(), self.weights.double()
+        gram = x.mT @ x
+        gram = gram + SMALL * gram.diagonal().mean().clamp(min=SMALL) * torch.eye(len(gram), device=x.device)
+        values, vectors = torch.linalg.eigh(gram)
+        root = (vectors * values.sqrt()) @ vectors.mT
+        inverse = (vectors * values.rsqrt()) @ vectors.mT
+        strengths, axes = torch.linalg.eigh((root * weights) @ root)
+        order = strengths.abs().argsort(descending=True, stable=True)
+        strengths, axes = strengths[order], axes[:, order]
+        axes = axes * torch.where(axes.sum(0) < 0, -1.0, 1.0)
+        found = inverse @ (axes * strengths.abs().sqrt())
+        return found.to(self.weights.dtype), torch.where(strengths < 0, -1.0, 1.0).to(self.weights.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +89,13 @@ class Transitions:
     Negatives are drawn for each: pairs of two nodes known at t', either both uniform, or (`matched` of them) the ends
     of two links of the same transition, which are as active as linked nodes are. A pair that is a link is not counted.
 
-    Shapes: pairs [P, 2]; for each of these first and count [P] of the cells of its step, and of the links of its
-    transition (`links_from`, `links`); keys [P]: u · C + v, in order.
+    Shapes: pairs [P, 2]; which [P]: of which transition each is; for each transition the first and the number of the
+    cells of its step and of its links, cells and links [2, S]; keys [P]: u · C + v, in order.
     """
 
     pairs: Tensor
-    first: Tensor
-    count: Tensor
-    links_from: Tensor
+    which: Tensor
+    cells: Tensor
     links: Tensor
     keys: Tensor
     num_cells: int
@@ -90,35 +105,37 @@ class Transitions:
     @classmethod
     def of(cls, graph: DynamicGraph, cells: Cells, negatives: int, matched: float) -> Transitions:
         """Those from the first step of the cells on."""
-        columns: list[list[Tensor]] = [[] for _ in range(5)]
-        total = 0
-        for step in range(cells.first, len(graph) - 1):
-            pairs = cells.at(_links(graph[step + 1], graph.known[step]), step)
-            facts = (cells.starts[step - cells.first], graph.known[step], total, len(pairs))
-            for column, part in zip(columns, (pairs, *(pairs.new_full((len(pairs),), fact) for fact in facts)), strict=True):
-                column.append(part)
-            total += len(pairs)
-        empty = cells.nodes.new_empty(0)
-        pairs = torch.cat([empty.view(0, 2), *columns[0]])
-        rest = [torch.cat([empty, *column]) for column in columns[1:]]
-        keys = (pairs[:, 0] * len(cells.nodes) + pairs[:, 1]).sort().values
-        return cls(pairs, *rest, keys, len(cells.nodes), negatives, matched)
+        steps = range(cells.first, len(graph) - 1)
+        parts = [cells.at(_links(graph[step + 1], graph.known[step]), step) for step in steps]
+        pairs = torch.cat([cells.nodes.new_empty(0, 2), *parts])
+        count = torch.tensor([len(part) for part in parts], dtype=torch.int64, device=pairs.device)
+        known = [(cells.starts[step - cells.first], graph.known[step]) for step in steps]
+        return cls(
+            pairs=pairs,
+            which=torch.repeat_interleave(count),
+            cells=torch.tensor(known, dtype=torch.int64, device=pairs.device).view(-1, 2).T,
+            links=torch.stack([count.cumsum(0) - count, count]),
+            keys=(pairs[:, 0] * len(cells.nodes) + pairs[:, 1]).sort().values,
+            num_cells=len(cells.nodes),
+            negatives=negatives,
+            matched=matched,
+        )
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Links, other pairs, and whether each of those counts.  # [M, 2], [M · negatives, 2], [M · negatives]"""
-        device, which = self.pairs.device, torch.arange(len(self.pairs), device=self.pairs.device)
-        if len(which) > MOST:
-            which = torch.randint(len(which), (MOST,), generator=generator, device=device)
-        about = which.repeat(self.negatives)
+        device, links = self.pairs.device, torch.arange(len(self.pairs), device=self.pairs.device)
+        if len(links) > MOST:
+            links = torch.randint(len(links), (MOST,), generator=generator, device=device)
+        about = self.which[links].repeat(self.negatives)
         lots = torch.rand(5, len(about), generator=generator, device=device, dtype=torch.float64)
-        uniform = self.first[about] + (lots[:2] * self.count[about]).long()  # [2, M']
-        ends = self.links_from[about] + (lots[2:4] * self.links[about]).long()
+        uniform = self.cells[0, about] + (lots[:2] * self.cells[1, about]).long()  # [2, M']
+        ends = self.links[0, about] + (lots[2:4] * self.links[1, about]).long()
         matched = torch.stack([self.pairs[ends[0], 0], self.pairs[ends[1], 1]])
         others = torch.where(lots[4] < self.matched, matched, uniform).sort(0).values  # u ≤ v
         wanted = others[0] * self.num_cells + others[1]
         at = torch.searchsorted(self.keys, wanted).clamp(max=len(self.keys) - 1)
         counts = (self.keys[at] != wanted) & (others[0] != others[1])
-        return self.pairs[which], others.T, counts
+        return self.pairs[links], others.T, counts
 
 
 def future_loss(score: ProductScore, x: Tensor, transitions: Transitions, generator: torch.Generator) -> Tensor:
@@ -129,7 +146,9 @@ def future_loss(score: ProductScore, x: Tensor, transitions: Transitions, genera
     return positive + negative.sum() / counts.sum().clamp(min=1)
 
 
-def agreement_loss(score: ProductScore, x: Tensor, pairs: Tensor, chances: Tensor, generator: torch.Generator) -> Tensor:
+def agreement_loss(
+    score: ProductScore, x: Tensor, pairs: Tensor, chances: Tensor, generator: torch.Generator
+) -> Tensor:
     """Mean cross-entropy of scores with the chances that another score gives.  # x [C, d], [S, 2], [S]"""
     if len(pairs) > MOST:
         which = torch.randint(len(pairs), (MOST,), generator=generator, device=pairs.device)

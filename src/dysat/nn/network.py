@@ -44,7 +44,7 @@ class AttentionNetwork(nn.Module):
     """The two blocks of attention, with positions between them and a feed-forward layer after.
 
     Without structural layers a node's input goes straight to the temporal ones; without temporal layers the embedding
-    is the structural output. With `times` temporal attention sees how far apart two steps are, instead of where each is.
+    is the structural output. With `times` temporal attention sees how far apart two steps are, not where.
     """
 
     def __init__(
@@ -100,7 +100,14 @@ class AttentionNetwork(nn.Module):
         for heads, size in temporal:
             steps.append(
                 TemporalAttention(
-                    width, size, heads, scale=scale, residual=residual, rate=dropout[1], times=times, generator=generator
+                    width,
+                    size,
+                    heads,
+                    scale=scale,
+                    residual=residual,
+                    rate=dropout[1],
+                    times=times,
+                    generator=generator,
                 )
             )
             width = size
