@@ -22,7 +22,7 @@ from dysat.run import Run
 Cli = Callable[..., tuple[int, str, str]]
 AHEAD: dict[str, Any] = {
     **SMALL, "activity": True, "positions": "relative", "walk_weight": 0.0, "future_weight": 0.5, "agreement": 1.0,
-    "pair_score": True, "transitions": 3,
+    "pair_score": True, "transitions": 3, "learning_rate": 0.005,
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def test_without_a_pair_score_there_is_no_forecast(tmp_path: Path) -> None:
 def test_a_stop_between_changes_nothing(ended: Run, tmp_path: Path) -> None:
     """What the backtest found waits in the checkpoint."""
     run = Run.start(tmp_path / "run", small_graph(), dysat.DySAT(**AHEAD))
-    stop_after(run, 5)
+    stop_after(run, 5)  # in the middle of the second stage, which has two epochs at least
     assert Run.open(run.folder).train()
     assert Run.open(run.folder).metrics()["backtest"] == ended.metrics()["backtest"]
     json.loads((run.folder / "metrics.json").read_text(), parse_constant=pytest.fail)  # NaN is not JSON

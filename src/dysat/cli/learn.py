@@ -23,6 +23,7 @@ from dysat.run import LEARNERS, Run, check_new, write_embeddings
 from dysat.training import keep_freed_memory
 
 RUN, PRESET, METHOD = Path("run"), "program", "dysat"
+DEFAULTS = {"dysat": "forecast", "incsat": PRESET}  # what options start from, where nothing else is said
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, made by [bold]dysat fit[/bold].", show_default=False)]
 Device = Annotated[str, option("Device to compute on: cpu, cuda, …; auto takes CUDA where there is one.")]
@@ -48,8 +49,9 @@ def fit(
     preset: Annotated[
         str | None,
         option(
-            "Options to start from: [bold]program[/bold] (the paper's authors') or [bold]text[/bold] (the paper's) for "
-            "dysat and incsat [dim](default: program)[/dim]; [bold]paper[/bold] for other methods that have it; "
+            "Options to start from: [bold]forecast[/bold] (what predicts best; the default of dysat), "
+            "[bold]program[/bold] (the paper's authors'; the default of incsat), [bold]text[/bold] (the paper's); "
+            "[bold]paper[/bold] for other methods that have it; "
             "[bold]sankar2019_uci[/bold] (or _enron, _yelp, _ml-10m): for a dataset of the paper."
         ),
     ] = None,
@@ -69,7 +71,8 @@ def fit(
     """Learn embeddings, say how well they predict the last snapshot, and show the most likely next links.
 
     Examples:
-      [bold]dysat fit uci --negative-weight 0.01 --epochs 15[/bold]
+      [bold]dysat fit uci[/bold]
+      [bold]dysat fit uci --preset program --negative-weight 0.01 --epochs 15[/bold]
       [bold]dysat fit mail.csv --src from --dst to --time sent --every 30d --out run/[/bold]
       [bold]dysat fit mail.csv --every 30d --model graphsage --aggregator lstm[/bold]
       [bold]dysat fit --resume run/[/bold]
@@ -105,9 +108,9 @@ def _learner(method: str, preset: str | None, given: dict[str, Any]) -> Embeddin
         hint = known or nearest(method, LEARNERS)
         raise ModelError(f"no model {method!r}; there are {listed(LEARNERS, 20)}{hint}")
     kind = LEARNERS[method]
-    if preset is None and PRESET not in kind.presets():
-        return kind.with_options(given)
-    return kind.from_preset(preset or PRESET, **given)
+    presets = kind.presets()
+    start = preset or next((name for name in (DEFAULTS.get(method), PRESET) if name in presets), None)
+    return kind.with_options(given) if start is None else kind.from_preset(start, **given)
 
 
 @app.command()
