@@ -46,7 +46,7 @@ __all__ = ["one_thread"]
 GUARD = 120  # seconds after which a process hangs
 KILLS = 50
 PARTS = 4  # of all changes of the disk
-METHODS = ["incsat", "dysat"]
+METHODS = ["incsat", "dysat", "forecast"]
 
 forks = multiprocessing.get_context("forkserver")  # a process of its own, without the seconds torch takes to import
 forks.set_forkserver_preload(["dysat.cli", "dysat.feed", "polars", "pytest", "safetensors.torch", "torch._dynamo"])
