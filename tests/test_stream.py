@@ -121,6 +121,16 @@ def test_a_run_that_looks_ahead_is_learned_anew_from_all_snapshots(tmp_path: Pat
     assert files == {*FILES - {"summary.bin"}, "embeddings-00003.parquet", "embeddings-00004.parquet"}
 
 
+@pytest.mark.parametrize(("name", "value"), [("pair_score", True), ("activity", True), ("positions", "relative")])
+def test_what_an_incsat_has_not_it_does_not_go_on_with(name: str, value: Any) -> None:
+    model = dysat.DySAT(**MODEL | {name: value}).fit(whole_graph(3))
+    with pytest.raises(
+        ModelError, match=rf"^{name}={value!r}: a DySAT with it does not go on as an IncSAT, which has no"
+    ):
+        dysat.IncSAT.continuing(model)
+    assert dysat.IncSAT.beyond(model) == [name] and dysat.IncSAT.beyond(dysat.DySAT(epochs=3)) == []
+
+
 def test_what_is_learned_from_again_is_verified(tmp_path: Path) -> None:
     run = fitted(tmp_path, weeks(0, 3), "forecast").folder
     take_in(run, write_log(tmp_path / "3.csv", week(3)))
