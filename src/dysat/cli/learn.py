@@ -77,7 +77,7 @@ def fit(
       [bold]dysat fit mail.csv --every 30d --model graphsage --aggregator lstm[/bold]
       [bold]dysat fit --resume run/[/bold]
     Later:
-      [bold]dysat update run/ new-mail.csv[/bold]  takes in the next snapshots without starting over.
+      [bold]dysat update run/ new-mail.csv[/bold]  takes in the next snapshots.
     """
     if resume is not None:
         others = [*events.given(), *(name for name in model.given if name != "device")]
