@@ -95,4 +95,4 @@ def test_the_command_shows_it(cli: Cli, tmp_path: Path) -> None:
     assert f"The forecast score {word} the strongest heuristic here, {found['heuristic']['name']} (AUC" in text
     part = next(part for part in found["reliability"] if part["pairs"])
     share = f"{100 * part['linked']:.0f} % of {part['pairs']} pairs"
-    assert f"Its scores of {part['from']:.1f}–{part['to']:.1f} came true in {share}" in text
+    assert f"Scores of {part['from']:.1f}–{part['to']:.1f} came true in {share}" in text

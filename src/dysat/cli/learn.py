@@ -214,11 +214,10 @@ def _meant(forecast: dict[str, Any] | None) -> Iterator[str]:
     middle = min(there, key=lambda part: abs(part["from"] + part["to"] - 1))
     shown = [part for part in there if part in (there[0], middle, there[-1])]
     told = (
-        f"scores of {part['from']:.1f}–{part['to']:.1f} came true in {100 * part['linked']:.0f} % "
-        f"of {part['pairs']:,} pairs"
+        f"of {part['from']:.1f}–{part['to']:.1f} came true in {100 * part['linked']:.0f} % of {part['pairs']:,} pairs"
         for part in shown
     )
-    yield f"Its {', '.join(told)}; {100 * gap:.1f} points between score and truth in the mean."
+    yield f"Scores {', '.join(told)}; in the mean, score and truth are {100 * gap:.1f} points apart."
 
 
 def _beside_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
