@@ -22,7 +22,7 @@ import dysat
 from dysat.errors import ModelError
 from dysat.models import pair_features as module
 from dysat.models.pair_features import pair_features, pair_history, transition_examples
-from dysat.models.pairs import PairBoosting, PairLogistic, PairModel, Trees
+from dysat.models.pairs import PairBoosting, PairLogistic, PairModel
 
 BOTH = pytest.mark.parametrize("model", [PairLogistic(), PairBoosting(rounds=20)], ids=lambda model: str(model.method))
 
@@ -281,20 +281,6 @@ assert model.values() == {model.values()!r}
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("leaves", [2, 15, 31])
-def test_trees_say_what_scikit_learn_says(leaves: int) -> None:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(2_000, 6)).round(1)
-    y = x[:, 0] * x[:, 1] + rng.normal(size=2_000) > 0.5
-    estimator = HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=leaves, random_state=0).fit(x, y)
-    trees = Trees.from_sklearn(estimator)
-    on_thresholds = rng.choice(trees.threshold[trees.threshold.isfinite()].numpy(), (2_000, 6))
-    fresh = np.concatenate([rng.normal(size=(500, 6)) * 2, x[:500], on_thresholds])
-    np.testing.assert_allclose(trees.sum(fresh), estimator.decision_function(fresh), rtol=0, atol=1e-12)
 
 
 def test_logistic_regression_is_scikit_learns_on_standardised_features() -> None:

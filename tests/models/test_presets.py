@@ -13,6 +13,11 @@ from dysat import DySAT, ModelError
 from dysat.models.preset import owned
 
 PRESETS = [(method, name) for method, model in dysat.MODELS.items() for name in model.presets()]
+# What the paper's model has not.
+AHEAD = (
+    *("activity", "spectrum", "positions", "walk_weight", "future_weight", "future_negatives", "matched"),
+    *("agreement", "pair_score", "transitions"),
+)
 OURS = {
     "blocks",
     "inputs",
@@ -21,7 +26,16 @@ OURS = {
     "seed",
     "device",
     "clip_norm",
+    *AHEAD,
 }  # neither the text's nor the program's
+
+
+def test_the_forecast_leaves_nothing_that_matters_to_a_default() -> None:
+    of_walks = {"walks_per_node", "walk_length", "window", "contexts", "negatives", "sharing", "negative_weight"}
+    said = DySAT.presets()["forecast"]["parameters"]
+    assert not said["walk_weight"]  # so they have no effect
+    left = {option.name for option in DySAT.options()} - said.keys()
+    assert left <= of_walks | {"reduction", "l2_on", "clip_norm", "patience", "history", "seed", "device"}
 
 
 DATASETS = ("enron", "ml-10m", "uci", "yelp")
@@ -29,7 +43,7 @@ DATASETS = ("enron", "ml-10m", "uci", "yelp")
 
 def test_there_is_one_of_the_text_and_one_of_the_program_and_both_for_each_dataset() -> None:
     tuned = [f"sankar2019_{kind}{dataset}" for kind in ("", "text_") for dataset in DATASETS]
-    assert list(DySAT.presets()) == ["program", "text", *tuned]
+    assert list(DySAT.presets()) == ["forecast", "program", "text", *tuned]
 
 
 def test_every_file_is_one_models_preset() -> None:
@@ -65,7 +79,7 @@ def test_only_the_file_that_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch
     read, loads = [], tomllib.loads
     monkeypatch.setattr(tomllib, "loads", lambda text: read.append(text) or loads(text))
     presets = DySAT.presets()
-    assert "text" in presets and len(presets) == 10 and not read
+    assert "text" in presets and len(presets) == 11 and not read
     assert DySAT.from_preset("sankar2019_uci").patience == 10
     assert len(read) == 1 and read[0].startswith("# DySAT on UCI, by the authors' program")
 
@@ -143,7 +157,9 @@ def test_a_preset_with_changes() -> None:
 
 @pytest.mark.parametrize("name", ["txt", "", "dysat_text", "text.toml", "sankar2019_dysat_uci"])
 def test_an_unknown_preset_names_those_there_are(name: str) -> None:
-    with pytest.raises(ModelError, match=rf"^dysat has no preset '{name}'; there are program, text, sankar2019_enron"):
+    with pytest.raises(
+        ModelError, match=rf"^dysat has no preset '{name}'; there are forecast, program, text, sankar2019_enron"
+    ):
         DySAT.from_preset(name)
 
 

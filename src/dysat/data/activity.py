@@ -16,8 +16,8 @@ def activity(graph: DynamicGraph) -> tuple[Tensor, ...]:
     """For each step, of the nodes known then, from the snapshots up to it alone.  # each [known, F]
 
     The columns: 1; for each of `DECAYS` the links and their weights, as decayed sums x over the snapshots so far,
-    ½ log(1 + x); ½ log(1 + steps) since a node was last linked, and since it came; where nodes have kinds, one column
-    for each kind, which is 1 for those of it. A link of a node with itself counts once.
+    ½ log(1 + x); the same of the steps since a node was last linked, and since it came, both counted from 1; where
+    nodes have kinds, one column for each kind, which is 1 for those of it. A link of a node with itself counts once.
     """
     num_nodes, device = graph.num_nodes, graph.device
     decays = torch.tensor(DECAYS, dtype=torch.float64, device=device)[:, None]
@@ -33,9 +33,10 @@ def activity(graph: DynamicGraph) -> tuple[Tensor, ...]:
         links = links * decays + degree
         weights = weights * decays + weight
         last = torch.where(degree > 0, float(step), last)
-        since = torch.where(last >= 0, step - last, step - came + 1)
+        age = step - came + 1
+        since = torch.where(last >= 0, step - last + 1, age + 1)
         known = graph.known[step]
-        columns = torch.cat([links, weights, torch.stack([since, step - came])])[:, :known]
+        columns = torch.cat([links, weights, torch.stack([since, age])])[:, :known]
         table = torch.cat([columns.new_ones(1, known), 0.5 * columns.log1p()]).T
         if kinds is not None:
             table = torch.cat([table, torch.nn.functional.one_hot(kinds[:known], len(graph.kind_names))], 1)

@@ -24,7 +24,8 @@ from dysat.sampling.mixed import mixed_pairs
 from dysat.training import Settings
 
 SCORE, PAIR, AXES = "score/", "pair/", "axes"
-TAUGHT = 10_000  # pairs of each kind on which embeddings are to agree with the pair score
+PRODUCT = 0.25  # the part of the embeddings in the score of a pair
+TAUGHT = 20_000  # pairs of each kind on which embeddings are to agree with the pair score
 
 
 @dataclass(kw_only=True, eq=False)
@@ -204,7 +205,8 @@ class DySAT(AttentionModel):
         own = super().pair_scores(pairs, step)
         if not self.pair_score or self.pair_score_ is None:
             return own
-        return self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
+        of_pair = self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
+        return (1 - PRODUCT) * of_pair + PRODUCT * own
 
     def _fit_scorer(self) -> None:
         if self.score_ is None:

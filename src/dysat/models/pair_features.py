@@ -104,21 +104,21 @@ class PairHistory:
         return np.concatenate([np.column_stack(self._columns(pairs[i : i + AT_ONCE], far)) for i in parts])
 
     def _columns(self, pairs: Ids, far: bool) -> list[Reals]:
-        found = self._find(pairs)
+        found = self.find(pairs)
         columns: list[Reals] = []
         for values in (*self.strengths, *self.degrees, self.now - self.first, self.now - self.active):
-            columns += _low_and_high(values, pairs)
+            columns += low_and_high(values, pairs)
         columns += [np.append(weights, 0.0)[found] for weights in self.weights]
         columns.append(np.append(self.now - self.last, self.now + 1)[found])
         columns += self._two_steps(pairs)
         if far:
             damped = self.weights[-1][self.slots] * self._damping(-1)[self.neighbours]
-            columns.append(self._three_steps(pairs, damped, self.weights[-1][self.slots]))
+            columns.append(self.three_steps(pairs, damped, self.weights[-1][self.slots]))
         for values, vectors in self.spectra:
             columns += _low_rank_scores(values, vectors, pairs)
         return columns
 
-    def _find(self, pairs: Ids) -> Ids:
+    def find(self, pairs: Ids) -> Ids:
         """Where pairs u ≤ v stand among the keys; those never linked after the last.  # [B, 2] → [B]"""
         wanted = pairs[:, 0] * self.num_nodes + pairs[:, 1]
         at = np.searchsorted(self.keys, wanted)
@@ -133,7 +133,7 @@ class PairHistory:
         which, entries = expand(self.offsets, here)
         middle = self.neighbours[entries]
         other = there[which]
-        slots = self._find(np.sort(np.stack([middle, other], axis=1), axis=1))
+        slots = self.find(np.sort(np.stack([middle, other], axis=1), axis=1))
         hit = slots < len(self.keys)
         which, middle, slots, entries = which[hit], middle[hit], slots[hit], self.slots[entries[hit]]
         sums = []
@@ -143,13 +143,13 @@ class PairHistory:
             sums.append(np.log1p(np.bincount(which, terms, minlength=len(pairs))))
         return sums
 
-    def _three_steps(self, pairs: Ids, values: Reals, last: Reals) -> Reals:
+    def three_steps(self, pairs: Ids, values: Reals, last: Reals) -> Reals:
         """Σ_zy b_uz b_zy a_yv of matrices b and a with these entries in the CSR.  # [B, 2], [2E], [2E] → [B]
 
         With all of the past alike and b_uz = a_uz / log(2 + degree of z): both middle nodes divided.
         """
         n = self.num_nodes
-        damped = self._matrix(values)
+        damped = self.matrix(values)
         sums = np.zeros(len(pairs))
         order = np.argsort(pairs[:, 0], kind="stable")
         nodes, starts = np.unique(pairs[order, 0], return_index=True)
@@ -168,7 +168,7 @@ class PairHistory:
         damping: Reals = 1 / np.log(2 + np.expm1(self.degrees[factor]))
         return damping
 
-    def _matrix(self, values: Reals) -> sp.csr_array[np.float64]:
+    def matrix(self, values: Reals) -> sp.csr_array[np.float64]:
         from scipy.sparse import csr_array
 
         return csr_array((values, self.neighbours, self.offsets), shape=(self.num_nodes,) * 2)
@@ -179,7 +179,7 @@ class PairHistory:
 def pair_history(snapshots: Snapshots, low_rank: bool) -> PairHistory:
     """What the features of a step are looked up in, from the snapshots up to it; self-loops are left out."""
     n, now = snapshots[-1].num_nodes, len(snapshots) - 1
-    u, v, weights, steps = _links(snapshots)
+    u, v, weights, steps = past_links(snapshots)
     keys, which = np.unique(u * n + v, return_inverse=True)
     low, high = keys // n, keys % n
     age = now - steps
@@ -216,12 +216,12 @@ def pair_history(snapshots: Snapshots, low_rank: bool) -> PairHistory:
         return history
     spectra = []
     for factor in LOW_RANK:
-        matrix = history._matrix(history.weights[FACTORS.index(factor)][slots])
-        spectra += [_leading(matrix), _leading(_normalized(matrix))]
+        matrix = history.matrix(history.weights[FACTORS.index(factor)][slots])
+        spectra += [_leading(matrix), _leading(scaled_by_degree(matrix))]
     return PairHistory(**{**vars(history), "spectra": tuple(spectra)})
 
 
-def _links(snapshots: Snapshots) -> tuple[Ids, Ids, Reals, Ids]:
+def past_links(snapshots: Snapshots) -> tuple[Ids, Ids, Reals, Ids]:
     """All links u < v of all snapshots, with their steps.  # each [ΣE]"""
     parts: list[list[NDArray[Any]]] = []
     for step, snapshot in enumerate(snapshots):
@@ -237,7 +237,7 @@ def _at_both_ends(u: Ids, v: Ids, values: Reals, num_nodes: int) -> Reals:
     return sums.astype(np.float64)
 
 
-def _low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
+def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
     """The smaller and the larger of the two nodes' values."""
     ends = values[pairs]
     return [ends.min(axis=1), ends.max(axis=1)]
@@ -251,7 +251,7 @@ def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
     return which, offsets[rows][which] + within
 
 
-def _normalized(matrix: sp.csr_array[np.float64]) -> sp.csr_array[np.float64]:
+def scaled_by_degree(matrix: sp.csr_array[np.float64]) -> sp.csr_array[np.float64]:
     """a_uv / √((d_u + d)(d_v + d)) with the mean degree d, without which every tiny component is an eigenvector."""
     degree: Reals = np.asarray(matrix.sum(axis=1))
     scale = 1 / np.sqrt(degree + degree.mean() + (not degree.any()))
@@ -327,7 +327,7 @@ def _low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) ->
     sizes = np.abs(values)
     columns = [products[:, :rank] @ values[:rank] for rank in RANKS]
     columns.append(products @ sizes)
-    return columns + _low_and_high(np.sqrt(np.square(vectors) @ sizes), pairs)
+    return columns + low_and_high(np.sqrt(np.square(vectors) @ sizes), pairs)
 
 
 def _is_small(graph: DynamicGraph) -> bool:

@@ -13,16 +13,18 @@ from dysat.models.pair_features import (
     FACTORS,
     PairHistory,
     Snapshots,
-    _links,
-    _low_and_high,
-    _normalized,
     expand,
+    low_and_high,
     pair_history,
+    past_links,
+    scaled_by_degree,
 )
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 PATHS = (0.6, 1.0)  # what a snapshot counts less than the one after it, in normalised paths
+SHARES = (0.0, 0.6, 1.0)  # the same, in shares and standings
+TINY = 1e-12  # a sum of weights that is none
 EARLIER = 3  # snapshots whose links are counted one by one
 
 
@@ -40,7 +42,7 @@ class MoreHistory:
 
     Shapes:
         nodes [k, N]: values of each node; times and first [E]: in how many snapshots a pair was linked, and the first
-        of them; normalized [paths, 2E]: weights divided by the root of both degrees, in the order of the CSR.
+        of them; normalized [paths, E]: weights divided by the root of both degrees.
     """
 
     base: PairHistory
@@ -52,10 +54,10 @@ class MoreHistory:
     def features(self, pairs: Ids, far: bool) -> Reals:
         """More features of pairs u ≤ v, with three-step paths if `far`.  # [B, 2] → [B, F]"""
         base = self.base
-        found = base._find(pairs)
+        found = base.find(pairs)
         columns: list[Reals] = []
         for values in self.nodes:
-            columns += _low_and_high(values, pairs)
+            columns += low_and_high(values, pairs)
         times = np.append(self.times, 0.0)[found]
         first, last = (np.append(steps, base.now)[found] for steps in (self.first, base.last))
         gap = (last - first) / np.maximum(times - 1, 1)
@@ -74,7 +76,7 @@ class MoreHistory:
     def _shares(self, pairs: Ids, found: Ids) -> list[Reals]:
         """What part of either node's decayed weight lies on the pair."""
         columns: list[Reals] = []
-        for factor in (0.0, 0.6, 1.0):
+        for factor in SHARES:
             f = FACTORS.index(factor)
             weight = np.expm1(np.append(self.base.weights[f], 0.0)[found])
             total = np.expm1(self.base.strengths[f])[pairs]
@@ -89,11 +91,12 @@ class MoreHistory:
         fewer = np.argmin(count[pairs], axis=1)
         here, there = np.take_along_axis(pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
         which, entries = expand(base.offsets, here)
-        slots = base._find(np.sort(np.stack([base.neighbours[entries], there[which]], axis=1), axis=1))
+        slots = base.find(np.sort(np.stack([base.neighbours[entries], there[which]], axis=1), axis=1))
         hit = slots < len(base.keys)
         return which[hit], base.slots[entries[hit]], slots[hit]
 
     def _two_steps(self, pairs: Ids, values: Reals) -> Reals:
+        """log(1 + N Σ_z a_uz a_zv): what one in N would be counts as 1.  # [B, 2], [E] → [B]"""
         which, one, two = self._met(pairs)
         return np.log1p(self.base.num_nodes * np.bincount(which, values[one] * values[two], minlength=len(pairs)))
 
@@ -106,8 +109,9 @@ class MoreHistory:
         return overlap
 
     def _three_steps(self, pairs: Ids, values: Reals) -> Reals:
+        """log(1 + N Σ_zy a_uz a_zy a_yv).  # [B, 2], [E] → [B]"""
         values = values[self.base.slots]
-        paths: Reals = np.expm1(self.base._three_steps(pairs, values, values))
+        paths: Reals = np.expm1(self.base.three_steps(pairs, values, values))
         scaled: Reals = np.log1p(self.base.num_nodes * paths)
         return scaled
 
@@ -116,36 +120,40 @@ class MoreHistory:
 def more_history(snapshots: Snapshots) -> MoreHistory:
     """Those sums, from the snapshots up to a step."""
     base = pair_history(snapshots, True)
-    n, now = base.num_nodes, base.now
-    u, v, _, steps = _links(snapshots)
-    which = np.searchsorted(base.keys, u * n + v)
+    u, v, _, steps = past_links(snapshots)
+    which = np.searchsorted(base.keys, u * base.num_nodes + v)
     times = np.bincount(which, minlength=len(base.keys)).astype(np.float64)
-    first = np.full(len(base.keys), now)
+    first = np.full(len(base.keys), base.now)
     np.minimum.at(first, which, steps)
-    both = np.concatenate([u, v])
-    at = np.concatenate([steps, steps])
-    counts = np.zeros((now + 1, n))
-    np.add.at(counts, (at, both), 1.0)
-    total = counts.sum(0)
-    active = (counts > 0).sum(0)
-    partners = np.diff(base.offsets).astype(np.float64)
-    new = np.concatenate([base.keys // n, base.keys % n])[np.concatenate([first, first]) == now]
-    fresh = np.bincount(new, minlength=n).astype(np.float64)
-    f = FACTORS.index(0.6)
-    matrix = base._matrix(np.expm1(base.weights[f])[base.slots])
-    theirs = (matrix @ base.strengths[f]) / np.maximum(np.asarray(matrix.sum(axis=1)), 1e-12)
-    theirs1 = (base._matrix(np.ones(len(base.slots))) @ base.degrees[f]) / np.maximum(partners, 1)
+    nodes = _of_nodes(base, np.concatenate([u, v]), np.concatenate([steps, steps]), first)
+    normalized = np.zeros((len(PATHS), len(base.keys)))
+    for values, factor in zip(normalized, PATHS, strict=True):
+        matrix = base.matrix(base.weights[FACTORS.index(factor)][base.slots])
+        values[base.slots] = scaled_by_degree(matrix).data
+    return MoreHistory(base, nodes, times, first, normalized)
+
+
+def _of_nodes(base: PairHistory, ends: Ids, steps: Ids, first: Ids) -> Reals:
+    """What is known of each node, from both ends of all links and their steps.  # [2ΣE], [2ΣE], [E] → [k, N]
+
+    In how many snapshots it had links, and in what part since it came; partners; the part of its links that were not
+    the first; partners new in the last snapshot; how active its partners are, by weight and by number; links in each
+    of the snapshots before the last; its standing among all nodes.
+    """
+    n, now, f = base.num_nodes, base.now, FACTORS.index(0.6)
+    active = np.bincount(np.unique(steps * n + ends) % n, minlength=n)
+    links, partners = np.bincount(ends, minlength=n), np.diff(base.offsets)
+    new = base.keys[first == now]
+    fresh = np.bincount(np.concatenate([new // n, new % n]), minlength=n)
+    recent = base.matrix(np.expm1(base.weights[f])[base.slots])
+    ever = base.matrix(np.ones(len(base.slots)))
     nodes = [np.log1p(active), active / (now - base.first + 1), np.log1p(partners)]
-    nodes += [1 - partners / np.maximum(total, 1), np.log1p(fresh), theirs, theirs1]
-    nodes += [np.log1p(counts[now - k]) if k <= now else np.zeros(n) for k in range(1, EARLIER)]
-    nodes += [_standing(base.degrees[FACTORS.index(factor)]) for factor in (0.0, 0.6, 1.0)]
-    normalized = []
-    for factor in PATHS:
-        scaled = _normalized(base._matrix(base.weights[FACTORS.index(factor)][base.slots])).data
-        values = np.zeros(len(base.keys))
-        values[base.slots] = scaled
-        normalized.append(values)
-    return MoreHistory(base, np.array(nodes), times, first, np.array(normalized))
+    nodes += [1 - partners / np.maximum(links, 1), np.log1p(fresh)]
+    nodes.append((recent @ base.strengths[f]) / np.maximum(np.asarray(recent.sum(axis=1)), TINY))
+    nodes.append((ever @ base.degrees[f]) / np.maximum(partners, 1))
+    nodes += [np.log1p(np.bincount(ends[steps == now - k], minlength=n)) for k in range(1, EARLIER)]
+    nodes += [_standing(base.degrees[FACTORS.index(factor)]) for factor in SHARES]
+    return np.array(nodes)
 
 
 def _standing(values: Reals) -> Reals:

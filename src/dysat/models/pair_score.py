@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,11 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.pair_features import AT_ONCE, Snapshots, differ_in_kind
+from dysat.models.pair_features import AT_ONCE, Snapshots, differ_in_kind, past_links
 from dysat.models.pair_more import pair_columns
 from dysat.models.trees import Trees
 from dysat.nn.logistic import fit_logistic
@@ -24,9 +24,10 @@ Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
+HARD = 0.04  # harder pairs of either sort for each link: many more cost what uniform ones gain
 L2 = 100.0  # of the logistic regression, on standardised features: many of them say nearly the same
 FURTHEST = 10.0  # standard deviations; a feature far beyond all examples counts no more
-MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)  # the trees' part
+EVEN = 2_000  # links from which trees learn as well as the logistic regression: their part is links / (links + EVEN)
 LEAST_SLOPE = 0.1  # a last transition that contradicts all others does not turn the order around
 MOST_NODES = 32_768  # for three-step paths
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")
@@ -35,15 +36,20 @@ LOGISTIC = ("means", "scales", "weights", "bias")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Pairs as seen before a transition, and whether a link came of it; both classes weigh the same.
+    """Pairs as seen before a transition: first those of which a link came, then uniform ones, then harder ones.
 
     Shapes:
-        features [B, F], linked [B], weights [B]
+        features [B, F]
     """
 
     features: Reals
-    linked: Bools
-    weights: Reals
+    links: int
+    easy: int  # links and uniform pairs
+
+    def labels(self, number: int) -> tuple[Bools, Reals]:
+        """Whether a link came of the first so many, and weights with which both classes weigh the same.  # [B], [B]"""
+        linked = np.arange(number) < self.links
+        return linked, np.where(linked, 1.0, self.links / (number - self.links))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +57,9 @@ class PairScore:
     """Log-odds of a link: slope · ((1 − mix) · logistic regression + mix · boosted trees) + shift.
 
     Both parts learn from the last transitions t' → t' + 1 of a graph: links of t' + 1 between nodes known at t' against
-    uniform pairs without one, all seen as at t'. Mix, slope and shift come from the last transition, predicted by what
-    was learned from those before it; so 0.8 means four in five among as many pairs with a link and without.
+    uniform pairs without one and a few harder ones, all seen as at t'. The more links, the more the trees count. Slope
+    and shift come from the last transition, predicted by what was learned from those before it; so 0.8 means four in
+    five among as many links and uniform pairs without one.
 
     Shapes:
         means, scales, weights [F], bias []: of the logistic regression, on standardised features
@@ -64,13 +71,16 @@ class PairScore:
     bias: Tensor
     trees: Trees
     far: bool  # whether three-step paths are among the features
-    mix: float = 0.5
+    mix: float  # the trees' part
     slope: float = 1.0
     shift: float = 0.0
 
     @classmethod
     def learn(cls, graph: DynamicGraph, *, transitions: int = 6, negatives: int = 3, seed: int = 0) -> PairScore | None:
-        """What the last transitions inside a graph teach, or None where they hold no link or no other pair."""
+        """What the last transitions inside a graph teach, or None where they hold no link or no other pair.
+
+        They are the last `transitions`, and those before them while there are fewer than `ENOUGH` links.
+        """
         for name, value in (("transitions", transitions), ("negatives", negatives)):
             if value < 1:
                 raise ModelError(f"{name}={value} must be at least 1")
@@ -80,11 +90,10 @@ class PairScore:
         for last in range(len(graph) - 1, 0, -1):
             if last < len(graph) - transitions and links >= ENOUGH:
                 break
-            pairs, linked, columns = _examples(graph.snapshots[: last + 1], far, negatives, seed)
-            links += int(linked.sum())
-            if 0 < linked.sum() < len(linked):
-                weights = np.where(linked, 1.0, linked.sum() / (~linked).sum())
-                past.insert(0, Examples(np.column_stack([columns, differ_in_kind(graph, pairs)]), linked, weights))
+            pairs, some, easy, columns = _examples(graph.snapshots[: last + 1], far, negatives, seed)
+            links += some
+            if 0 < some < easy:
+                past.insert(0, Examples(np.column_stack([columns, differ_in_kind(graph, pairs)]), some, easy))
         if not past:
             return None
         score = _learn(past, far, seed)
@@ -138,23 +147,37 @@ class PairScore:
 
 # The models of an evaluation, one for each step, have most of their examples in common.
 @lru_cache(maxsize=16)
-def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tuple[Ids, Bools, Reals]:
-    """The examples of the last transition: pairs, labels, features.  # [B, 2], [B], [B, F]"""
-    known = snapshots[-2].num_nodes
+def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tuple[Ids, int, int, Reals]:
+    """The examples of the last transition: links, then uniform pairs, then a few harder ones.  # [B, 2], …, [B, F]
+
+    Beside the pairs and their features: how many are links, and how many are links or uniform.
+    """
+    known, rng = snapshots[-2].num_nodes, np.random.default_rng([seed, len(snapshots)])
     u, v, _ = (part.cpu().numpy() for part in snapshots[-1].links())
     links = np.stack([u, v], axis=1)[(v < known) & (u != v)]
-    others = unlinked_pairs(known, links, negatives * len(links), np.random.default_rng([seed, len(snapshots)]))
-    pairs = np.concatenate([links, others])
-    return pairs, np.arange(len(pairs)) < len(links), pair_columns(snapshots[:-1], pairs, far)
+    others = unlinked_pairs(known, links, negatives * len(links), rng)
+    pairs = np.concatenate([links, others, _harder(snapshots[:-1], links, rng)])
+    return pairs, len(links), len(links) + len(others), pair_columns(snapshots[:-1], pairs, far)
+
+
+def _harder(snapshots: Snapshots, links: Ids, rng: np.random.Generator) -> Ids:
+    """Pairs that are not linked, one part of which were before, and one joins ends of links.  # [≤ 2 · HARD · E, 2]"""
+    n, some = snapshots[-1].num_nodes, math.ceil(HARD * len(links))
+    u, v, _, _ = past_links(snapshots)
+    linked = links[:, 0] * n + links[:, 1]
+    before = rng.permutation(np.setdiff1d(u * n + v, linked))[:some]
+    joined = np.sort(rng.permutation(links.ravel()).reshape(-1, 2), axis=1)
+    keys = (joined[:, 0] * n + joined[:, 1])[joined[:, 0] != joined[:, 1]]
+    keys = np.concatenate([before, rng.permutation(np.setdiff1d(keys, linked))[:some]])
+    return np.stack([keys // n, keys % n], axis=1)
 
 
 def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
-    """Both parts, half and half, not calibrated."""
+    """Both parts, mixed by the number of links, not calibrated."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    x, y, weights = (
-        np.concatenate([getattr(examples, name) for examples in past]) for name in ("features", "linked", "weights")
-    )
+    labels = [examples.labels(len(examples.features)) for examples in past]
+    x, y, weights = (np.concatenate(part) for part in ([each.features for each in past], *zip(*labels, strict=True)))
     features = torch.from_numpy(x)
     means, deviation = features.mean(0), features.std(0, correction=0)
     scales = torch.where(deviation > 0, deviation, 1.0)
@@ -173,18 +196,14 @@ def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
     # With weights scikit-learn takes many times as long; without them the odds are those among all examples.
     trees = Trees.from_sklearn(boosting.fit(x, y))
     trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
-    return PairScore(means, scales, w, bias, trees, far)
+    links = int(y.sum())
+    return PairScore(means, scales, w, bias, trees, far, mix=links / (links + EVEN))
 
 
 def _calibrated(score: PairScore, before: PairScore, last: Examples) -> PairScore:
-    """A score with the mix, slope and shift that suit an earlier one best on a transition it has not seen."""
-    logistic, trees = (torch.from_numpy(part) for part in before.both(last.features))
-    y, weights = torch.from_numpy(last.linked), torch.from_numpy(last.weights)
-    tried = []
-    for mix in MIXES:
-        mixed = (1 - mix) * logistic + mix * trees
-        (slope,), shift = fit_logistic(mixed.unsqueeze(1), y, sample_weight=weights)
-        loss = functional.binary_cross_entropy_with_logits(slope * mixed + shift, y.double(), weights)
-        tried.append((float(loss), mix, max(LEAST_SLOPE, float(slope)), float(shift)))
-    _, best, steep, moved = min(tried)
-    return replace(score, mix=best, slope=steep, shift=moved)
+    """A score with the slope and shift that suit an earlier one best on a transition it has not seen (Platt)."""
+    logistic, trees = (torch.from_numpy(part) for part in before.both(last.features[: last.easy]))
+    mixed = (1 - score.mix) * logistic + score.mix * trees
+    linked, weights = (torch.from_numpy(part) for part in last.labels(last.easy))
+    slope, shift = fit_logistic(mixed.unsqueeze(1), linked, sample_weight=weights)
+    return replace(score, slope=max(LEAST_SLOPE, float(slope)), shift=float(shift))

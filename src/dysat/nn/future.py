@@ -17,18 +17,18 @@ MOST = 1 << 15  # links, and pairs of another score, that a step of training loo
 
 
 class ProductScore(nn.Module):
-    """Σ_d w_d x_u[d] x_v[d] + b, the log-odds of a link; the weights begin as 1 and −1 in turn.
+    """Σ_d w_d x_u[d] x_v[d] + b, the log-odds of a link; the weights begin as ±1/√width in turn.
 
-    Without negative weights nodes that are alike would always score high, and those of one side of a bipartite graph
-    are alike.
+    Scores are then near 0 at first, however large the inputs of hubs are. Without negative weights nodes that are
+    alike would always score high, and those of one side of a bipartite graph are alike.
     """
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.weights = nn.Parameter(torch.ones(width))
+        self.weights = nn.Parameter(torch.full((width,), width**-0.5))
         self.bias = nn.Parameter(torch.zeros(()))
         with torch.no_grad():
-            self.weights[1::2] = -1
+            self.weights[1::2] *= -1
 
     def forward(self, x_u: Tensor, x_v: Tensor) -> Tensor:
         scores: Tensor = (x_u * x_v) @ self.weights + self.bias

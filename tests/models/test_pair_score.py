@@ -1,0 +1,255 @@
+"""A score of pairs: what it learns from, what it does not see, what its chances mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from small import make_graph, meetings, two_blocks
+from torch import Tensor
+from torch.testing import assert_close
+
+import dysat
+from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
+from dysat.evaluation.probe import auc
+from dysat.evaluation.protocols import link_split
+from dysat.models import pair_features, pair_more, pair_score
+from dysat.models.pair_features import pair_history
+from dysat.models.pair_more import more_history, pair_columns
+from dysat.models.pair_score import PairScore
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered() -> Iterator[None]:
+    pair_history.cache_clear()
+    more_history.cache_clear()
+    pair_score._examples.cache_clear()
+    yield
+
+
+def all_pairs(size: int) -> Tensor:
+    return torch.tensor(list(combinations(range(size), 2)))
+
+
+def learned(graph: DynamicGraph, **options: int) -> PairScore:
+    score = PairScore.learn(graph, **options)
+    assert score is not None
+    return score
+
+
+def faithful_pairs(seed: int = 0, size: int = 60, steps: int = 6) -> DynamicGraph:
+    """Every node has one faithful partner, met three times in four; all other links are drawn anew."""
+    rng = np.random.default_rng(seed)
+    partner = rng.permutation(size).reshape(-1, 2)
+    links = []
+    for _ in range(steps):
+        some = partner[rng.random(len(partner)) < 0.75]
+        others = rng.integers(0, size, (size // 2, 2))
+        links.append([(int(u), int(v)) for u, v in np.concatenate([some, others]) if u != v])
+    return make_graph([size] * steps, links)
+
+
+def test_memory_of_a_pair_decides_where_nothing_else_does() -> None:
+    graph = faithful_pairs()
+    score = learned(graph[:-1])
+    pairs = all_pairs(graph.num_nodes)
+    u, v, _ = graph[-1].links()
+    linked = torch.isin(pairs[:, 0] * 60 + pairs[:, 1], u * 60 + v)
+    history = more_history(graph.snapshots[:-1])
+    again = torch.isin(pairs[:, 0] * 60 + pairs[:, 1], torch.from_numpy(history.base.keys[history.times >= 3]))
+    scores = score.log_odds(graph, len(graph) - 2, pairs)
+    assert 15 < int(again.sum()) <= 30
+    assert scores[again].min() > scores[~again].quantile(0.99)
+    assert auc(scores, linked) > 0.6  # half of all links are drawn at random
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_nothing_after_the_step_matters(step: int) -> None:
+    graph, other = two_blocks(steps=5), two_blocks(steps=5, seed=1)
+    changed = replace(graph, snapshots=(*graph.snapshots[: step + 1], *other.snapshots[step + 1 :]))
+    score, pairs = learned(graph), all_pairs(30)
+    one, two, cut = (score.log_odds(g, step, pairs) for g in (graph, changed, graph[: step + 1]))
+    assert torch.equal(one, two) and torch.equal(one, cut)
+    assert not torch.equal(score.log_odds(graph, 4, pairs), score.log_odds(changed, 4, pairs))
+
+
+def test_a_graph_that_grows_past_three_step_paths_is_scored_as_it_was_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, pairs = meetings(), all_pairs(6)
+    score = learned(graph[:2])
+    before = score.log_odds(graph, 1, pairs)
+    monkeypatch.setattr(pair_score, "MOST_NODES", 8)
+    assert torch.equal(score.log_odds(graph, 1, pairs), before)
+    assert not learned(graph).far and learned(graph[:2]).far
+
+
+def test_examples_are_the_last_transitions_seen_from_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = two_blocks(steps=6)
+    seen: list[tuple[int, int]] = []
+    original = pair_score.pair_columns
+
+    def spy(snapshots: pair_features.Snapshots, pairs: NDArray[np.int64], far: bool) -> NDArray[np.float64]:
+        seen.append((len(snapshots), len(pairs)))
+        return original(snapshots, pairs, far)
+
+    monkeypatch.setattr(pair_score, "pair_columns", spy)
+    monkeypatch.setattr(pair_score, "ENOUGH", 1)
+    learned(graph, transitions=2, negatives=1)
+    assert [number for number, _ in seen] == [5, 4]  # the links of snapshots 5 and 4
+    links = [graph[step].num_links for step in (5, 4)]
+    free = [30 * 29 // 2 - number for number in links]
+    for (_, number), linked, unlinked in zip(seen, links, free, strict=True):
+        easy = linked + min(linked, unlinked)
+        assert easy < number <= easy + 2 * math.ceil(0.04 * linked)
+    seen.clear()
+    monkeypatch.setattr(pair_score, "ENOUGH", 10**9)
+    pair_score._examples.cache_clear()
+    learned(graph, transitions=2, negatives=1)
+    assert [number for number, _ in seen] == [5, 4, 3, 2, 1]
+
+
+def test_harder_pairs_were_linked_or_join_ends_of_links_and_are_not_linked() -> None:
+    graph = two_blocks(steps=3)
+    pairs, links, easy, columns = pair_score._examples(graph.snapshots, True, 1, 0)
+    assert links == graph[2].num_links and len(columns) == len(pairs)
+    keys = pairs @ [30, 1]
+    linked, hard = keys[:links], keys[easy:]
+    assert 0 < len(hard) <= 2 * math.ceil(0.04 * links) and not np.isin(keys[links:], linked).any()
+    before = np.concatenate([u.numpy() * 30 + v.numpy() for u, v, _ in (s.links() for s in graph.snapshots[:2])])
+    assert np.isin(hard, before).sum() >= math.ceil(0.04 * links)
+    assert (pairs[easy:, 0] < pairs[easy:, 1]).all()
+
+
+def test_the_order_of_the_two_nodes_does_not_matter_nor_that_of_the_pairs() -> None:
+    graph = two_blocks(steps=3)
+    score, pairs = learned(graph), all_pairs(30)
+    scores = score.log_odds(graph, 2, pairs)
+    assert scores.dtype == torch.float64 and scores.shape == (435,) and scores.isfinite().all()
+    assert torch.equal(score.log_odds(graph, 2, pairs.flip(1)), scores)
+    assert_close(score.log_odds(graph, 2, pairs.flip(0)), scores.flip(0), rtol=0, atol=1e-12)
+    assert score.log_odds(graph, 2, pairs[:0]).shape == (0,)
+
+
+def test_new_numbers_for_the_nodes_give_the_same_scores() -> None:
+    graph, pairs = two_blocks(steps=3), all_pairs(30)
+    score = learned(graph)
+    number = torch.from_numpy(np.random.default_rng(0).permutation(30))
+    links = [[(int(number[u]), int(number[v])) for u, v in zip(*s.links()[:2], strict=True)] for s in graph]
+    other = score.log_odds(make_graph([30] * 3, links), 2, number[pairs])
+    # Vectors of equal eigenvalues may turn, and a tree jumps where a feature is at its threshold.
+    close = (other - score.log_odds(graph, 2, pairs)).abs() < 1e-3
+    assert close.double().mean() > 0.98
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
+    graph, pairs = two_blocks(steps=3), all_pairs(30)
+    once = learned(graph).log_odds(graph, 2, pairs)
+    nothing_remembered = replace(graph, snapshots=tuple(replace(snapshot) for snapshot in graph))
+    assert torch.equal(learned(nothing_remembered).log_odds(graph, 2, pairs), once)
+    assert not torch.equal(learned(graph, seed=1, negatives=1).log_odds(graph, 2, pairs), once)
+
+
+def test_tensors_and_back_bit_for_bit() -> None:
+    graph, pairs = two_blocks(steps=4), all_pairs(30)
+    score = learned(graph)
+    tensors = score.tensors()
+    assert all(isinstance(tensor, Tensor) for tensor in tensors.values())
+    back = PairScore.of({name: tensor.clone() for name, tensor in tensors.items()})
+    assert torch.equal(back.log_odds(graph, 3, pairs), score.log_odds(graph, 3, pairs))
+    assert (back.mix, back.slope, back.shift, back.far) == (score.mix, score.slope, score.shift, score.far)
+
+
+def test_the_score_is_the_mix_of_its_parts() -> None:
+    graph, pairs = two_blocks(steps=3), all_pairs(30)
+    score = replace(learned(graph), mix=0.25, slope=2.0, shift=-1.0)
+    columns = pair_columns(graph.snapshots, pairs.numpy(), True)
+    logistic, trees = score.both(np.column_stack([columns, np.ones(len(pairs))]))
+    expected = torch.from_numpy(2 * (0.75 * logistic + 0.25 * trees) - 1)
+    assert_close(score.log_odds(graph, 2, pairs), expected)
+
+
+def test_chances_on_uci_are_as_often_right_as_they_say() -> None:
+    graph = dysat.load_dataset("uci")
+    chances, labels = [], []
+    for target in (9, 12):
+        score = learned(graph[:target], negatives=2)
+        split = link_split(graph, target - 1)
+        chances.append(torch.sigmoid(score.log_odds(graph, target - 1, split.pairs)))
+        labels.append(split.labels)
+        assert auc(chances[-1], labels[-1]) > 0.93
+    chance, linked = torch.cat(chances), torch.cat(labels).double()
+    bins = (chance * 5).long().clamp(max=4)
+    gaps = torch.stack([(linked[bins == b].mean() - chance[bins == b].mean()).abs() for b in range(5)])
+    sizes = torch.bincount(bins, minlength=5)
+    assert float((gaps * sizes).sum() / sizes.sum()) < 0.06
+
+
+def test_the_more_links_the_more_the_trees_count() -> None:
+    graph = two_blocks(steps=2)
+    links = graph[1].num_links
+    assert learned(graph).mix == links / (links + 2_000)
+
+
+def test_one_transition_is_not_calibrated() -> None:
+    score = learned(two_blocks(steps=2))
+    assert (score.slope, score.shift) == (1.0, 0.0)
+    assert learned(two_blocks(steps=3)).slope != 1.0
+
+
+def test_kinds_are_learned_from() -> None:
+    rng = np.random.default_rng(0)
+    drawn = [np.stack([rng.integers(0, 15, 40), rng.integers(15, 30, 40)], 1) for _ in range(4)]
+    graph = make_graph([30] * 4, [[(int(u), int(v)) for u, v in links] for links in drawn])
+    graph = graph.with_kinds([0] * 15 + [1] * 15, ["user", "item"])
+    pairs = all_pairs(30)
+    across = (pairs[:, 0] < 15) & (pairs[:, 1] >= 15)
+    scores = learned(graph).log_odds(graph, 3, pairs)
+    assert auc(scores, across) > 0.95
+
+
+def test_nothing_to_learn_from_is_none() -> None:
+    assert PairScore.learn(meetings()[:1]) is None
+    assert PairScore.learn(make_graph([2, 4], [[(0, 1)], [(2, 3), (1, 1)]])) is None
+    assert PairScore.learn(make_graph([2, 2], [[(0, 1)], [(0, 1)]])) is None
+
+
+def test_what_does_not_fit_gets_one_line() -> None:
+    graph = two_blocks(steps=2)
+    for option in ("transitions", "negatives"):
+        with pytest.raises(ModelError, match=f"{option}=0 must be at least 1"):
+            PairScore.learn(graph, **{option: 0})
+    score = learned(graph)
+    with pytest.raises(ModelError, match="step=2 of a graph with 2 snapshots"):
+        score.log_odds(graph, 2, all_pairs(3))
+    tensors = score.tensors()
+    with pytest.raises(ModelError, match="do not fit a pair score: means is missing"):
+        PairScore.of({})
+    with pytest.raises(ModelError, match=r"do not fit a pair score: scales has shape \(3,\)"):
+        PairScore.of({**tensors, "scales": torch.ones(3)})
+    with pytest.raises(ModelError, match=r"do not fit a pair score: tree_left has shape"):
+        PairScore.of({**tensors, "tree_left": tensors["tree_left"][:1]})
+
+
+def test_more_features_by_hand() -> None:
+    graph = make_graph([4, 4, 4], [[(0, 1), (1, 2)], [(0, 1)], [(1, 2), (2, 3)]], weights=[[3, 1], [1], [2, 2]])
+    more = more_history(graph.snapshots)
+    assert more.times.tolist() == [2, 2, 1] and more.first.tolist() == [0, 0, 2]  # of 01, 12, 23
+    assert np.expm1(more.nodes[0]).round(9).tolist() == [2, 3, 2, 1]  # snapshots with a link
+    assert np.expm1(more.nodes[2]).round(9).tolist() == [1, 2, 2, 1]  # partners
+    assert np.expm1(more.nodes[4]).round(9).tolist() == [0, 0, 1, 1]  # new ones in the last snapshot
+    pairs = np.array([[0, 1], [0, 2], [1, 2]])
+    columns = more.features(pairs, True)
+    rhythm = columns[:, 2 * len(more.nodes) :]
+    assert np.expm1(rhythm[:, 0]).round(9).tolist() == [2, 0, 2]
+    assert rhythm[:, 1:4].tolist() == [[2, 1, 0], [0, 0, 0], [2, 2, -2]]  # since the first, gap, what is overdue
+    assert rhythm[:, 4:6].round(9).tolist() == [[0, 0], [0, 0], [0.5, 1]]  # of what both ends did in the last snapshot
+    assert (rhythm[:, 8:10] * [7, 1]).round(9).tolist() == [[4, 1], [0, 0], [3, 0.6]]  # in all
+    overlap = rhythm[:, -2]
+    assert overlap.tolist() == [0, 0.5, 0]  # 0 and 2 have 1 in common; all partners: 1, 3
+    assert pair_more._standing(np.array([3.0, 1.0, 1.0, 5.0])).tolist() == [0.625, 0.25, 0.25, 0.875]
