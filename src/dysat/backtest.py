@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from dysat.data.graph import DynamicGraph
 from dysat.errors import DysatError
 from dysat.evaluation.probe import auc, average_precision, evaluate_probe, evaluate_scores
@@ -38,26 +40,34 @@ def backtest_facts(model: EmbeddingModel, past: DynamicGraph, split: LinkSplit, 
 
 
 def forecast_facts(model: EmbeddingModel, split: LinkSplit) -> dict[str, Any] | None:
-    """How well a model's own score of pairs tells all examples apart, and whether it means what it says.
+    """How well a model's own score of pairs tells examples apart, and whether it means what it says.
 
-    None for a model without a pair score. That learns from past transitions before the first epoch: the best epoch,
-    chosen by some of the examples, changes embeddings but not this score, so no label of the snapshot is in it.
+    None for a model without a pair score. It learns from past transitions alone, but embeddings have a part in it, and
+    their best epoch was chosen by some examples of the snapshot: those are left out here (`untouched`). Not even that
+    choice is made in `dysat evaluate --probe score`.
     """
     if not getattr(model, "pair_score", False) or getattr(model, "pair_score_", None) is None:
         return None
-    scores, labels = model.pair_scores(split.pairs).cpu(), split.labels.cpu()
+    tested = untouched(split)
+    pairs, labels = split.pairs[tested], split.labels[tested].cpu()
+    scores = model.pair_scores(pairs).cpu()
     return {
         "auc": _known(auc(scores, labels)),
         "average_precision": _known(average_precision(scores, labels)),
-        "reliability": reliability(model.score_links(split.pairs), labels),
+        "reliability": reliability(model.score_links(pairs), labels),
     }
 
 
+def untouched(split: LinkSplit) -> Tensor:
+    """The examples that had no part in choosing the best epoch, which validation and the first division have.  # [B]"""
+    return ~(split.validation | split.train[0])
+
+
 def strongest_opponents(past: DynamicGraph, split: LinkSplit) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """The heuristic that predicts best and its AUC: measured like embeddings, and by its own scores on all examples.
+    """The heuristic that predicts best and its AUC: measured like embeddings, and by its own scores, as a forecast.
 
     The first is the mean over the test examples of every division, with a probe where there are embeddings; the second
-    uses no label of the predicted snapshot, as the forecast score does not.
+    uses no label of the predicted snapshot, on the examples of the forecast score.
     """
     probed: list[tuple[float, str]] = []
     scored: list[tuple[float, str]] = []
@@ -71,7 +81,8 @@ def strongest_opponents(past: DynamicGraph, split: LinkSplit) -> tuple[dict[str,
         except DysatError:
             continue  # it needs more snapshots than there are
         probed.append((result.auc, name))
-        scored.append((auc(scores, split.labels.to(scores.device)), name))
+        tested = untouched(split)
+        scored.append((auc(scores[tested], split.labels[tested]), name))
     first, second = (max((pair for pair in found if pair[0] == pair[0]), default=None) for found in (probed, scored))
     return _named(first), _named(second)
 

@@ -176,7 +176,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
     if backtest is not None:
         table, forecast = new_table("how well the last snapshot was predicted", ">", ">"), backtest.get("forecast")
         if forecast is not None:
-            table.add_row("forecast score, leak-free", _figure(forecast["auc"]), "AUC")
+            table.add_row("forecast score, no probe", _figure(forecast["auc"]), "AUC")
         of = "" if forecast is None else "embeddings with a probe, "
         for key, name in (("auc", "AUC"), ("average_precision", "average precision")):
             table.add_row(f"{of}{name}", _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
