@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -105,7 +106,7 @@ def test_neighbouring_steps_lie_near() -> None:
     """As near as turning can bring them: the trace of Pᵀ P' is the sum of its singular values."""
     graph = drawn(30, 4)
     steps = [part.double() for part in spectrum(graph, 4)]
-    for before, after in zip(steps, steps[1:], strict=False):
+    for before, after in pairwise(steps):
         for p, q in zip(before.tensor_split(2, dim=1), after.tensor_split(2, dim=1), strict=True):
             assert_close(torch.trace(p.T @ q), torch.linalg.svdvals(p.T @ q).sum(), atol=1e-4, rtol=1e-4)
     from scipy.sparse import csr_array
@@ -114,7 +115,7 @@ def test_neighbouring_steps_lie_near() -> None:
         [torch.from_numpy(part) for part in _both_ends(csr_array(log_memory(graph, t)), 4)] for t in range(len(graph))
     ]
     plain = [torch.cat([0.5 * part / part.square().mean().sqrt() for part in parts], 1) for parts in plain]
-    apart = [sum(float((b - a).square().sum()) for a, b in zip(s, s[1:], strict=False)) for s in (steps, plain)]
+    apart = [sum(float((b - a).square().sum()) for a, b in pairwise(s)) for s in (steps, plain)]
     assert apart[0] < 0.5 * apart[1]
 
 
