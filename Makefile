@@ -15,7 +15,7 @@ help:            ## Show this list.
 demo: $(VENV)/.user      ## Set up, then learn from 12 snapshots of the UCI messages and predict the 13th.
 	$(BIN)/dysat info uci
 	@rm -rf demo-run
-	$(BIN)/dysat fit uci --negative-weight 0.01 --epochs 10 --out demo-run
+	$(BIN)/dysat fit uci --out demo-run
 
 test: $(VENV)/.developer check   ## Set up, then run all checks and all but the slow tests (minutes).
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"

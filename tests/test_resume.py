@@ -58,6 +58,9 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+AS_STARTED = {"preset": "program", **SMALL, **LONG}  # on the command line what `small_model` is
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return undisturbed(tmp_path_factory.mktemp("whole"), **LONG)
@@ -191,7 +194,7 @@ def test_what_a_killed_write_left_is_cleared_away(short: Whole, tmp_path: Path) 
 )
 def test_the_command_is_killed(whole: Whole, tmp_path: Path, sign: str) -> None:
     folder = tmp_path / "run"
-    process = command("fit", whole.graph, "-o", folder, **SMALL | LONG)
+    process = command("fit", whole.graph, "-o", folder, **AS_STARTED)
     wait_for(process, folder / sign)
     process.kill()
     assert ended(process)[0] in (0, -signal.SIGKILL)
@@ -202,9 +205,9 @@ def test_the_command_is_killed(whole: Whole, tmp_path: Path, sign: str) -> None:
 @pytest.mark.slow
 def test_the_command_is_killed_before_there_is_a_folder(whole: Whole, tmp_path: Path) -> None:
     die = "import os, pathlib; pathlib.Path.rename = lambda *_: os.kill(os.getpid(), 9)\n"
-    killed = command("fit", whole.graph, "-o", tmp_path / "run", before=die, **SMALL | LONG)
+    killed = command("fit", whole.graph, "-o", tmp_path / "run", before=die, **AS_STARTED)
     assert ended(killed)[0] == -signal.SIGKILL and not (tmp_path / "run").exists()
-    assert ended(command("fit", whole.graph, "-o", tmp_path / "run", **SMALL | LONG))[0] == 0
+    assert ended(command("fit", whole.graph, "-o", tmp_path / "run", **AS_STARTED))[0] == 0
     assert_same(tmp_path / "run", whole.folder)
 
 

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 import torch
 from weekly import (
+    AHEAD,
     MODEL,
     Row,
     bits,
@@ -97,6 +98,50 @@ def test_a_run_of_dysat_goes_on_from_its_structural_outputs(tmp_path: Path) -> N
     assert isinstance(found, dysat.IncSAT) and bits(found) == bits(model) and bits(found)[:3] != before
     for rows, expected in zip(found.summary_, summary, strict=False):
         np.testing.assert_array_equal(np.array(rows), expected)
+
+
+def test_a_run_that_looks_ahead_is_learned_anew_from_all_snapshots(tmp_path: Path) -> None:
+    """After each update it is, bit for bit, the model that one log would have given."""
+    run = fitted(tmp_path, weeks(0, 3), "forecast")
+    for step in (3, 4):
+        before, graph = run.model("cpu"), whole_graph(step + 1)
+        (update,) = take_in(run.folder, write_log(tmp_path / f"{step}.csv", week(step)))
+        found, expected = Run.open(run.folder).model("cpu"), dysat.DySAT(**AHEAD).fit(graph)
+        assert type(found) is dysat.DySAT and found.values() == expected.values()
+        assert found.graph_.fingerprint == graph.fingerprint
+        assert bits(found) == bits(expected) and found.top_links(9) == expected.top_links(9)
+        pairs = torch.combinations(torch.arange(graph.known[-1]))
+        assert torch.equal(found.pair_scores(pairs), expected.pair_scores(pairs))
+        u, v, _ = graph[step].links()
+        links = torch.stack([u, v], 1)[(v < graph.known[step - 1]) & (u != v)]
+        came = {frozenset(graph.nodes[pair].tolist()) for pair in links.numpy()}
+        likely = {frozenset((link.u, link.v)) for link in before.top_links(100)}
+        assert len(update.came_true) == len(came & likely) and update.auc is not None
+    files = {file.name for file in (run.folder / "stream").iterdir()}
+    assert files == {*FILES - {"summary.bin"}, "embeddings-00003.parquet", "embeddings-00004.parquet"}
+
+
+@pytest.mark.parametrize(("name", "value"), [("pair_score", True), ("activity", True), ("positions", "relative")])
+def test_what_an_incsat_has_not_it_does_not_go_on_with(name: str, value: Any) -> None:
+    model = dysat.DySAT(**MODEL | {name: value}).fit(whole_graph(3))
+    with pytest.raises(
+        ModelError, match=rf"^{name}={value!r}: a DySAT with it does not go on as an IncSAT, which has no"
+    ):
+        dysat.IncSAT.continuing(model)
+    assert dysat.IncSAT.beyond(model) == [name] and dysat.IncSAT.beyond(dysat.DySAT(epochs=3)) == []
+
+
+def test_what_is_learned_from_again_is_verified(tmp_path: Path) -> None:
+    run = fitted(tmp_path, weeks(0, 3), "forecast").folder
+    take_in(run, write_log(tmp_path / "3.csv", week(3)))
+    file = run / "stream/snapshots.bin"
+    data = bytearray(file.read_bytes())
+    data[0] ^= 1
+    file.write_bytes(bytes(data))
+    before = contents(run)
+    with pytest.raises(ModelError, match=r"snapshots\.bin: damaged"):
+        take_in(run, write_log(tmp_path / "4.csv", week(4)))
+    assert contents(run) == before
 
 
 # The folder

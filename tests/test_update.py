@@ -46,7 +46,7 @@ __all__ = ["one_thread"]
 GUARD = 120  # seconds after which a process hangs
 KILLS = 50
 PARTS = 4  # of all changes of the disk
-METHODS = ["incsat", "dysat"]
+METHODS = ["incsat", "dysat", "forecast"]
 
 forks = multiprocessing.get_context("forkserver")  # a process of its own, without the seconds torch takes to import
 forks.set_forkserver_preload(["dysat.cli", "dysat.feed", "polars", "pytest", "safetensors.torch", "torch._dynamo"])
@@ -528,7 +528,7 @@ def single(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> d
 
 @pytest.mark.parametrize("number", few(range(0, KILLS, 7), KILLS))
 def test_killed_at_any_moment(whole: dict[str, Whole], tmp_path: Path, number: int) -> None:
-    undisturbed = whole[METHODS[number % 2]]
+    undisturbed = whole[METHODS[number % len(METHODS)]]
     share = (number + random.Random(number).random()) / KILLS
     undisturbed.kill(tmp_path / "run", share, reading=number % 5 == 0)
     undisturbed.check(tmp_path / "run")
@@ -570,9 +570,11 @@ def die_at(number: int, where: str) -> None:
     os.replace = around(os.replace)
 
 
+# The same files are written whatever is learned, and a forecast takes longest.
 @pytest.mark.parametrize("part", few([0], PARTS))
-def test_killed_at_each_change_of_the_disk(single: dict[str, Whole], tmp_path: Path, part: int, method: str) -> None:
-    undisturbed, number, found = single[method], part + 1, []
+@pytest.mark.parametrize("name", ["incsat", "dysat", pytest.param("forecast", marks=pytest.mark.slow)])
+def test_killed_at_each_change_of_the_disk(single: dict[str, Whole], tmp_path: Path, part: int, name: str) -> None:
+    undisturbed, number, found = single[name], part + 1, []
     while True:
         run = copy(undisturbed.base, tmp_path / str(number))
         process = forks.Process(target=killed_at, args=(run, undisturbed.log, number))

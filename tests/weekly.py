@@ -21,6 +21,10 @@ from dysat.update import Update, updating
 
 Row = tuple[Any, Any, str]
 MODEL: dict[str, Any] = {**SMALL, "epochs": 1, "walks_per_node": 1, "learning_rate": 0.005}
+AHEAD: dict[str, Any] = {
+    **MODEL, "activity": True, "spectrum": 2, "positions": "relative", "walk_weight": 0.0, "future_weight": 0.5,
+    "agreement": 1.0, "pair_score": True, "transitions": 3,
+}  # fmt: skip
 FIRST = date(2024, 1, 1)  # a Monday
 
 
@@ -56,7 +60,10 @@ def read_log(file: Path, **how: Any) -> dysat.Events:
     return dysat.read_events(file, at_least=1, **how)
 
 
-def new_model(method: str = "incsat", **options: Any) -> dysat.DySAT:
+def new_model(method: str = "incsat", **options: Any) -> Any:
+    """A small model; `forecast` is a DySAT that looks ahead."""
+    if method == "forecast":
+        return dysat.DySAT(**AHEAD | options)
     return {"incsat": dysat.IncSAT, "dysat": dysat.DySAT}[method](**MODEL | options)
 
 

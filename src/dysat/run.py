@@ -28,15 +28,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dysat
+from dysat.backtest import backtest_facts
 from dysat.checkpoints import CHECKPOINTS, Checkpoints
 from dysat.data.graph import DynamicGraph
 from dysat.data.journal import only_one
 from dysat.data.storage import umask, write_beside
 from dysat.data.toml import as_toml
-from dysat.errors import DysatError, GraphError, ModelError
-from dysat.evaluation.probe import evaluate_probe, evaluate_scores, validation_auc
+from dysat.errors import GraphError, ModelError
+from dysat.evaluation.probe import validation_auc
 from dysat.evaluation.protocols import LinkSplit, single_step
-from dysat.models import MODELS, OPPONENTS
+from dysat.models import MODELS
 from dysat.models.base import GRAPH_FOLDER, MODEL_FILE, EmbeddingModel, Incremental, choose_device
 from dysat.models.incsat import IncSAT
 from dysat.models.option import NONE
@@ -193,8 +194,7 @@ class Run:
             if not done.finished:
                 return False
             watch.on_stage("heuristics", 0)
-            strongest = strongest_opponent(graph[:-1], split)
-            backtest = {**_backtest_facts(model, split, done), "heuristic": strongest}
+            backtest = backtest_facts(model, graph[:-1], split, done)
             saved = None
         warm = issubclass(self._kind, StepwiseModel) and self._kind.warm
         if backtest is not None and backtest["validation_auc"] is not None and not warm:  # it says when to stop
@@ -297,24 +297,6 @@ def check_new(folder: Path) -> None:
         raise ModelError(f"{folder}: exists already, choose another folder{hint}")
 
 
-def strongest_opponent(past: DynamicGraph, split: LinkSplit) -> dict[str, Any] | None:
-    """The heuristic that predicts best, on the same examples, and its AUC."""
-    found: list[tuple[float, str]] = []
-    for name in OPPONENTS:
-        try:
-            model = MODELS[name]().fit(past)
-            if isinstance(model, EmbeddingModel):
-                result = evaluate_probe(model.embed(), split, feature=model.pair_feature)
-            else:
-                result = evaluate_scores(model.pair_scores(split.pairs), split)
-        except DysatError:
-            continue  # it needs more snapshots than there are
-        if result.auc == result.auc:
-            found.append((result.auc, name))
-    best = max(found, default=None)
-    return None if best is None else {"name": best[1], "auc": best[0]}
-
-
 def write_embeddings(model: EmbeddingModel, file: Path, steps: Iterable[int] | None = None) -> int:
     """Label, (kind,) step and embedding of every known node at some steps, as Parquet or CSV; how many rows.
 
@@ -329,24 +311,6 @@ def write_embeddings(model: EmbeddingModel, file: Path, steps: Iterable[int] | N
 def _validation(split: LinkSplit) -> Callable[[EmbeddingModel], float]:
     """A score for the best epoch: how well the validation links are told from other pairs."""
     return lambda model: validation_auc(model.embed(), split, feature=model.pair_feature)
-
-
-def _backtest_facts(model: EmbeddingModel, split: LinkSplit, done: Progress) -> dict[str, Any]:
-    e = model.embed().cpu()
-    finite = bool(e.isfinite().all())  # where training went astray there is no figure
-    result = evaluate_probe(e, split, feature=model.pair_feature) if finite else None
-    best = done.best
-    names = ("auc", "auc_sd", "average_precision", "average_precision_sd")
-    facts = {
-        "step": split.step,
-        **{name: None if result is None else getattr(result, name) for name in names},
-        "validation_auc": best.score if best else None,
-        "best_epoch": best.number if best else 0,
-        "epochs": len(done.history),
-        "links": int(split.labels.sum()),
-        "repeats": split.num_repeats,
-    }
-    return {key: None if value != value else value for key, value in facts.items()}  # JSON has no NaN
 
 
 def _write(file: Path, text: str) -> None:

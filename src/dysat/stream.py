@@ -2,12 +2,13 @@
 
     state.safetensors     the newest weights, and what of the two files below counts
     snapshots.bin         the snapshots taken in since the run was made, with the labels of new nodes
-    summary.bin           the structural outputs of every step, which temporal attention looks back at
+    summary.bin           the structural outputs of every step, which temporal attention looks back at (of an IncSAT)
     embeddings-*.parquet  label and embedding of the nodes known at a step that was taken in
     updates.json          what each update brought
 
 An update appends to the two files, and counts when the new state takes the place of the old one: a run is before an
-update or after it, whenever the process may be killed.
+update or after it, whenever the process may be killed. A DySAT that no IncSAT can go on with is learned anew from all
+snapshots at every update, and kept whole in the state.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from dysat.data.labels import Labels, pack_labels, unpack_labels
 from dysat.data.storage import write_beside
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import ModelError
+from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 from dysat.nn.stored import Rows
 
@@ -36,6 +38,7 @@ STREAM, STATE, SNAPSHOTS, SUMMARY = "stream", "state.safetensors", "snapshots.bi
 UPDATES, EMBEDDINGS = "updates.json", "embeddings-{:05d}.parquet"
 FORMAT_VERSION = 1
 SCORER = ("scorer/weights", "scorer/bias")
+Updated = IncSAT | DySAT  # a DySAT: learned anew
 LABELS = "labels/"
 
 
@@ -59,14 +62,14 @@ class Stream:
         return cls(run / STREAM, facts, tensors)
 
     @classmethod
-    def begin(cls, run: Path, model: IncSAT, identity: str) -> Stream:
+    def begin(cls, run: Path, model: Updated, identity: str) -> Stream:
         """Make the stream of a run that has seen no update yet; `identity` tells the run's graph from others."""
         stream = cls.prepare(run, model, identity)
         stream._write_state(model)
         return stream
 
     @classmethod
-    def prepare(cls, run: Path, model: IncSAT, identity: str) -> Stream:
+    def prepare(cls, run: Path, model: Updated, identity: str) -> Stream:
         """The same, but the run has it only once it has taken in something."""
         folder = run / STREAM
         try:
@@ -77,6 +80,7 @@ class Stream:
             raise ModelError(f"{folder}: cannot be written: {problem.strerror or problem}") from problem
         facts = {
             "graph": identity,
+            "method": model.method,
             "options": model.values(),
             "snapshots": [],
             "summary": [],
@@ -85,10 +89,15 @@ class Stream:
         }
         stream = cls(folder, facts, {})
         stream.facts["summary"] = [
-            None if rows is None else stream.summary.append({"rows": rows}) for rows in model.summary_
+            None if rows is None else stream.summary.append({"rows": rows}) for rows in _summary(model)
         ]
         stream.tensors = _tensors(model)
         return stream
+
+    @property
+    def anew(self) -> bool:
+        """Whether every update learns from all snapshots, not from the newest alone."""
+        return bool(self.facts.get("method") == DySAT.method)  # early ones have none
 
     @property
     def updates(self) -> list[dict[str, Any]]:
@@ -112,12 +121,17 @@ class Stream:
         of_kinds = None if base.kinds is None else np.concatenate([part for part in kinds if part is not None])
         return DynamicGraph(nodes, tuple(snapshots), base.clock, of_kinds, base.kind_names)
 
-    def model(self, base: DynamicGraph, device: str = "auto", *, verify: bool = True) -> IncSAT:
+    def model(self, base: DynamicGraph, device: str = "auto", *, verify: bool = True) -> Updated:
         """The model as the last update left it; its summary stays on disk."""
-        model = IncSAT.with_options({**self.facts["options"], "device": device})
+        options, tensors = {**self.facts["options"], "device": device}, dict(self.tensors)
+        if self.anew:
+            whole = DySAT.with_options(options)
+            whole.graph_ = self.graph(base, verify=True)  # all of it is learned from
+            whole._take_state(tensors)
+            return whole
+        model = IncSAT.with_options(options)
         model.graph_ = self.graph(base, verify=verify)
         model.summary_ = self.rows(model.steps(), verify=True)  # what is learned from them would stay
-        tensors = dict(self.tensors)
         model.scorer_ = (tensors.pop(SCORER[0]), tensors.pop(SCORER[1]))
         model._restore(tensors)
         return model
@@ -144,7 +158,7 @@ class Stream:
             self._write_updates()
 
     def commit(
-        self, model: IncSAT, labels: Labels, kinds: Any, files: list[dict[str, Any]], update: Mapping[str, Any]
+        self, model: Updated, labels: Labels, kinds: Any, files: list[dict[str, Any]], update: Mapping[str, Any]
     ) -> None:
         """The model has taken in one more snapshot, with these new nodes: from here on that holds."""
         before = dict(self.facts), self.tensors, list(self.snapshots.records), list(self.summary.records)
@@ -157,9 +171,10 @@ class Stream:
             raise
         with suppress(ModelError):  # the update holds without it, and the next one writes it
             self._write_updates()
-        model.summary_ = self.rows(model.steps())
+        if isinstance(model, IncSAT):
+            model.summary_ = self.rows(model.steps())
 
-    def _append(self, model: IncSAT, labels: Labels, kinds: Any) -> None:
+    def _append(self, model: Updated, labels: Labels, kinds: Any) -> None:
         """Write the newest snapshot, its rows and its embeddings."""
         from dysat.data.tables import write_table
 
@@ -171,10 +186,11 @@ class Stream:
         record = self.snapshots.append(arrays)
         record |= {"known": snapshot.num_nodes, "start": snapshot.start, "stop": snapshot.stop}
         self.facts["snapshots"] = self.snapshots.records
-        self.facts["summary"] = [*self.facts["summary"], self.summary.append({"rows": _present(model.summary_[-1])})]
+        rows = self.summary.append({"rows": _present(model.summary_[-1])}) if isinstance(model, IncSAT) else None
+        self.facts["summary"] = [*self.facts["summary"], rows]
         write_table([model.table()], self.folder / EMBEDDINGS.format(step))
 
-    def _write_state(self, model: IncSAT) -> None:
+    def _write_state(self, model: Updated) -> None:
         self.tensors = _tensors(model)
         write_tensors(self.folder / STATE, "stream", FORMAT_VERSION, self.facts, self.tensors, error=ModelError)
 
@@ -193,7 +209,14 @@ def without_features(graph: DynamicGraph) -> DynamicGraph:
     return graph if graph.features is None else replace(graph, features=None)
 
 
-def _tensors(model: IncSAT) -> dict[str, torch.Tensor]:
+def _summary(model: Updated) -> list[Rows | None]:
+    """The stored rows of every step; a model that is learned anew has none."""
+    return model.summary_ if isinstance(model, IncSAT) else [None] * len(model.graph_)
+
+
+def _tensors(model: Updated) -> dict[str, torch.Tensor]:
+    if not isinstance(model, IncSAT):
+        return model._state()
     return {**model.weights(), **dict(zip(SCORER, model.scorer_, strict=True))}
 
 

@@ -23,7 +23,7 @@ from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 from dysat.run import CONFIG, Run, Watch
 from dysat.sampling.pairs import unlinked_between, unlinked_pairs
-from dysat.stream import Stream, without_features
+from dysat.stream import Stream, Updated, without_features
 
 LIKELIEST = 100  # forecasts that are looked for among the links that came
 SHOWN = 10  # of those that came: a run keeps little of every update, for it may see thousands
@@ -76,7 +76,7 @@ class StoppedUpdate(ModelError):  # noqa: N818
 class Updater:
     """A run that takes in snapshots; `updating` makes one, and nobody else may change the run meanwhile."""
 
-    def __init__(self, run: Run, model: IncSAT, stream: Stream, watch: Watch, made: Mapping[str, Any]) -> None:
+    def __init__(self, run: Run, model: Updated, stream: Stream, watch: Watch, made: Mapping[str, Any]) -> None:
         self.run, self.model, self.stream, self.watch = run, model, stream, watch
         self.made = made  # every, count, self_loops: how events become snapshots here
 
@@ -110,7 +110,7 @@ class Updater:
         return Grid.of(edges, self.graph.clock, every=self.made.get("every"), count=self.made.get("count"))
 
     def take_in(self, plan: Continuation, files: Sequence[dict[str, Any]] = ()) -> Iterator[Update]:
-        """Learn from one snapshot after the other; what is given out is on disk, for good."""
+        """Take in one snapshot after the other; what is given out is on disk, for good."""
         for step in plan.steps:
             yield self._take_in(step, files)
 
@@ -134,7 +134,11 @@ class Updater:
             stopped.append(self.watch.stop())
             return stopped[-1]
 
-        model.partial_fit(snapshot, step.nodes, kinds=step.kinds, on_epoch=self.watch.on_epoch, stop=stop)
+        if isinstance(model, IncSAT):
+            model.partial_fit(snapshot, step.nodes, kinds=step.kinds, on_epoch=self.watch.on_epoch, stop=stop)
+        else:  # what looks ahead is learned from all transitions together
+            whole = self.graph.extended(snapshot, step.nodes, step.kinds)
+            model.fit(whole, on_epoch=self.watch.on_epoch, stop=stop)
         if any(stopped):
             raise StoppedUpdate(f"stopped; {self.run.folder} is as it was before {window[0]} … {window[1]}")
         update = Update(
@@ -182,7 +186,7 @@ def updating(
         if stream.facts["graph"] != run.config["graph"]:
             raise ModelError(f"{stream.folder}: made by updates of another run")
         stream.cut_back()
-        base = without_features(DynamicGraph.load(run.folder / GRAPH_FOLDER, verify=False))
+        base = without_features(DynamicGraph.load(run.folder / GRAPH_FOLDER, verify=stream.anew))
         made = run.config.get("events") or _checked(run, base, made or {})
         model = stream.model(base, device, verify=False)
         if epochs is not None:
@@ -229,20 +233,20 @@ def _windows(base: DynamicGraph) -> str:
 
 
 def begin_stream(run: Run) -> Stream:
-    """Lay down what updates start from; a DySAT goes on as an IncSAT."""
+    """Lay down what updates start from; a DySAT goes on as an IncSAT, unless it has what no IncSAT has."""
     model = run.model("cpu")
-    if not isinstance(model, DySAT):
+    if not isinstance(model, IncSAT | DySAT):
         raise ModelError(f"{run.folder}: {model.method} cannot take in snapshots; runs of dysat and incsat can")
-    if model.inputs != "identity":
+    if model._needs_features(model.graph_):
         raise ModelError(
             f"{run.folder}: inputs={model.inputs!r}: the model needs features of nodes, which a log of events has not"
         )
-    if not isinstance(model, IncSAT):
+    if isinstance(model, DySAT) and not IncSAT.beyond(model):
         model = IncSAT.continuing(model)
     return Stream.prepare(run.folder, model, run.config["graph"])
 
 
-def check_forecast(model: IncSAT, step: NextSnapshot) -> dict[str, Any]:
+def check_forecast(model: Updated, step: NextSnapshot) -> dict[str, Any]:
     """How well a model that has not seen a snapshot has forecast its links."""
     known = model.graph_.known[-1]
     u, v, _ = step.snapshot.links()
@@ -278,7 +282,7 @@ def _keys(pairs: Any, size: int) -> Any:
     return pairs.min(1) * size + pairs.max(1) if len(pairs) else np.empty(0, dtype=np.int64)
 
 
-def _with_epochs(model: IncSAT, epochs: int) -> IncSAT:
+def _with_epochs(model: Updated, epochs: int) -> Updated:
     """The same model that learns for so many epochs."""
     changed = replace(model, epochs=epochs)
     vars(changed).update({name: value for name, value in vars(model).items() if name.endswith("_")})

@@ -159,3 +159,11 @@ def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(mails: str) -> None:
     _, err = running.communicate(timeout=120)
     assert running.returncode == 130 and "finished steps are kept in evaluation" in err
     assert "Traceback" not in err
+
+
+def test_own_scores_need_no_probe(cli: Cli, mails: str) -> None:
+    code, out, err = run(cli, mails, "--every", "7d", "--model", "dysat", *TINY, "--probe", "score")
+    assert code == 0, err
+    assert "own score" in out and "no label of the predicted snapshot is used" in out and "on t+1" not in out
+    code, out, _ = cli("evaluate", "--help")
+    assert code == 0 and "present|past|score" in out.replace("\n", "")

@@ -67,7 +67,7 @@ def link_lines(out: str) -> list[list[str]]:
 
 
 def test_fit_a_dataset(cli: Cli) -> None:
-    code, out, err = cli("fit", "uci", *TINY)
+    code, out, err = cli("fit", "uci", "--preset", "program", *TINY)
     assert code == 0 and re.fullmatch(r"(backtest|training): epoch 1 of 1, loss .* left\n" * 2, err)
     assert names(Path("run")) == RESULTS
     run = Run.open("run")
@@ -89,6 +89,21 @@ def test_fit_a_graph_folder_as_json(cli: Cli) -> None:
     options.learning_rate = 0.001
     assert dysat.DySAT.with_options(run.config["options"]).values() == options.values()
     assert run.config["source"] == "graph" and run.graph().equals(small_graph())
+
+
+@pytest.mark.parametrize(
+    ("method", "preset"),
+    [("dysat", "forecast"), ("incsat", "program"), ("gcn-ae", None)],
+    ids=["dysat", "incsat", "gcn-ae"],
+)
+def test_what_a_method_starts_from_unless_told_otherwise(cli: Cli, method: str, preset: str | None) -> None:
+    small_graph().save("graph")
+    given = ["--epochs=1", "--device=cpu", "--learning-rate=0.02"]
+    code, _, err = cli("fit", "graph", "--model", method, "--no-backtest", *given)
+    assert code == 0, err
+    kind, changed = dysat.MODELS[method], {"epochs": 1, "device": "cpu", "learning_rate": 0.02}
+    expected = kind.from_preset(preset, **changed) if preset else kind.with_options(changed)
+    assert kind.with_options(Run.open("run").config["options"]).values() == expected.values()
 
 
 def test_fit_as_tuned_for_a_dataset_of_the_paper(cli: Cli) -> None:
@@ -121,7 +136,7 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
         ("fit LOG", "give one of --every, --count and --boundaries"),
         ("fit GRAPH -o GRAPH", "graph: exists already, choose another folder\n"),
         ("fit GRAPH -o RUN", "run: exists already, choose another folder; dysat fit --resume /"),
-        ("fit GRAPH --preset progam", "no preset 'progam'; there are program, text, sankar2019_enron, "),
+        ("fit GRAPH --preset progam", "no preset 'progam'; there are forecast, program, text, sankar2019_enron, "),
         ("fit GRAPH --structural-heads 3 --structural-features 8", "--structural-features 8; divisors are 1, 2, 4, 8"),
         ("fit GRAPH --temporal-heads 2,2", "one of each for every layer"),
         ("fit GRAPH --structural-heads a,b", "--structural-heads a is not a whole number"),
@@ -129,7 +144,7 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
         ("fit GRAPH --epochs -1", "--epochs -1 must not be negative"),
         ("fit GRAPH --temporal-dropout 1", "--temporal-dropout 1.0 must lie in [0, 1)"),
         pytest.param("fit GRAPH --device nowhere", "--device nowhere does not exist here; there are cpu"),
-        pytest.param("fit GRAPH --inputs features", "--inputs features, but the graph has no features"),
+        ("fit GRAPH --preset program --inputs features", "--inputs features, but the graph has no features"),
         ("fit GRAPH --seed 99999999999999999999", "--seed 99999999999999999999 must be below 2^64"),
         ("fit GRAPH --clip-norm inf", "--clip-norm inf must be a number above 0"),
         ("fit GRAPH --resume RUN", "goes on with what the run was started with; give nothing but --device"),

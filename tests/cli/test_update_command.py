@@ -116,11 +116,11 @@ def test_json(cli: Cli, run: Path, tmp_path: Path) -> None:
     assert "1 events lie after the last window taken in, and wait for the next update" in err
 
 
-@pytest.mark.parametrize("method", ["incsat", "dysat"])
+@pytest.mark.parametrize("method", ["incsat", "dysat", "dysat --preset program"])
 def test_a_log_in_two_parts_by_the_command_line(cli: Cli, tmp_path: Path, method: str) -> None:
     first, second = as_mail(tmp_path / "a.csv", weeks(0, 3)), as_mail(tmp_path / "b.csv", weeks(3, 5))
     columns = ["--src", "from", "--dst", "to", "--time", "sent", "--every", "1w"]
-    assert cli("fit", first, *columns, "--model", method, *TINY)[0] == 0
+    assert cli("fit", first, *columns, "--model", *method.split(), *TINY)[0] == 0
     assert cli("update", "run", second, "--device", "cpu")[0] == 0  # read as the first was
     events = dysat.read_events(as_mail(tmp_path / "all.csv", weeks(0, 5)), "from", "to", "sent")
     whole = dysat.build_snapshots(events, every="1w")

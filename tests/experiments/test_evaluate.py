@@ -222,7 +222,7 @@ def test_requests_that_make_no_sense() -> None:
     for wrong, words in (
         ({"protocol": "single"}, "no protocol 'single'; there are single-step"),
         ({"negatives": ("hard",)}, "no negatives 'hard'; there are uniform"),
-        ({"probe": "future"}, "neither 'present' nor 'past'"),
+        ({"probe": "future"}, "no probe 'future'; there are present, past, score"),
         ({"repeats": 0}, "at least one repeat"),
     ):
         with pytest.raises(GraphError, match=words):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import isnan, nan
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -22,7 +22,7 @@ from dysat.errors import ModelError
 from dysat.evaluation.probe import Means
 from dysat.evaluation.protocols import NewEnds, Protocol
 from dysat.experiments.evaluate import evaluate
-from dysat.experiments.request import Contender
+from dysat.experiments.request import Contender, Probe
 from dysat.experiments.summary import PROBES, Evaluation, Figures, per_cent, spread
 from dysat.models import MODELS
 from dysat.options import DataDir, EventOptions, Json, option, takes
@@ -64,8 +64,11 @@ def evaluate_command(
         str, option("What links are told from, parted by commas: uniform, historical, inductive, degree-matched.")
     ] = "uniform",
     probe: Annotated[
-        Literal["present", "past"],
-        option("Train the probe on the predicted snapshot, as the paper does, or on the one before, leak-free."),
+        Probe,
+        option(
+            "Train the probe on the predicted snapshot, as the paper does, or on the one before, leak-free; "
+            "[bold]score[/bold]: no probe, the model's own scores as they are."
+        ),
     ] = "present",
     first: Annotated[int | None, option("First snapshot to predict.")] = None,
     last: Annotated[int | None, option("Last snapshot to predict.")] = None,
@@ -177,7 +180,10 @@ def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:
         f"{source}, {request['protocol']}, mean ± deviation over {request['repeats']} divisions, in per cent; "
         f"AP: average precision; all figures are in {out}/results.json"
     )
-    if any(model.probes() != ["none"] for model in found.shown()):
+    probes = {probe for model in found.shown() for probe in model.probes()}
+    if "score" in probes:
+        yield "own score: no probe; a model learns for all its epochs, and no label of the predicted snapshot is used"
+    if probes & {"present", "past"}:
         yield "probe on t+1: trained on a fifth of the labels it predicts, as in the paper; on t: on those before"
     for kind, targets in found.asked()[0].lacking.items():
         yield f"too few {kind} negatives for snapshots {', '.join(map(str, targets))}"

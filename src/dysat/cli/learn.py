@@ -16,12 +16,14 @@ from dysat.cli.data import find_graph
 from dysat.cli.show import SCORE, link_facts, links_table, new_console, new_table, print_json, telling
 from dysat.cli.watching import watching
 from dysat.errors import ModelError, listed, nearest
+from dysat.evaluation.reliability import mean_gap
 from dysat.models.base import EmbeddingModel, Incremental
 from dysat.options import DataDir, EventOptions, Json, ModelOptions, option, takes
 from dysat.run import LEARNERS, Run, check_new, write_embeddings
 from dysat.training import keep_freed_memory
 
 RUN, PRESET, METHOD = Path("run"), "program", "dysat"
+DEFAULTS = {"dysat": "forecast", "incsat": PRESET}  # what options start from, where nothing else is said
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, made by [bold]dysat fit[/bold].", show_default=False)]
 Device = Annotated[str, option("Device to compute on: cpu, cuda, …; auto takes CUDA where there is one.")]
@@ -47,8 +49,9 @@ def fit(
     preset: Annotated[
         str | None,
         option(
-            "Options to start from: [bold]program[/bold] (the paper's authors') or [bold]text[/bold] (the paper's) for "
-            "dysat and incsat [dim](default: program)[/dim]; [bold]paper[/bold] for other methods that have it; "
+            "Options to start from: [bold]forecast[/bold] (what predicts best; the default of dysat), "
+            "[bold]program[/bold] (the paper's authors'; the default of incsat), [bold]text[/bold] (the paper's); "
+            "[bold]paper[/bold] for other methods that have it; "
             "[bold]sankar2019_uci[/bold] (or _enron, _yelp, _ml-10m): for a dataset of the paper."
         ),
     ] = None,
@@ -68,12 +71,13 @@ def fit(
     """Learn embeddings, say how well they predict the last snapshot, and show the most likely next links.
 
     Examples:
-      [bold]dysat fit uci --negative-weight 0.01 --epochs 15[/bold]
+      [bold]dysat fit uci[/bold]
+      [bold]dysat fit uci --preset program --negative-weight 0.01 --epochs 15[/bold]
       [bold]dysat fit mail.csv --src from --dst to --time sent --every 30d --out run/[/bold]
       [bold]dysat fit mail.csv --every 30d --model graphsage --aggregator lstm[/bold]
       [bold]dysat fit --resume run/[/bold]
     Later:
-      [bold]dysat update run/ new-mail.csv[/bold]  takes in the next snapshots without starting over.
+      [bold]dysat update run/ new-mail.csv[/bold]  takes in the next snapshots.
     """
     if resume is not None:
         others = [*events.given(), *(name for name in model.given if name != "device")]
@@ -104,9 +108,9 @@ def _learner(method: str, preset: str | None, given: dict[str, Any]) -> Embeddin
         hint = known or nearest(method, LEARNERS)
         raise ModelError(f"no model {method!r}; there are {listed(LEARNERS, 20)}{hint}")
     kind = LEARNERS[method]
-    if preset is None and PRESET not in kind.presets():
-        return kind.with_options(given)
-    return kind.from_preset(preset or PRESET, **given)
+    presets = kind.presets()
+    start = preset or next((name for name in (DEFAULTS.get(method), PRESET) if name in presets), None)
+    return kind.with_options(given) if start is None else kind.from_preset(start, **given)
 
 
 @app.command()
@@ -170,9 +174,12 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
     console = new_console()
     backtest = metrics["backtest"]
     if backtest is not None:
-        table = new_table("how well the last snapshot was predicted", ">", ">")
+        table, forecast = new_table("how well the last snapshot was predicted", ">", ">"), backtest.get("forecast")
+        if forecast is not None:
+            table.add_row("forecast score, no probe", _figure(forecast["auc"]), "AUC")
+        of = "" if forecast is None else "embeddings with a probe, "
         for key, name in (("auc", "AUC"), ("average_precision", "average precision")):
-            table.add_row(name, _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
+            table.add_row(f"{of}{name}", _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
         table.add_row("links to predict", f"{backtest['links']:,}", "")
         if backtest["epochs"]:
             table.add_row("best epoch", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
@@ -182,7 +189,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
             f"{model.pair_feature} of two embeddings, mean ± deviation over {backtest['repeats']} random divisions"
         )
         console.print(f"[dim]{note}[/dim]", highlight=False, soft_wrap=True)
-        for line in _beside_heuristics(backtest):
+        for line in (*_meant(forecast), *_beside_heuristics(backtest)):
             console.print(line, highlight=False, soft_wrap=True)
         console.print()
     console.print(links_table(links))
@@ -198,14 +205,31 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
     return None
 
 
-def _beside_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
-    """One line: the strongest heuristic on these data, and whether the model beats it."""
-    strongest = backtest.get("heuristic")
-    if strongest is None or backtest["auc"] is None:
+def _meant(forecast: dict[str, Any] | None) -> Iterator[str]:
+    """One line: what came true of some scores, low, middling and high."""
+    there = [part for part in (forecast or {}).get("reliability", []) if part["pairs"]]
+    gap = mean_gap(there)
+    if gap is None:
         return
-    word = "beats" if backtest["auc"] > strongest["auc"] else "does not beat"
+    middle = min(there, key=lambda part: abs(part["from"] + part["to"] - 1))
+    shown = [part for part in there if part in (there[0], middle, there[-1])]
+    told = (
+        f"of {part['from']:.1f}–{part['to']:.1f} came true in {100 * part['linked']:.0f} % of {part['pairs']:,} pairs"
+        for part in shown
+    )
+    yield f"Scores {', '.join(told)}; in the mean, score and truth are {100 * gap:.1f} points apart."
+
+
+def _beside_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
+    """One line: the strongest heuristic on these data, and whether the model beats it; leak-free where both can be."""
+    forecast = backtest.get("forecast")
+    measured, what = (backtest, "The model") if forecast is None else (forecast, "The forecast score")
+    strongest = measured.get("heuristic")
+    if strongest is None or measured["auc"] is None:
+        return
+    word = "beats" if measured["auc"] > strongest["auc"] else "does not beat"
     yield (
-        f"The model {word} the strongest heuristic here, [bold]{strongest['name']}[/bold] "
+        f"{what} {word} the strongest heuristic here, [bold]{strongest['name']}[/bold] "
         f"(AUC {strongest['auc']:.4f}); dysat evaluate compares them step by step."
     )
 

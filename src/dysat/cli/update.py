@@ -52,9 +52,10 @@ def update(
     *,
     events: EventOptions,
 ) -> None:
-    """Take in the next snapshots of a run without starting over, and say what came true of its forecasts.
+    """Take in the next snapshots of a run, and say what came true of its forecasts.
 
     Columns and windows are those the run was made with. Killed at any moment, the run is before an update or after it.
+    A run of incsat, or of the paper's dysat, learns from the new snapshot alone; one of the preset forecast from all.
 
     Examples:
       [bold]dysat update run/ new-mail.csv[/bold]

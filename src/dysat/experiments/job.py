@@ -22,8 +22,8 @@ from dysat.experiments.code import code_version
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import TENSORS, StepResult
 from dysat.models import MODELS, OPPONENTS
+from dysat.models.attention import AttentionModel
 from dysat.models.base import EmbeddingModel, Incremental, LinkModel
-from dysat.models.dysat import DySAT
 from dysat.models.trained import TrainedModel
 from dysat.nn.pair import PairFeature
 from dysat.training import keep_freed_memory
@@ -103,7 +103,7 @@ def _run_job(job: Job, model: LinkModel | None) -> tuple[dict[str, Any], dict[st
     try:
         splits = [split_of(graph, request, job.step, target) for target in job.targets]
         model = model or job.contender.build(job.device)
-        wanted = request.past_probe or request.probe == "past"
+        wanted = request.probe == "past" or (request.past_probe and request.probe != "score")
         before = None if not wanted or _forgets_the_past(model) else _split_before(graph, request, job.step)
         if isinstance(model, Incremental):
             _go_on(model, graph, job.step, request)
@@ -124,9 +124,11 @@ def _run_job(job: Job, model: LinkModel | None) -> tuple[dict[str, Any], dict[st
 def _go_on(model: Any, graph: DynamicGraph, last: int, request: Request) -> None:
     """Take in the snapshots up to the last, each with its own best epoch, as if it were the last one."""
     for step in range(len(model.graph_) if hasattr(model, "graph_") else 0, last + 1):
-        chosen, at = _split_before(graph, request, step), -2
-        if request.probe != "past":
-            chosen, at = own_split(graph, request, step), -1
+        chosen, at = None, -1
+        if request.probe == "past":
+            chosen, at = _split_before(graph, request, step), -2
+        elif request.probe == "present":
+            chosen = own_split(graph, request, step)
         if chosen is None or (at == -2 and (model.settled or _forgets_the_past(model))):
             model.take_in(graph)
         else:
@@ -135,7 +137,7 @@ def _go_on(model: Any, graph: DynamicGraph, last: int, request: Request) -> None
 
 def _forgets_the_past(model: LinkModel) -> bool:
     """Whether it knows no step but the last, so that there is no step before it to look at."""
-    return isinstance(model, DySAT) and model.history == 1
+    return isinstance(model, AttentionModel) and model.history == 1
 
 
 def own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | None:
@@ -148,8 +150,8 @@ def own_split(graph: DynamicGraph, request: Request, step: int) -> LinkSplit | N
 
 
 def _fit(model: LinkModel, past: DynamicGraph, split: LinkSplit, before: LinkSplit | None, job: Job) -> None:
-    """Fit; a model that can be validated keeps its best epoch."""
-    if not isinstance(model, TrainedModel):
+    """Fit; a model that can be validated keeps its best epoch, unless its own scores are asked for."""
+    if not isinstance(model, TrainedModel) or job.request.probe == "score":
         _fit_once(model, past, job)
         return
     chosen = before if job.request.probe == "past" else split
@@ -190,8 +192,9 @@ def _measure(
     request: Request,
     lacking: list[tuple[str, int]],
 ) -> Iterator[StepResult]:
-    """Every kind of negatives, with a probe trained on the present and on the past, where a probe is needed."""
-    e = model.embed().cpu() if isinstance(model, EmbeddingModel) else None
+    """Every kind of negatives, with a probe trained on the present and on the past, or the scores as they are."""
+    own = "score" if isinstance(model, EmbeddingModel) else "none"
+    e = model.embed().cpu() if isinstance(model, EmbeddingModel) and request.probe != "score" else None
     past = (model.embed(-2).cpu(), before) if isinstance(model, EmbeddingModel) and before is not None else None
     feature: PairFeature = model.pair_feature if isinstance(model, EmbeddingModel) else "product"
     ranked = _ranking(model, graph, split, request)
@@ -203,14 +206,14 @@ def _measure(
             continue
         results: dict[str, ProbeResult] = {}
         if e is None:
-            results["none"] = evaluate_scores(model.pair_scores(hard.pairs), hard)
+            results[own] = evaluate_scores(model.pair_scores(hard.pairs), hard)
         else:
             results["present"] = evaluate_probe(e, hard, feature=feature)
             if past is not None:
                 results["past"] = evaluate_probe(e, hard, past=past, feature=feature)
         for probe, result in results.items():
-            own = ranked if kind == request.negatives[0] else {}
-            yield StepResult(result, probe, int(split.labels.sum()), hard.missing, **own)
+            ranking = ranked if kind == request.negatives[0] else {}
+            yield StepResult(result, probe, int(split.labels.sum()), hard.missing, **ranking)
 
 
 def _ranking(model: LinkModel, graph: DynamicGraph, split: LinkSplit, request: Request) -> dict[str, float]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dysat.errors import GraphError, ModelError, listed, nearest
 from dysat.evaluation.negatives import NEGATIVES, Negatives
@@ -14,7 +14,7 @@ from dysat.evaluation.protocols import PROTOCOLS, NewEnds, Protocol
 from dysat.models import MODELS
 from dysat.models.base import LinkModel
 
-Probe = Literal["present", "past"]
+Probe = Literal["present", "past", "score"]
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,11 @@ class Request:
     """What is evaluated, and how.
 
     `first` and `last` are snapshots to predict; None: all that can be. `probe="past"`: no label of a predicted snapshot
-    is used for anything but testing, not even to choose the best epoch. `new_ends`: whether both ends of a link among
-    new nodes must be new, or one. `candidates`: so many other nodes for each link's MRR and Hits@10; 0 for none.
-    `only`: of the snapshots to predict just these. `past_probe`: show the probe trained on the past beside the other,
-    which some models must learn again for.
+    is used for anything but testing, not even to choose the best epoch. `probe="score"`: neither, and no probe at all:
+    a model learns for all its epochs, and its own scores are tested as they are. `new_ends`: whether both ends of a
+    link among new nodes must be new, or one. `candidates`: so many other nodes for each link's MRR and Hits@10; 0 for
+    none. `only`: of the snapshots to predict just these. `past_probe`: show the probe trained on the past beside the
+    other, which some models must learn again for.
     """
 
     protocol: Protocol = "single-step"
@@ -84,8 +85,10 @@ class Request:
         for kind in self.negatives:
             if kind not in NEGATIVES:
                 raise GraphError(f"no negatives {kind!r}; there are {listed(NEGATIVES)}{nearest(kind, NEGATIVES)}")
-        if self.probe not in ("present", "past"):
-            raise GraphError(f"probe={self.probe!r} is neither 'present' nor 'past'")
+        if self.probe not in get_args(Probe):
+            raise GraphError(
+                f"no probe {self.probe!r}; there are {listed(get_args(Probe))}{nearest(self.probe, get_args(Probe))}"
+            )
         whole = all(isinstance(n, int) for n in (self.candidates, self.repeats, self.seed))
         if not whole or self.candidates < 0 or self.repeats < 1:
             raise GraphError("candidates must not be negative, and there must be at least one repeat")

@@ -21,8 +21,9 @@ TENSORS = ("scores", "labels", "test")
 class StepResult:
     """One model at one step, told from one kind of negatives.
 
-    `probe` says what it was trained on, the present or the past, or that none was needed; `missing` how many negatives
-    there were too few. MRR and Hits@10 are those of the model's own scores.
+    `probe` says what it was trained on, the present or the past, or that there was none: the scores are the model's own
+    ("score"), or it has no embeddings that would need one ("none"). `missing`: how many negatives there were too few.
+    MRR and Hits@10 are those of the model's own scores.
     """
 
     result: ProbeResult
@@ -220,7 +221,7 @@ class Evaluation:
         figure.savefig(file)
 
 
-PROBES = {"present": "on t+1", "past": "on t", "none": "–"}
+PROBES = {"present": "on t+1", "past": "on t", "score": "own score", "none": "–"}
 
 
 def per_cent(value: float) -> str:

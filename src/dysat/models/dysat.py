@@ -23,8 +23,7 @@ from dysat.nn.future import Cells, ProductScore, Transitions, agreement_loss, fu
 from dysat.sampling.mixed import mixed_pairs
 from dysat.training import Settings
 
-SCORE, PAIR, AXES = "score/", "pair/", "axes"
-PRODUCT = 0.25  # the part of the embeddings in the score of a pair
+SCORE, PAIR = "score/", "pair/"
 TAUGHT = 20_000  # pairs of each kind on which embeddings are to agree with the pair score
 
 
@@ -72,9 +71,6 @@ class DySAT(AttentionModel):
     pair_score: Annotated[bool, "score links also by what is known of the pair"] = False
     transitions: Annotated[int, "learn the future from the last so many transitions of a snapshot to the next"] = 6
 
-    axes_: Tensor | None = field(
-        init=False, repr=False, default=None
-    )  # embeddings are what the network gives times this
     score_: ProductScore | None = field(init=False, repr=False, default=None)
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
 
@@ -127,7 +123,7 @@ class DySAT(AttentionModel):
         return torch.from_numpy(np.rint(ends / max(1.0, float(np.median(np.diff(edges)))))).long()
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
-        self.score_ = self.pair_score_ = self.axes_ = None
+        self.score_ = self.pair_score_ = None
         if self.pair_score or self.agreement:
             self.pair_score_ = PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
         ahead = self._ahead(device)
@@ -156,6 +152,9 @@ class DySAT(AttentionModel):
         links = Transitions.of(graph, cells, self.future_negatives, self.matched) if self.future_weight else None
         links = links if links is not None and len(links.pairs) else None
         taught = self._taught(cells, len(graph) - 1) if self.agreement and self.pair_score_ is not None else None
+        if links is None and taught is None and self._looks_ahead:  # no transition yet: the links that are there
+            links = Transitions.of(graph, cells, self.future_negatives, self.matched, ahead=0)
+            links = links if len(links.pairs) else None
         if links is None and taught is None:
             return None
         plan = None
@@ -167,7 +166,7 @@ class DySAT(AttentionModel):
             score = self._score()
             value = x.new_zeros(())
             if links is not None:
-                value = value + self.future_weight * future_loss(score, x, links, generator)
+                value = value + (self.future_weight or 1.0) * future_loss(score, x, links, generator)
             if taught is not None:
                 value = value + self.agreement * agreement_loss(score, x, *taught, generator)
             return value
@@ -191,34 +190,23 @@ class DySAT(AttentionModel):
 
     def embed(self, step: int = -1) -> Tensor:
         x = super().embed(step)
-        if self.score_ is None:
-            return x
-        axes = self.axes_ if self.axes_ is not None else self._axes()[0]  # while it is learned they change
-        return x @ axes.to(x.device)
-
-    def _axes(self) -> tuple[Tensor, Tensor]:
-        """Those of the scores at the last step."""
-        return self._score().axes(super().embed())
+        return x if self.score_ is None else self.score_.scaled(x)
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
         """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""
-        own = super().pair_scores(pairs, step)
         if not self.pair_score or self.pair_score_ is None:
-            return own
-        of_pair = self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
-        return (1 - PRODUCT) * of_pair + PRODUCT * own
+            return super().pair_scores(pairs, step)
+        return self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
 
     def _fit_scorer(self) -> None:
         if self.score_ is None:
             super()._fit_scorer()
         else:
-            axes, signs = self._axes()
-            self.axes_, self.scorer_ = axes.cpu(), (signs.cpu(), self.score_.bias.detach().cpu())
+            self.scorer_ = self.score_.signs().cpu(), self.score_.bias.detach().cpu()
 
     def _learned(self) -> dict[str, Tensor]:
         pair = {} if self.pair_score_ is None else self.pair_score_.tensors()
-        axes = {} if self.axes_ is None else {AXES: self.axes_}
-        return {**self.weights(), **axes, **{f"{PAIR}{name}": value for name, value in pair.items()}}
+        return {**self.weights(), **{f"{PAIR}{name}": value for name, value in pair.items()}}
 
     def weights(self) -> dict[str, Tensor]:
         """What the network has learned."""
@@ -227,14 +215,11 @@ class DySAT(AttentionModel):
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         parts: dict[str, dict[str, Tensor]] = {SCORE: {}, PAIR: {}, "": {}}
-        tensors = dict(tensors)
-        axes = tensors.pop(AXES, None)
         for name, value in tensors.items():
             prefix = next(p for p in parts if name.startswith(p))
             parts[prefix][name.removeprefix(prefix)] = value
         super()._restore(parts[""])
         self.score_ = self.pair_score_ = None
-        self.axes_ = axes
         if parts[SCORE]:
             self.score_ = ProductScore(self.network_.width).to(self.block_.node.device)
             load_weights(self.score_, parts[SCORE])

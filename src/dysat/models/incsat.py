@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
 from dysat.models.attention import AttentionModel
 from dysat.models.dysat import DySAT
 from dysat.models.stepwise import StepwiseModel, step_seed
@@ -64,10 +65,17 @@ class IncSAT(StepwiseModel, AttentionModel):
         """Go on where a trained DySAT stands: its structural outputs become the summary of the past.
 
         Learning begins anew at every step unless its weights are to `carry` on, which predicts worse where the links
-        of a snapshot are few (docs/reproduction.md).
+        of a snapshot are few (docs/reproduction.md). A DySAT that has what an IncSAT has not, as one that looks ahead,
+        cannot go on so (`beyond`).
         """
         model._must_be_fitted()
-        found = cls.with_options({**model.values(), "carry": carry})
+        if more := cls.beyond(model):
+            given = f"{more[0]}={getattr(model, more[0])!r}"
+            raise ModelError(
+                f"{given}: a DySAT with it does not go on as an IncSAT, which has no such option; fit it anew"
+            )
+        own = {option.name for option in cls.options()}
+        found = cls.with_options({**{n: v for n, v in model.values().items() if n in own}, "carry": carry})
         found.graph_, found.network_, found.scorer_ = model.graph_, model.network_, model.scorer_
         found.epochs_, found.finished_ = getattr(model, "epochs_", []), getattr(model, "finished_", True)
         found.summary_ = [None] * len(model.graph_)
@@ -75,6 +83,13 @@ class IncSAT(StepwiseModel, AttentionModel):
             found.summary_[step] = _structural_rows(model, step)
         found._look_at(found.graph_[-1:].to(model.block_.node.device))
         return found
+
+    @classmethod
+    def beyond(cls, model: DySAT) -> list[str]:
+        """Which options of a DySAT are not at their defaults and unknown here."""
+        own = {option.name for option in cls.options()}
+        others = (option for option in model.options() if option.name not in own)
+        return [option.name for option in others if getattr(model, option.name) != option.default]
 
     def _looked_at(self, step: int) -> tuple[Tensor, Plan]:
         look = self._look_back(torch.arange(self.graph_.known[step], device=self._device()), step)

@@ -12,7 +12,6 @@ from torch.nn import functional
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 
-SMALL = 1e-6  # part of the mean square, below which a direction is none
 MOST = 1 << 15  # links, and pairs of another score, that a step of training looks at
 
 
@@ -34,26 +33,12 @@ class ProductScore(nn.Module):
         scores: Tensor = (x_u * x_v) @ self.weights + self.bias
         return scores
 
-    @torch.no_grad()
-    def axes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """A map A and signs s with Σ_d s_d e_u[d] e_v[d] + b the scores, where e = x A.  # [N, d] → [d, d], [d]
+    def scaled(self, x: Tensor) -> Tensor:
+        """Embeddings e whose products Σ_d ± e_u[d] e_v[d] + b are the scores.  # [N, d]"""
+        return x * self.weights.detach().abs().sqrt()
 
-        The columns of e are the axes of the matrix of all scores, the strongest first. As x has it, what is said of a
-        pair is spread over many columns, and partly said by some and taken back by others; a probe with few examples
-        cannot learn such weights.
-        """
-        x, weights = x.double(), self.weights.double()
-        gram = x.mT @ x
-        gram = gram + SMALL * gram.diagonal().mean().clamp(min=SMALL) * torch.eye(len(gram), device=x.device)
-        values, vectors = torch.linalg.eigh(gram)
-        root = (vectors * values.sqrt()) @ vectors.mT
-        inverse = (vectors * values.rsqrt()) @ vectors.mT
-        strengths, axes = torch.linalg.eigh((root * weights) @ root)
-        order = strengths.abs().argsort(descending=True, stable=True)
-        strengths, axes = strengths[order], axes[:, order]
-        axes = axes * torch.where(axes.sum(0) < 0, -1.0, 1.0)
-        found = inverse @ (axes * strengths.abs().sqrt())
-        return found.to(self.weights.dtype), torch.where(strengths < 0, -1.0, 1.0).to(self.weights.dtype)
+    def signs(self) -> Tensor:
+        return torch.where(self.weights.detach() < 0, -1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +88,10 @@ class Transitions:
     matched: float
 
     @classmethod
-    def of(cls, graph: DynamicGraph, cells: Cells, negatives: int, matched: float) -> Transitions:
-        """Those from the first step of the cells on."""
-        steps = range(cells.first, len(graph) - 1)
-        parts = [cells.at(_links(graph[step + 1], graph.known[step]), step) for step in steps]
+    def of(cls, graph: DynamicGraph, cells: Cells, negatives: int, matched: float, *, ahead: int = 1) -> Transitions:
+        """Those from the first step of the cells on; with `ahead=0` the links of each step itself."""
+        steps = range(cells.first, len(graph) - ahead)
+        parts = [cells.at(_links(graph[step + ahead], graph.known[step]), step) for step in steps]
         pairs = torch.cat([cells.nodes.new_empty(0, 2), *parts])
         count = torch.tensor([len(part) for part in parts], dtype=torch.int64, device=pairs.device)
         known = [(cells.starts[step - cells.first], graph.known[step]) for step in steps]

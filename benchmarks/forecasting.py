@@ -1,0 +1,171 @@
+"""How well the preset `forecast` predicts, beside boosting on past transitions, and what each of its parts is worth.
+
+    python benchmarks/forecasting.py --graphs FOLDER --dataset uci enron --processes 2 --out results/forecasting.json
+    python benchmarks/forecasting.py --graphs FOLDER --dataset enron --parts --out results/forecasting_parts.json
+    python benchmarks/forecasting.py --show results/forecasting.json
+
+FOLDER holds graph folders named after the datasets. One model is fitted for every predicted snapshot, on the snapshots
+before it, all its epochs: no label of the predicted snapshot chooses anything. Its embeddings are tested with the
+paper's probe (which is trained on a fifth of these labels), its score as it is: on single-step links, on new links,
+against historical negatives, and one link against 100 random nodes (MRR). With --parts each part of the preset is left
+out in turn. Finished steps are kept in the file; what is there is not computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from dysat.data.datasets import DATASETS
+from dysat.errors import DysatError
+
+PARTS: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "without activity": {"activity": False},
+    "without spectrum": {"spectrum": 0},
+    "without identity": {"inputs": "features"},
+    "absolute positions": {"positions": "absolute"},
+    "without the future": {"future_weight": 0.0},
+    "without agreement": {"agreement": 0.0},
+    "without the pair score": {"pair_score": False},
+    "without neighbours": {"blocks": "temporal"},
+    "without history": {"blocks": "structural"},
+}
+
+
+def measure(task: dict[str, Any]) -> dict[str, Any]:
+    """One model at one step."""
+    import torch
+
+    import dysat
+    from dysat.training import keep_freed_memory
+
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    graph, target = dysat.DynamicGraph.load(task["graph"]), task["target"]
+    begin = time.perf_counter()
+    if task["model"] == "pair-boosting":
+        model: Any = dysat.MODELS["pair-boosting"]()
+    else:
+        model = dysat.DySAT.from_preset("forecast", device=task["device"], seed=task["seed"], **PARTS[task["model"]])
+    try:
+        model.fit(graph[:target])
+    except DysatError as problem:
+        return {"problem": str(problem)}
+    seconds = round(time.perf_counter() - begin, 2)
+    epochs = [epoch.seconds for epoch in getattr(model, "epochs_", [])]
+    found = figures(model, graph, target, task["seed"])
+    return {**found, "seconds": seconds, "seconds_of_epochs": round(sum(epochs), 2)}
+
+
+def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
+    """AUC by the probe and of the score, and the score's in harder cases."""
+    import torch
+
+    from dysat.evaluation.negatives import with_negatives
+    from dysat.evaluation.probe import evaluate_probe, evaluate_scores
+    from dysat.evaluation.protocols import link_split
+    from dysat.evaluation.ranking import mrr, ranking_candidates, ranks
+
+    split = link_split(graph, target - 1, seed=seed)
+    found = {"score": evaluate_scores(model.pair_scores(split.pairs), split).auc}
+    if hasattr(model, "embed"):
+        found["embeddings"] = evaluate_probe(model.embed().cpu(), split).auc
+    for name, options in (("new links", {"protocol": "new-links"}), ("historical", {})):
+        try:
+            other = link_split(graph, target - 1, seed=seed, **options)
+            hard = other if options else with_negatives(other, graph, "historical", seed)
+            found[name] = evaluate_scores(model.pair_scores(hard.pairs), hard).auc
+        except DysatError:
+            continue  # too few of them
+    try:
+        others = ranking_candidates(graph, split, 100, seed)
+    except DysatError:
+        return found  # fewer nodes than candidates
+    links = split.pairs[split.labels]
+    pairs = torch.stack([links[:, :1].expand_as(others), others], 2).flatten(0, 1)
+    rank = ranks(model.pair_scores(links).double(), model.pair_scores(pairs).double().view_as(others))
+    return {**found, "mrr": mrr(rank)}
+
+
+def sweep(args: argparse.Namespace) -> None:
+    """Whatever the file has not yet."""
+    from dysat.experiments.bench import hardware
+    from dysat.experiments.workers import be_led
+
+    rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
+    done = {(row["dataset"], row["model"], row["target"], row["seed"]) for row in rows}
+    models = list(PARTS) if args.parts else ["whole", "pair-boosting"]
+    waiting = []
+    for dataset in args.dataset:
+        for target in args.targets or DATASETS[dataset].predicted:
+            for model in models:
+                key = (dataset, model, target, args.seed)
+                if key not in done:
+                    task = dict(zip(("dataset", "model", "target", "seed"), key, strict=True))
+                    waiting.append({**task, "graph": str(args.graphs / dataset), "device": args.device})
+    order = {"ml-10m": 0, "yelp": 1, "uci": 2, "enron": 3}
+    waiting.sort(key=lambda task: (order.get(task["dataset"], 4), -task["target"]))
+    begin = time.monotonic()
+    with ProcessPoolExecutor(args.processes, get_context("spawn"), be_led) as pool:
+        running = {pool.submit(measure, task): task for task in waiting}
+        for number, future in enumerate(as_completed(running)):
+            task = running[future]
+            about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "device": args.device}
+            keep = {key: task[key] for key in ("dataset", "model", "target", "seed")}
+            rows.append({**keep, **future.result(), **about})
+            beside = args.out.with_suffix(".new")
+            beside.write_text(json.dumps({"command": "benchmarks/forecasting.py", "rows": rows}, indent=1) + "\n")
+            beside.replace(args.out)
+            print(round(time.monotonic() - begin), number + 1, len(waiting), rows[-1], flush=True)
+
+
+def show(files: list[Path]) -> None:
+    """Means over the predicted snapshots that all of a dataset's models have."""
+    rows = [row for file in files for row in json.loads(file.read_text())["rows"]]
+    for dataset in dict.fromkeys(row["dataset"] for row in rows):
+        mine = [row for row in rows if row["dataset"] == dataset]
+        models = list(dict.fromkeys(row["model"] for row in mine))
+        steps = {model: {row["target"] for row in mine if row["model"] == model and "score" in row} for model in models}
+        common = set.intersection(*steps.values())
+        print(f"\n{dataset}: snapshots {sorted(common)}")
+        for model in models:
+            some = [row for row in mine if row["model"] == model and row["target"] in common]
+            cells = []
+            for name in ("embeddings", "score", "new links", "historical", "mrr", "seconds"):
+                values = [row[name] for row in some if name in row]
+                scale = 1 if name == "seconds" else 100
+                cells.append(f"{scale * fmean(values):.2f}" if values else "–")
+            print(f"| {model} | {' | '.join(cells)} |")
+
+
+def main() -> None:
+    """One of two things."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--show", type=Path, nargs="+")
+    parser.add_argument("--graphs", type=Path)
+    parser.add_argument("--dataset", nargs="+", default=list(DATASETS), choices=list(DATASETS))
+    parser.add_argument("--targets", nargs="+", type=int, help="predicted snapshots, if not the paper's")
+    parser.add_argument("--parts", action="store_true", help="leave out one part of the preset after the other")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if args.show:
+        show(args.show)
+    elif args.graphs and args.out:
+        sweep(args)
+    else:
+        parser.error("--graphs and --out, or --show")
+
+
+if __name__ == "__main__":
+    main()
