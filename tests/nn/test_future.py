@@ -66,30 +66,16 @@ class TestProductScore:
         assert first.weights.tolist() == [0.5, -0.5, 0.5, -0.5] and first.bias.item() == 0
 
     @on_each_device
-    @pytest.mark.parametrize("rows", [1, 3, 6, 40])  # fewer than columns, as many, more
-    def test_axes_keep_all_scores_and_the_strongest_is_first(self, rows: int, device: str) -> None:
+    def test_scaled_embeddings_with_signs_keep_all_scores(self, device: str) -> None:
         score = scorer(6).to(device)
-        x = torch.randn(rows, 6, generator=seeded(2), dtype=torch.float64).to(device)
-        x[:, 3] *= 100  # columns of very different size
-        x[:, 4] = 0
-        found, signs = score.axes(x)
-        assert found.shape == (6, 6) and signs.abs().tolist() == [1.0] * 6
-        e = x @ found
+        with torch.no_grad():
+            score.weights[2] = 0
+        x = torch.randn(9, 6, generator=seeded(2), dtype=torch.float64).to(device)
+        e, signs = score.scaled(x), score.signs()
+        assert signs.abs().tolist() == [1.0] * 6 and not e.requires_grad and not e[:, 2].any()
         all_scores = (x * score.weights.detach()) @ x.T
-        assert_close((e * signs) @ e.T, all_scores, atol=1e-6, rtol=1e-8)
-        strengths = torch.linalg.eigvalsh(all_scores).cpu()
-        strengths = strengths[strengths.abs().argsort(descending=True)][:6]
-        number = len(strengths)
-        # The columns are axes of the matrix of scores, its eigenvalues their squared lengths.
-        assert_close((e.T @ e).diagonal()[:number].cpu(), strengths.abs(), atol=1e-2, rtol=1e-3)
-        strong = strengths.abs() > 1e-2
-        assert_close(signs[:number].cpu()[strong], strengths[strong].sign())
-        apart = (e.T @ e).fill_diagonal_(0)
-        assert float(apart.abs().max()) < 1e-3 * float(strengths[0].abs())
-
-    def test_axes_of_nothing(self) -> None:
-        found, signs = scorer(3).axes(torch.zeros(4, 3, dtype=torch.float64))
-        assert bool(found.isfinite().all()) and bool(signs.isfinite().all())
+        assert_close((e * signs) @ e.T, all_scores)
+        assert_close(e.square(), x.square() * score.weights.detach().abs())
 
 
 @on_each_device
@@ -113,6 +99,13 @@ def test_links_of_the_next_snapshot_between_nodes_known_before(first: int, devic
 
 def test_nothing_is_ahead_of_the_last_step() -> None:
     assert len(make(4)[1].pairs) == 0
+
+
+def test_links_of_a_step_itself() -> None:
+    graph = PLAIN.graph()
+    cells = Cells.of(graph.known, 3, torch.device("cpu"))
+    found = places(cells, Transitions.of(graph, cells, 1, 0.0, ahead=0).pairs)
+    assert found == [(3, 0, 3), (3, 2, 4), (3, 3, 4), (4, 0, 1), (4, 0, 5), (4, 1, 2), (4, 3, 4)]
 
 
 @on_each_device
