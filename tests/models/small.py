@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 import dysat
@@ -21,6 +23,18 @@ QUICK: dict[str, Any] = {
     "walk_length": 5,
     "epochs": 2,
     "device": "cpu",
+}
+# Everything on that looks at the past in another way, or at what came after it.
+AHEAD: dict[str, Any] = {
+    **QUICK,
+    "activity": True,
+    "spectrum": 2,
+    "positions": "relative",
+    "future_weight": 0.5,
+    "agreement": 0.5,
+    "pair_score": True,
+    "transitions": 2,
+    "learning_rate": 0.01,
 }
 
 
@@ -62,3 +76,7 @@ def two_blocks(size: int = 30, steps: int = 5, seed: int = 0) -> dysat.DynamicGr
     drawn = [rng.random(len(u)) < chance for _ in range(steps)]
     links = [list(zip(u[linked].tolist(), v[linked].tolist(), strict=True)) for linked in drawn]
     return make_graph([size] * steps, links)
+
+
+def all_pairs(size: int) -> torch.Tensor:
+    return torch.tensor(list(combinations(range(size), 2)), dtype=torch.int64).view(-1, 2)

@@ -75,7 +75,7 @@ def test_residual_needs_equal_widths_only_where_it_adds() -> None:
 def test_unknown_options_are_named_with_the_nearest() -> None:
     with pytest.raises(ModelError, match=r"^dysat has no option 'epoch'; did you mean 'epochs'\?$"):
         DySAT.with_options({"epoch": 3})
-    with pytest.raises(ModelError, match=r"^dysat has no option 'zzz'; there are structural_heads, .*, device$"):
+    with pytest.raises(ModelError, match=r"^dysat has no option 'zzz'; there are structural_heads, .*, transitions$"):
         DySAT.with_options({"zzz": 3})
 
 

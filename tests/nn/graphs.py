@@ -151,17 +151,23 @@ def structural_loop(layer: StructuralAttention, x: dict[int, Vector], a: Adjacen
 def temporal_loop(
     layer: TemporalAttention, x: dict[int, Vector], num_steps: int
 ) -> tuple[dict[int, Vector], dict[tuple[int, int], Vector]]:
-    """One node: x_t of every step it has, positions added, to z_t; and β_ij of every head."""
+    """One node: x_t of every step it has, positions added, to z_t; and β_ij of every head.
+
+    A layer with times adds to a logit what it has for the distance of the two steps, the farthest it knows at most.
+    """
     matrices = [matrix.tolist() for matrix in (layer.query, layer.key, layer.value)]
     width = len(matrices[0][0]) // layer.num_heads
     root = math.sqrt(width if layer.scale == "features" else num_steps)
     z: dict[int, Vector] = {i: [] for i in x}
     betas: dict[tuple[int, int], Vector] = {}
+    moments = [0] * num_steps if layer.times is None else layer.times.tolist()
+    far = [[0.0] * layer.num_heads] if layer.distance is None else layer.distance.tolist()
     for head in range(layer.num_heads):
         part = slice(head * width, (head + 1) * width)
         q, k, v = ({i: times(x[i], [row[part] for row in matrix]) for i in x} for matrix in matrices)
         for i in x:
-            beta = softmax({j: dot(q[i], k[j]) / root for j in x if j <= i})
+            added = {j: far[min(moments[i] - moments[j], len(far) - 1)][head] for j in x if j <= i}
+            beta = softmax({j: dot(q[i], k[j]) / root + added[j] for j in added})
             z[i] += [sum(beta[j] * v[j][f] for j in beta) for f in range(width)]
             for j in beta:
                 betas.setdefault((i, j), []).append(beta[j])

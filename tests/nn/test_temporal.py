@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from graphs import Vector, add, feedforward_loop, randomized, seeded, temporal_loop
+from graphs import Vector, add, cuda, feedforward_loop, randomized, seeded, temporal_loop
 from torch import Tensor
 from torch.autograd import gradcheck
 from torch.func import functional_call
 from torch.testing import assert_close
 
-from dysat.nn.temporal import FeedForward, History, TemporalAttention
+from dysat.nn.temporal import FARTHEST, FeedForward, History, TemporalAttention
 from dysat.sampling.blocks import Pattern
 
 pytestmark = pytest.mark.usefixtures("each_path")
@@ -172,6 +172,72 @@ class TestDropout:
 
     def test_none_without_a_generator(self) -> None:
         assert torch.equal(make(rate=0.9)(X, POSITIONS, look_back(ASKED)), make()(X, POSITIONS, look_back(ASKED)))
+
+
+class TestTimes:
+    """Logits that know how far apart two steps are."""
+
+    @pytest.mark.parametrize("times", [[0, 1, 2, 3, 4], [0, 1, 1, 4, 9], [5, 5, 5, 5, 5], [-3, 0, 70, 71, 200]])
+    @pytest.mark.parametrize(("heads", "residual"), [(1, True), (2, False)])
+    def test_against_the_loop(self, times: list[int], heads: int, residual: bool) -> None:
+        layer = make(4, heads, residual=residual, times=torch.tensor(times))
+        assert layer.distance.shape == (min(FARTHEST, times[-1] - times[0]) + 1, heads)
+        outputs, betas = by_loop(layer, X, None)
+        history = look_back(ASKED)
+        expected = torch.tensor([outputs[q] for q in ASKED], dtype=torch.float64)
+        assert_close(layer(X, None, history), expected, rtol=1e-12, atol=1e-12)
+        places = zip(history.past.receivers.tolist(), history.past_steps.tolist(), strict=True)
+        weights = torch.tensor([betas[*ASKED[q], j] for q, j in places], dtype=torch.float64)
+        assert_close(layer.attention(X, None, history), weights, rtol=1e-12, atol=1e-12)
+
+    def test_only_distances_matter(self) -> None:
+        here, later, wider = (
+            make(times=torch.tensor(times)) for times in ([0, 1, 3, 4, 6], [9, 10, 12, 13, 15], [0, 2, 3, 4, 6])
+        )
+        history = look_back(ASKED)
+        assert torch.equal(here(X, None, history), later(X, None, history))
+        assert not torch.equal(here(X, None, history), wider(X, None, history))
+
+    def test_beyond_the_farthest_all_is_as_far(self) -> None:
+        times = torch.tensor([0, 1, 2, 3, FARTHEST + 4])
+        history = look_back([(0, 4)])  # 68, 67, 66, 65 and 0 away
+        layer, same = make(times=times), make(times=torch.tensor([3, 3, 3, 3, FARTHEST + 3]))
+        assert len(layer.distance) == len(same.distance) == FARTHEST + 1
+        assert torch.equal(layer.attention(X, None, history), same.attention(X, None, history))
+
+    def test_first_slopes(self) -> None:
+        """From 1 to 1/256, whatever the number of heads; and no preference among steps of the same time."""
+        layer = TemporalAttention(WIDTH, 9, 9, times=torch.arange(T), generator=seeded())
+        slopes = [2.0**-k for k in range(9)]
+        assert_close(layer.distance.detach(), torch.tensor([[-d * slope for slope in slopes] for d in range(T)]))
+        two = TemporalAttention(WIDTH, 4, 2, times=torch.arange(T), generator=seeded())
+        assert_close(two.distance[1].detach(), torch.tensor([-1.0, -1 / 256]))
+        one = TemporalAttention(WIDTH, 4, 1, times=torch.arange(1), generator=seeded())
+        assert one.distance.tolist() == [[0.0]]
+
+    def test_gradients(self) -> None:
+        layer = make(times=torch.tensor([0, 1, 1, 3, 4]))
+        history = look_back(ASKED)
+        names, parameters = zip(*layer.named_parameters(), strict=True)
+        assert "distance" in names
+
+        def forward(*values: Tensor) -> Tensor:
+            return functional_call(layer, dict(zip(names, values, strict=True)), (X, None, history))
+
+        assert gradcheck(forward, [p.detach().clone().requires_grad_() for p in parameters])
+
+    @cuda
+    def test_the_same_on_cuda(self) -> None:
+        layer = make(times=torch.tensor([0, 1, 1, 3, 90]))
+        history = look_back(ASKED)
+        here = layer(X, None, history)
+
+        def moved(pattern: Pattern) -> Pattern:
+            parts = (part.cuda() for part in (pattern.receivers, pattern.senders, pattern.offsets))
+            return Pattern(*parts, pattern.num_senders)
+
+        there = History(moved(history.rows), history.steps.cuda(), moved(history.past), history.past_steps.cuda(), T)
+        assert_close(layer.cuda()(X.cuda(), None, there).cpu(), here)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "skip"])

@@ -36,7 +36,7 @@ def spectrum(graph: DynamicGraph, number: int) -> tuple[Tensor, ...]:
         if before is not None:
             parts = _turned(parts[0], before[0]), _turned(parts[1], before[1])
         before = parts
-        scaled = [0.5 * part / max(float(np.sqrt(np.square(part).mean())), 1e-12) for part in parts]
+        scaled = [0.5 * part / max(float(np.sqrt(np.square(part).sum() / max(1, part.size))), 1e-12) for part in parts]
         columns = torch.from_numpy(np.concatenate(scaled, axis=1))
         found.append(columns.to(graph.device, torch.get_default_dtype()))
     return tuple(found)

@@ -154,7 +154,7 @@ class PairHistory:
         order = np.argsort(pairs[:, 0], kind="stable")
         nodes, starts = np.unique(pairs[order, 0], return_index=True)
         ends = np.append(starts[1:], len(order))
-        for first in range(0, len(nodes), max(1, DENSE // n)):
+        for first in range(0, len(nodes), max(1, DENSE // max(1, n))):
             part = slice(first, first + max(1, DENSE // n))
             paths = (damped[nodes[part]] @ damped).toarray()  # [b, N]
             some = order[starts[part][0] : ends[part][-1]]
@@ -254,7 +254,7 @@ def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
 def scaled_by_degree(matrix: sp.csr_array[np.float64]) -> sp.csr_array[np.float64]:
     """a_uv / √((d_u + d)(d_v + d)) with the mean degree d, without which every tiny component is an eigenvector."""
     degree: Reals = np.asarray(matrix.sum(axis=1))
-    scale = 1 / np.sqrt(degree + degree.mean() + (not degree.any()))
+    scale = 1 / np.sqrt(degree + degree.sum() / max(1, len(degree)) + (not degree.any()))
     rows = np.repeat(np.arange(len(degree)), np.diff(matrix.indptr))
     normalized = matrix.copy()
     normalized.data = matrix.data * scale[rows] * scale[matrix.indices]

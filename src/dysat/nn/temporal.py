@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -61,6 +62,7 @@ class TemporalAttention(nn.Module):
             farthest = min(FARTHEST, int(times[-1] - times[0]))
             slopes = 2.0 ** (-8 * torch.arange(num_heads) / max(1, num_heads - 1))
             self.distance = nn.Parameter(-torch.arange(farthest + 1.0)[:, None] * slopes)  # [D, H]
+            self.register_load_state_dict_pre_hook(_as_many_distances)  # type: ignore[no-untyped-call]
         for name in ("query", "key", "value"):
             weight = nn.Parameter(torch.empty(in_features, out_features))
             nn.init.xavier_uniform_(weight, generator=generator)
@@ -168,6 +170,13 @@ class TemporalAttention(nn.Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.reshape(len(x), self.num_heads, x.shape[1] // self.num_heads)
+
+
+def _as_many_distances(layer: nn.Module, tensors: Mapping[str, Tensor], prefix: str, *_: object) -> None:
+    """What was learned over fewer steps serves for more of them: all beyond is as far as the farthest."""
+    own, given = layer.get_parameter("distance"), tensors.get(f"{prefix}distance")
+    if given is not None and given.ndim == 2 and len(given) and given.shape[1] == own.shape[1]:
+        layer.distance = nn.Parameter(own.new_empty(given.shape))
 
 
 def _cell(history: History) -> Tensor:

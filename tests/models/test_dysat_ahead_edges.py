@@ -1,0 +1,110 @@
+"""DySAT that looks ahead: graphs with little in them, options, positions in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small import AHEAD, QUICK, all_pairs, make_graph, meetings
+from torch.testing import assert_close
+
+from dysat import DynamicGraph, DySAT, ModelError
+
+
+def ahead(**changes: Any) -> DySAT:
+    return DySAT(**{**AHEAD, **changes})
+
+
+def with_windows(graph: DynamicGraph, widths: Sequence[int]) -> DynamicGraph:
+    edges = np.cumsum([0, *widths]).tolist()
+    moved = [replace(s, start=a, stop=b) for s, a, b in zip(graph, edges, edges[1:], strict=False)]
+    return replace(graph, snapshots=tuple(moved), nodes=graph.nodes.copy())
+
+
+EDGES = {
+    "one snapshot": make_graph([3], [[(0, 1), (1, 2)]]),
+    "one node": make_graph([1, 1], [[(0, 0)], [(0, 0)]]),
+    "two snapshots": make_graph([4, 4], [[(0, 1), (1, 2)], [(0, 2), (2, 3)]]),
+    "no node twice": make_graph([2, 4, 6], [[(0, 1)], [(2, 3)], [(4, 5)]]),
+    "nobody at first": make_graph([0, 3, 3, 3], [[], [(0, 1), (1, 2)], [(0, 1)], [(0, 2)]]),
+    "nothing in the end": make_graph([4, 4, 4], [[(0, 1), (1, 2)], [(0, 3)], []]),
+    "only self-loops": make_graph([2, 2], [[(0, 0), (1, 1)], [(1, 1)]]),
+    "complete": make_graph([3, 3], [[(0, 1), (0, 2), (1, 2)]] * 2),
+    "many snapshots": make_graph([4] * 20, [[(t % 4, (t + 1) % 4)] for t in range(20)]),
+}
+NOTHING_TO_LEARN = {"one node", "only self-loops"}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_graphs_at_the_edge(name: str) -> None:
+    """Where no link is between nodes known before it, the links that are there are learned; without any, walks."""
+    graph = EDGES[name]
+    model = ahead(walk_weight=0.0).fit(graph)
+    assert model.finished_ and (model.score_ is not None) == (name not in NOTHING_TO_LEARN)
+    for step in {0, len(graph) // 2, len(graph) - 1}:
+        e = model.embed(step)
+        assert e.shape == (graph.known[step], 8) and bool(e.isfinite().all())
+        pairs = all_pairs(graph.known[step])
+        assert model.pair_scores(pairs, step).shape == (len(pairs),)
+        assert bool(model.pair_scores(pairs, step).isfinite().all())
+    assert all(epoch.loss == epoch.loss for epoch in model.epochs_)
+    assert len(model.top_links(99)) == graph.num_nodes * (graph.num_nodes - 1) // 2
+
+
+@pytest.mark.parametrize("name", ["two snapshots", "one snapshot"])
+def test_save_and_load(name: str, tmp_path: Path) -> None:
+    model = ahead().fit(EDGES[name])
+    model.save(tmp_path / "model")
+    loaded, pairs = DySAT.load(tmp_path / "model", device="cpu"), all_pairs(model.graph_.num_nodes)
+    assert loaded.values() == model.values()
+    for step in model.steps():
+        assert torch.equal(loaded.embed(step), model.embed(step))
+        assert torch.equal(loaded.pair_scores(pairs, step), model.pair_scores(pairs, step))
+    assert loaded.top_links(9) == model.top_links(9)
+    assert loaded._state().keys() == model._state().keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"matched": 1.5}, r"^matched=1\.5 must lie in \[0, 1\]$"),
+        ({"matched": -0.1}, r"^matched=-0\.1 must lie in \[0, 1\]$"),
+        ({"matched": float("nan")}, r"^matched=nan must lie in \[0, 1\]$"),
+        (
+            {"walk_weight": 0.0, "future_weight": 0.0, "agreement": 0.0},
+            r"^walk_weight=0, future_weight=0 and agreement=0: there is nothing to learn from$",
+        ),
+        ({"spectrum": -1}, r"^spectrum=-1 must not be negative$"),
+        ({"future_weight": -1.0}, r"^future_weight=-1\.0 must not be negative$"),
+        ({"walk_weight": float("inf")}, r"^walk_weight=inf must be a finite number$"),
+        ({"agreement": float("nan")}, r"^agreement=nan must be a finite number$"),
+        ({"future_negatives": 0}, r"^future_negatives=0 must be at least 1$"),
+        ({"transitions": 0}, r"^transitions=0 must be at least 1$"),
+        ({"positions": "nowhere"}, r"positions"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        DySAT(**{**QUICK, **options})
+
+
+@pytest.mark.parametrize("history", [None, 3])
+def test_time_is_steps_where_windows_are_even_and_not_where_they_are_not(history: int | None) -> None:
+    for widths, same in (([86_400_000_000] * 5, True), ([10, 10, 10, 70, 10], False)):
+        graph = with_windows(meetings(), widths)
+        by_steps, by_time = (ahead(positions=p, history=history).fit(graph) for p in ("relative", "time"))
+        assert torch.equal(by_steps.embed(), by_time.embed()) == same
+        assert torch.equal(by_steps.attention(), by_time.attention()) == same
+    assert by_time._times().tolist() == ([0, 1, 2, 9, 10] if history is None else [0, 7, 8])
+
+
+@pytest.mark.parametrize("positions", ["absolute", "relative", "time"])
+def test_a_single_step_of_history(positions: str) -> None:
+    model = ahead(positions=positions, history=1).fit(meetings())
+    assert model.steps() == range(4, 5) and bool(model.embed().isfinite().all())
+    assert_close(model.attention(), torch.ones(8, 1))
