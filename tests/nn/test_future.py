@@ -1,4 +1,4 @@
-"""What looks ahead: pairs that are drawn, losses against plain loops, axes that keep every score."""
+"""What looks ahead: pairs that are drawn, losses against plain loops, scores that embeddings keep."""
 
 from __future__ import annotations
 
