@@ -97,9 +97,8 @@ class TestNodesThatComeLater:
     )
     def test_are_embedded_without_training(self, spectrum: int, positions: str, history: int | None) -> None:
         options = {"inputs": "features", "spectrum": spectrum, "positions": positions, "history": history}
-        model, later = ahead(**options).fit(meetings()), ahead(**options)
-        later.graph_ = self.grown()
-        later._take_state(model._state())
+        model = ahead(**options).fit(meetings())
+        later = model.applied_to(self.grown())
         e = later.embed()
         assert e.shape == (11, 8) and bool(e.isfinite().all())
         assert all(torch.equal(value, later._state()[name]) for name, value in model._state().items())
@@ -119,6 +118,17 @@ class TestNodesThatComeLater:
         later.graph_ = self.grown()
         with pytest.raises(ModelError, match=rf"(?s)^the weights do not fit the model: .*{name}"):
             later._take_state(model._state())
+
+
+def test_only_a_model_without_identity_is_applied_to_other_graphs() -> None:
+    with pytest.raises(ModelError, match=r"^inputs='identity': only a model with inputs='features' knows nodes"):
+        ahead().fit(meetings()).applied_to(meetings())
+
+
+@pytest.mark.parametrize("node", range(8))
+def test_who_was_asked_for_comes_first(node: int) -> None:
+    found = ahead().fit(meetings()).top_links(9, node=node)
+    assert len(found) == 7 and all(link.u == node != link.v for link in found)
 
 
 def test_the_pair_score_changes_scores_and_not_embeddings() -> None:

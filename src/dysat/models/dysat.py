@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -131,7 +131,7 @@ class DySAT(AttentionModel):
             return super()._prepare(device, generator)
         self._build(device)
         self.score_ = ProductScore(self.network_.width).to(device)
-        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())
+        self.scorer_ = self.score_.signs().cpu(), torch.zeros(())
         items, walks = torch.zeros(1, dtype=torch.int64, device=device), None
         if self.walk_weight:
             sampler = self.sampler(generator)
@@ -244,4 +244,21 @@ class DySAT(AttentionModel):
         if without is not None:
             pairs = pairs[~torch.isin(pair_keys(pairs, self.graph_.known[-1]), without)]
         best = self.pair_scores(pairs).sort(descending=True, stable=True)
-        return pairs[best.indices[:k]], self._chances(best.values[:k])
+        pairs, scores = pairs[best.indices[:k]], best.values[:k]
+        if rows is not None and len(rows) == 1:  # who was asked for comes first
+            pairs = torch.where((pairs[:, :1] == rows), pairs, pairs.flip(1))
+        return pairs, self._chances(scores)
+
+    def applied_to(self, graph: DynamicGraph) -> Self:
+        """The same network on another graph, such as this one with later snapshots and nodes: nothing is learned anew.
+
+        It must not know nodes by their identity: `inputs="features"`, with `activity`, `spectrum` or features.
+        """
+        self._must_be_fitted()
+        if self.inputs != "features":
+            raise ModelError(f"inputs={self.inputs!r}: only a model with inputs='features' knows nodes it has not seen")
+        found = type(self).with_options(self.values())
+        found.check_graph(graph)
+        found.graph_ = graph
+        found._take_state(self._state())
+        return found
