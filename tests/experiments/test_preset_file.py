@@ -99,7 +99,7 @@ def test_files_that_are_no_presets(tmp_path: Path) -> None:
         ("broken", "broken.toml: not a preset: "),
         ("empty", "empty.toml: not a preset: it has no table [parameters]"),
         ("unknown", "dysat has no option 'heads'"),
-        ("missing", "missing.toml'; there are program, text"),
+        ("missing", "missing.toml'; there are forecast, program, text"),
     ):
         with pytest.raises(ModelError) as told:
             dysat.DySAT.from_preset(str(tmp_path / f"{name}.toml"))
