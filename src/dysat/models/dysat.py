@@ -68,7 +68,7 @@ class DySAT(AttentionModel):
     future_negatives: Annotated[int, "other pairs for each of those links"] = 1
     matched: Annotated[float, "part of those pairs whose ends are as active as those of links"] = 0.25
     agreement: Annotated[float, "weight of embeddings agreeing with the pair score on what comes next"] = 0.0
-    pair_score: Annotated[bool, "score links also by what is known of the pair"] = False
+    pair_score: Annotated[bool, "score links by what is known of the pair instead of the embeddings"] = False
     transitions: Annotated[int, "learn the future from the last so many transitions of a snapshot to the next"] = 6
 
     score_: ProductScore | None = field(init=False, repr=False, default=None)
