@@ -42,9 +42,8 @@ def backtest_facts(model: EmbeddingModel, past: DynamicGraph, split: LinkSplit, 
 def forecast_facts(model: EmbeddingModel, split: LinkSplit) -> dict[str, Any] | None:
     """How well a model's own score of pairs tells examples apart, and whether it means what it says.
 
-    None for a model without a pair score. It learns from past transitions alone, but embeddings have a part in it, and
-    their best epoch was chosen by some examples of the snapshot: those are left out here (`untouched`). Not even that
-    choice is made in `dysat evaluate --probe score`.
+    None for a model without a pair score, which learns from past transitions alone. Some examples of the snapshot chose
+    the best epoch of the embeddings; the score does not use them, but they are left out all the same (`untouched`).
     """
     if not getattr(model, "pair_score", False) or getattr(model, "pair_score_", None) is None:
         return None

@@ -6,25 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
+from by_links import graph_of
 from torch.testing import assert_close
 
-from dysat import DynamicGraph, Snapshot
 from dysat.data.activity import DECAYS, activity
-
-Links = dict[tuple[int, int], float]
-
-
-def graph_of(known: Sequence[int], links: Sequence[Links]) -> DynamicGraph:
-    snapshots = []
-    for t, (number, pairs) in enumerate(zip(known, links, strict=True)):
-        u, v = np.array(list(pairs), dtype=np.int64).reshape(-1, 2).T
-        weights = np.array(list(pairs.values()), dtype=np.float64)
-        snapshots.append(Snapshot.from_links(u, v, weights, num_nodes=number, start=t, stop=t + 1))
-    return DynamicGraph(np.arange(known[-1]), tuple(snapshots), clock="step")
-
 
 # Node 0 has a self-loop and rests in the end, node 1 rests in the middle, 2 and 3 come later, 4 has never a link.
 MEETINGS = graph_of([2, 3, 5], [{(0, 1): 2.0}, {(0, 2): 1.0, (0, 0): 3.0}, {(1, 3): 0.5}])

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from by_links import graph_of
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.testing import assert_close
 
-from dysat import DynamicGraph, Snapshot
+from dysat import DynamicGraph
 from dysat.data.spectrum import DECAY, _both_ends, spectrum
-
-Links = dict[tuple[int, int], float]
-
-
-def graph_of(known: Sequence[int], links: Sequence[Links]) -> DynamicGraph:
-    snapshots = []
-    for t, (number, pairs) in enumerate(zip(known, links, strict=True)):
-        u, v = np.array(list(pairs), dtype=np.int64).reshape(-1, 2).T
-        weights = np.array(list(pairs.values()), dtype=np.float64)
-        snapshots.append(Snapshot.from_links(u, v, weights, num_nodes=number, start=t, stop=t + 1))
-    return DynamicGraph(np.arange(known[-1]), tuple(snapshots), clock="step")
-
 
 # Two nodes come later, one has a self-loop, which does not count; nothing happens in snapshot 2.
 MEETINGS = graph_of(

@@ -10,6 +10,7 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.pair_features import expand
+from dysat.sampling.pairs import distinct_pairs
 
 Ids = NDArray[np.int64]
 MOST_PAST = 200_000  # pairs that were linked
@@ -52,7 +53,10 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, rows: Tensor |
                 near.two_steps(nodes),
                 *(_nearest(graph, int(v), e, weights, number) for v in nodes),
             ]
-    return torch.from_numpy(_distinct(graph, np.concatenate(parts)))
+    pairs = np.concatenate(parts)
+    if graph.kinds is not None:
+        pairs = pairs[graph.kinds[pairs[:, 0]] != graph.kinds[pairs[:, 1]]]
+    return torch.from_numpy(distinct_pairs(pairs, n))
 
 
 class Neighbourhood:
@@ -139,13 +143,3 @@ def _largest(values: NDArray[np.float64], number: int) -> Ids:
         above, level = np.flatnonzero(values > least), np.flatnonzero(values == least)
         return np.concatenate([above, level[: number - len(above)]])
     return np.arange(len(values))
-
-
-def _distinct(graph: DynamicGraph, pairs: Ids) -> Ids:
-    """Pairs u < v of different nodes, and of different kinds where there are kinds, each once, in order."""
-    pairs = np.sort(pairs, axis=1)
-    some = pairs[:, 0] != pairs[:, 1]
-    if graph.kinds is not None:
-        some &= graph.kinds[pairs[:, 0]] != graph.kinds[pairs[:, 1]]
-    keys = np.unique(pairs[some, 0] * graph.num_nodes + pairs[some, 1])
-    return np.stack([keys // graph.num_nodes, keys % graph.num_nodes], axis=1)

@@ -174,8 +174,6 @@ def _harder(snapshots: Snapshots, links: Ids, rng: np.random.Generator) -> Ids:
 
 def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
     """Both parts, mixed by the number of links, not calibrated."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
     labels = [examples.labels(len(examples.features)) for examples in past]
     x, y, weights = (np.concatenate(part) for part in ([each.features for each in past], *zip(*labels, strict=True)))
     features = torch.from_numpy(x)
@@ -184,17 +182,8 @@ def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
     w, bias = fit_logistic(
         (features - means) / scales, torch.from_numpy(y), l2=L2, sample_weight=torch.from_numpy(weights)
     )
-    boosting = HistGradientBoostingClassifier(
-        max_iter=200,
-        max_leaf_nodes=15,
-        learning_rate=0.05,
-        l2_regularization=10.0,
-        max_features=0.2,
-        early_stopping=False,
-        random_state=seed,
-    )
     # With weights scikit-learn takes many times as long; without them the odds are those among all examples.
-    trees = Trees.from_sklearn(boosting.fit(x, y))
+    trees = Trees.grown(x, y, seed=seed)
     trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
     links = int(y.sum())
     return PairScore(means, scales, w, bias, trees, far, mix=links / (links + EVEN))

@@ -163,20 +163,8 @@ class PairBoosting(PairModel):
             raise ModelError(f"split_features={self.split_features} must lie in (0, 1]")
 
     def _learn(self, x: Reals, y: NDArray[np.bool_]) -> None:
-        try:
-            from sklearn.ensemble import HistGradientBoostingClassifier
-        except ImportError:
-            raise ModelError("pair-boosting needs scikit-learn; install it with: pip install scikit-learn") from None
-        estimator = HistGradientBoostingClassifier(
-            max_iter=self.rounds,
-            max_leaf_nodes=self.leaves,
-            learning_rate=self.learning_rate,
-            l2_regularization=self.l2,
-            max_features=self.split_features,
-            early_stopping=False,
-            random_state=self.seed,
-        )
-        self.trees_ = Trees.from_sklearn(estimator.fit(x, y))
+        names = ("rounds", "leaves", "learning_rate", "l2", "split_features", "seed")
+        self.trees_ = Trees.grown(x, y, **{name: getattr(self, name) for name in names})
 
     def _log_odds(self, x: Reals) -> Reals:
         return self.trees_.sum(x)

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dysat.errors import ModelError
+
 Reals = NDArray[np.float64]
 SPLIT = {"feature": "feature_idx", "threshold": "num_threshold", "left": "left", "right": "right"}  # scikit-learn's
 
@@ -28,6 +30,35 @@ class Trees:
     right: Tensor
     value: Tensor
     baseline: Tensor
+
+    @classmethod
+    def grown(
+        cls,
+        x: Reals,
+        y: NDArray[np.bool_],
+        *,
+        rounds: int = 200,
+        leaves: int = 15,
+        learning_rate: float = 0.05,
+        l2: float = 10.0,
+        split_features: float = 0.2,
+        seed: int,
+    ) -> Self:
+        """Boosted trees whose sum is the log-odds of y, by scikit-learn, which is not needed to use them."""
+        try:
+            from sklearn.ensemble import HistGradientBoostingClassifier
+        except ImportError:
+            raise ModelError("boosted trees need scikit-learn; install it with: pip install scikit-learn") from None
+        estimator = HistGradientBoostingClassifier(
+            max_iter=rounds,
+            max_leaf_nodes=leaves,
+            learning_rate=learning_rate,
+            l2_regularization=l2,
+            max_features=split_features,
+            early_stopping=False,
+            random_state=seed,
+        )
+        return cls.from_sklearn(estimator.fit(x, y))
 
     @classmethod
     def from_sklearn(cls, estimator: Any) -> Self:

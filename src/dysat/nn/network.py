@@ -68,7 +68,7 @@ class AttentionNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.self_loops = self_loops
-        layers, nodes, features = [], num_nodes, num_features
+        layers, nodes, features, rate = [], num_nodes, num_features, dropout[1]
         for heads, size in structural:
             layers.append(
                 StructuralAttention(
@@ -100,14 +100,7 @@ class AttentionNetwork(nn.Module):
         for heads, size in temporal:
             steps.append(
                 TemporalAttention(
-                    width,
-                    size,
-                    heads,
-                    scale=scale,
-                    residual=residual,
-                    rate=dropout[1],
-                    times=times,
-                    generator=generator,
+                    width, size, heads, scale=scale, residual=residual, rate=rate, times=times, generator=generator
                 )
             )
             width = size

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
+from dysat.sampling.pairs import distinct_pairs
 
 LATELY = 3  # snapshots
 
@@ -28,11 +28,4 @@ def mixed_pairs(graph: DynamicGraph, number: int, seed: int) -> Tensor:
     parts = [before, anyone[:2].T]
     if len(ends):
         parts += [rng.choice(ends, (number, 2)), np.stack([rng.choice(ends, number), anyone[2]], 1)]
-    return torch.from_numpy(_distinct(np.concatenate(parts), known))
-
-
-def _distinct(pairs: NDArray[np.int64], known: int) -> NDArray[np.int64]:
-    """Each pair of two different nodes once, in order."""
-    low, high = np.sort(pairs, axis=1).T
-    keys = np.unique((low * known + high)[low != high])
-    return np.stack(np.divmod(keys, max(1, known)), 1)
+    return torch.from_numpy(distinct_pairs(np.concatenate(parts), known))

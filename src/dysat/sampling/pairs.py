@@ -17,6 +17,13 @@ def unlinked_pairs(num_nodes: int, links: Ids, wanted: int, rng: np.random.Gener
     return _pair(_draw(last - skipped, linked, wanted, rng) + skipped)
 
 
+def distinct_pairs(pairs: Ids, num_nodes: int) -> Ids:
+    """Each pair of two different nodes once, as u < v, in order.  # [B, 2] → [≤ B, 2]"""
+    low, high = np.sort(pairs, axis=1).T
+    keys = np.unique((low * num_nodes + high)[low != high])
+    return np.stack(np.divmod(keys, max(1, num_nodes)), axis=1)
+
+
 def unlinked_between(
     left: Ids, right: Ids, links: Ids, wanted: int, rng: np.random.Generator, *, newest: int = 0
 ) -> Ids:

@@ -1,0 +1,20 @@
+"""Graphs of the tests of this folder, from links and their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dysat import DynamicGraph, Snapshot
+
+Links = dict[tuple[int, int], float]
+
+
+def graph_of(known: Sequence[int], links: Sequence[Links]) -> DynamicGraph:
+    snapshots = []
+    for t, (number, pairs) in enumerate(zip(known, links, strict=True)):
+        u, v = np.array(list(pairs), dtype=np.int64).reshape(-1, 2).T
+        weights = np.array(list(pairs.values()), dtype=np.float64)
+        snapshots.append(Snapshot.from_links(u, v, weights, num_nodes=number, start=t, stop=t + 1))
+    return DynamicGraph(np.arange(known[-1]), tuple(snapshots), clock="step")
