@@ -20,9 +20,9 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import link_split
-from dysat.models import pair_features, pair_more, pair_score
-from dysat.models.pair_features import pair_history
-from dysat.models.pair_more import more_history, pair_columns
+from dysat.models import pair_features, pair_score
+from dysat.models.pair_features import pair_history, standing, were_linked
+from dysat.models.pair_more import more_history, pair_columns, uniform_columns
 from dysat.models.pair_score import PairScore
 
 
@@ -30,6 +30,7 @@ from dysat.models.pair_score import PairScore
 def nothing_is_remembered() -> Iterator[None]:
     pair_history.cache_clear()
     more_history.cache_clear()
+    uniform_columns.cache_clear()
     pair_score._examples.cache_clear()
     yield
 
@@ -105,8 +106,8 @@ def test_examples_are_the_last_transitions_seen_from_before_them(monkeypatch: py
     links = [graph[step].num_links for step in (5, 4)]
     free = [30 * 29 // 2 - number for number in links]
     for (_, number), linked, unlinked in zip(seen, links, free, strict=True):
-        easy = linked + min(linked, unlinked)
-        assert easy < number <= easy + 2 * math.ceil(0.04 * linked)
+        uniform = linked + min(linked, unlinked)
+        assert uniform < number <= uniform + math.ceil(0.04 * linked)
     seen.clear()
     monkeypatch.setattr(pair_score, "ENOUGH", 10**9)
     pair_score._examples.cache_clear()
@@ -114,16 +115,57 @@ def test_examples_are_the_last_transitions_seen_from_before_them(monkeypatch: py
     assert [number for number, _ in seen] == [5, 4, 3, 2, 1]
 
 
-def test_harder_pairs_were_linked_or_join_ends_of_links_and_are_not_linked() -> None:
+def test_pairs_that_were_linked_and_are_not_next_are_added() -> None:
     graph = two_blocks(steps=3)
-    pairs, links, easy, columns = pair_score._examples(graph.snapshots, True, 1, 0)
-    assert links == graph[2].num_links and len(columns) == len(pairs)
+    pairs, found = pair_score._examples(graph.snapshots, True, 1, 0)
+    links = graph[2].num_links
+    assert found.links == links and len(found.features) == len(found.standings) == len(found.once) == len(pairs)
     keys = pairs @ [30, 1]
-    linked, hard = keys[:links], keys[easy:]
-    assert 0 < len(hard) <= 2 * math.ceil(0.04 * links) and not np.isin(keys[links:], linked).any()
+    linked, added = keys[:links], keys[found.uniform :]
+    assert len(added) == math.ceil(0.04 * links) and not np.isin(keys[links:], linked).any()
     before = np.concatenate([u.numpy() * 30 + v.numpy() for u, v, _ in (s.links() for s in graph.snapshots[:2])])
-    assert np.isin(hard, before).sum() >= math.ceil(0.04 * links)
-    assert (pairs[easy:, 0] < pairs[easy:, 1]).all()
+    assert found.once.tolist() == np.isin(keys, before).tolist() and found.once[found.uniform :].all()
+    left = len(np.setdiff1d(before, linked))
+    assert found.expected == pytest.approx((found.uniform - links) * left / (435 - links))
+
+
+def test_what_was_added_is_given_back_to_pairs_that_were_linked() -> None:
+    graph, pairs = faithful_pairs(), all_pairs(60)
+    score = learned(graph)
+    assert score.lift > 0.1
+    once = torch.from_numpy(were_linked(graph.snapshots, pairs.numpy()))
+    more = score.log_odds(graph, 5, pairs) - replace(score, lift=0.0).log_odds(graph, 5, pairs)
+    assert_close(more, score.slope * score.lift * once.double())
+    added, expected = 0, 0.0
+    for last in range(1, 6):
+        _, found = pair_score._examples(graph.snapshots[: last + 1], True, 3, 0)
+        added, expected = added + len(found.once) - found.uniform, expected + found.expected
+    assert added > 0 and score.lift == pytest.approx(0.6 * math.log((expected + added) / expected))
+
+
+def test_standings_are_the_part_of_uniform_pairs_below() -> None:
+    ordered = np.array([[1, 0], [2, 0], [2, 0], [5, 7]], dtype=np.float32)
+    found = standing(np.array([[2.0, 0.0], [0.0, 8.0]]), ordered)
+    assert found.tolist() == [[0.5, 0.375], [0.0, 1.0]]
+    assert standing(np.ones((2, 3)), np.empty((0, 3), dtype=np.float32)).tolist() == [[0.5] * 3] * 2
+    few = uniform_columns(two_blocks(steps=2).snapshots, True)
+    assert len(few) == 435 and (np.diff(few, axis=0) >= 0).all()
+    wide = make_graph([100], [[(i, i + 1) for i in range(99)]])
+    assert 1_900 < len(uniform_columns(wide.snapshots, True)) < 2_000
+
+
+def test_of_one_snapshot_its_halves_are_learned_from() -> None:
+    graph = dysat.load_dataset("uci")
+    score = learned(graph[:1])
+    split = link_split(graph, 0)
+    assert auc(score.log_odds(graph, 0, split.pairs), split.labels) > 0.75
+    assert (score.slope, score.shift) == (1.0, 0.0)
+    past, then = pair_score._halves(graph[0], 0)
+    links = graph[0].num_links
+    assert past.num_nodes == then.num_nodes == graph.known[0]
+    assert all(0.4 < half.num_links / links < 0.6 for half in (past, then))
+    both = np.isin(*((u * 10**6 + v).numpy() for u, v, _ in (half.links() for half in (past, then))))
+    assert 0.15 < both.sum() / links < 0.35
 
 
 def test_the_order_of_the_two_nodes_does_not_matter_nor_that_of_the_pairs() -> None:
@@ -162,16 +204,20 @@ def test_tensors_and_back_bit_for_bit() -> None:
     assert all(isinstance(tensor, Tensor) for tensor in tensors.values())
     back = PairScore.of({name: tensor.clone() for name, tensor in tensors.items()})
     assert torch.equal(back.log_odds(graph, 3, pairs), score.log_odds(graph, 3, pairs))
-    assert (back.mix, back.slope, back.shift, back.far) == (score.mix, score.slope, score.shift, score.far)
+    assert (back.mix, back.lift, back.slope, back.shift) == (score.mix, score.lift, score.slope, score.shift)
 
 
 def test_the_score_is_the_mix_of_its_parts() -> None:
     graph, pairs = two_blocks(steps=3), all_pairs(30)
-    score = replace(learned(graph), mix=0.25, slope=2.0, shift=-1.0)
+    score = replace(learned(graph), mix=0.25, slope=2.0, shift=-1.0, lift=0.5)
     columns = pair_columns(graph.snapshots, pairs.numpy(), True)
-    logistic, trees = score.both(np.column_stack([columns, np.ones(len(pairs))]))
-    expected = torch.from_numpy(2 * (0.75 * logistic + 0.25 * trees) - 1)
-    assert_close(score.log_odds(graph, 2, pairs), expected)
+    features = np.column_stack([columns, np.ones(len(pairs))])
+    standings = standing(columns, np.sort(columns.astype(np.float32), axis=0))  # all pairs there are
+    standard = (torch.from_numpy(np.column_stack([features, standings])) - score.means) / score.scales
+    logistic = standard.clamp(-10, 10) @ score.weights + score.bias
+    once = torch.from_numpy(were_linked(graph.snapshots, pairs.numpy()))
+    mixed = 0.75 * logistic + 0.25 * torch.from_numpy(score.trees.sum(features)) + 0.5 * once
+    assert_close(score.log_odds(graph, 2, pairs), 2 * mixed - 1)
 
 
 def test_chances_on_uci_are_as_often_right_as_they_say() -> None:
@@ -193,7 +239,7 @@ def test_chances_on_uci_are_as_often_right_as_they_say() -> None:
 def test_the_more_links_the_more_the_trees_count() -> None:
     graph = two_blocks(steps=2)
     links = graph[1].num_links
-    assert learned(graph).mix == links / (links + 2_000)
+    assert learned(graph).mix == links / (links + 4_000)
 
 
 def test_one_transition_is_not_calibrated() -> None:
@@ -214,8 +260,8 @@ def test_kinds_are_learned_from() -> None:
 
 
 def test_nothing_to_learn_from_is_none() -> None:
-    assert PairScore.learn(meetings()[:1]) is None
-    assert PairScore.learn(make_graph([2, 4], [[(0, 1)], [(2, 3), (1, 1)]])) is None
+    assert PairScore.learn(make_graph([2], [[(0, 1)]])) is None
+    assert PairScore.learn(make_graph([2], [[(0, 0)]])) is None
     assert PairScore.learn(make_graph([2, 2], [[(0, 1)], [(0, 1)]])) is None
 
 
@@ -252,4 +298,3 @@ def test_more_features_by_hand() -> None:
     assert (rhythm[:, 8:10] * [7, 1]).round(9).tolist() == [[4, 1], [0, 0], [3, 0.6]]  # in all
     overlap = rhythm[:, -2]
     assert overlap.tolist() == [0, 0.5, 0]  # 0 and 2 have 1 in common; all partners: 1, 3
-    assert pair_more._standing(np.array([3.0, 1.0, 1.0, 5.0])).tolist() == [0.625, 0.25, 0.25, 0.875]

@@ -66,16 +66,20 @@ class TestProductScore:
         assert first.weights.tolist() == [0.5, -0.5, 0.5, -0.5] and first.bias.item() == 0
 
     @on_each_device
-    def test_scaled_embeddings_with_signs_keep_all_scores(self, device: str) -> None:
+    def test_axes_keep_all_scores_and_are_those_of_their_matrix(self, device: str) -> None:
         score = scorer(6).to(device)
         with torch.no_grad():
             score.weights[2] = 0
         x = torch.randn(9, 6, generator=seeded(2), dtype=torch.float64).to(device)
-        e, signs = score.scaled(x), score.signs()
-        assert signs.abs().tolist() == [1.0] * 6 and not e.requires_grad and not e[:, 2].any()
+        axes, signs = score.axes(x)
+        e = x @ axes
+        assert signs.abs().tolist() == [1.0] * 6 and not e.requires_grad
         all_scores = (x * score.weights.detach()) @ x.T
-        assert_close((e * signs) @ e.T, all_scores)
-        assert_close(e.square(), x.square() * score.weights.detach().abs())
+        assert_close((e * signs) @ e.T, all_scores, rtol=0, atol=1e-4)
+        strengths = torch.linalg.eigvalsh(all_scores)
+        strengths = strengths[strengths.abs().argsort(descending=True)][:6]
+        assert_close(e.T @ e, strengths.abs().diag(), rtol=0, atol=1e-4)  # at right angles, the strongest first
+        assert_close((signs * strengths)[:5], strengths.abs()[:5])
 
 
 @on_each_device

@@ -23,8 +23,9 @@ from dysat.nn.future import Cells, ProductScore, Transitions, agreement_loss, fu
 from dysat.sampling.mixed import mixed_pairs
 from dysat.training import Settings
 
-SCORE, PAIR = "score/", "pair/"
-TAUGHT = 20_000  # pairs of each kind on which embeddings are to agree with the pair score
+SCORE, PAIR, AXES = "score/", "pair/", "axes"
+TAUGHT = 12  # pairs of each kind for each node, on which embeddings are to agree with the pair score
+LEAST, MOST = 20_000, 80_000  # of them
 
 
 @dataclass(kw_only=True, eq=False)
@@ -72,6 +73,7 @@ class DySAT(AttentionModel):
     transitions: Annotated[int, "learn the future from the last so many transitions of a snapshot to the next"] = 6
 
     score_: ProductScore | None = field(init=False, repr=False, default=None)
+    axes_: Tensor | None = field(init=False, repr=False, default=None)  # an embedding is the network's times this
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
 
     def check(self) -> None:
@@ -123,7 +125,7 @@ class DySAT(AttentionModel):
         return torch.from_numpy(np.rint(ends / max(1.0, float(np.median(np.diff(edges)))))).long()
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
-        self.score_ = self.pair_score_ = None
+        self.score_ = self.pair_score_ = self.axes_ = None
         if self.pair_score or self.agreement:
             self.pair_score_ = PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
         ahead = self._ahead(device)
@@ -131,7 +133,7 @@ class DySAT(AttentionModel):
             return super()._prepare(device, generator)
         self._build(device)
         self.score_ = ProductScore(self.network_.width).to(device)
-        self.scorer_ = self.score_.signs().cpu(), torch.zeros(())
+        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # until it is learned
         items, walks = torch.zeros(1, dtype=torch.int64, device=device), None
         if self.walk_weight:
             sampler = self.sampler(generator)
@@ -175,7 +177,8 @@ class DySAT(AttentionModel):
 
     def _taught(self, cells: Cells, last: int) -> tuple[Tensor, Tensor]:
         """Pairs of all kinds at the last step, and how likely the pair score thinks they are linked next."""
-        pairs = mixed_pairs(self.graph_, TAUGHT, self.seed)
+        number = min(MOST, max(LEAST, TAUGHT * self.graph_.known[-1]))
+        pairs = mixed_pairs(self.graph_, number, self.seed)
         log_odds = self._pair_score().log_odds(self.graph_, len(self.graph_) - 1, pairs)
         device = cells.nodes.device
         return cells.at(pairs.to(device), last), torch.sigmoid(log_odds).to(device, torch.get_default_dtype())
@@ -190,7 +193,14 @@ class DySAT(AttentionModel):
 
     def embed(self, step: int = -1) -> Tensor:
         x = super().embed(step)
-        return x if self.score_ is None else self.score_.scaled(x)
+        if self.score_ is None:
+            return x
+        axes = self._axes()[0] if self.axes_ is None else self.axes_  # they change while it is learned
+        return x @ axes.to(x.device)
+
+    def _axes(self) -> tuple[Tensor, Tensor]:
+        """Those of the scores at the last step, and their signs."""
+        return self._score().axes(super().embed())
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
         """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""
@@ -202,11 +212,13 @@ class DySAT(AttentionModel):
         if self.score_ is None:
             super()._fit_scorer()
         else:
-            self.scorer_ = self.score_.signs().cpu(), self.score_.bias.detach().cpu()
+            axes, signs = self._axes()
+            self.axes_, self.scorer_ = axes.cpu(), (signs.cpu(), self.score_.bias.detach().cpu())
 
     def _learned(self) -> dict[str, Tensor]:
         pair = {} if self.pair_score_ is None else self.pair_score_.tensors()
-        return {**self.weights(), **{f"{PAIR}{name}": value for name, value in pair.items()}}
+        axes = {} if self.axes_ is None else {AXES: self.axes_}
+        return {**self.weights(), **axes, **{f"{PAIR}{name}": value for name, value in pair.items()}}
 
     def weights(self) -> dict[str, Tensor]:
         """What the network has learned."""
@@ -215,7 +227,10 @@ class DySAT(AttentionModel):
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         parts: dict[str, dict[str, Tensor]] = {SCORE: {}, PAIR: {}, "": {}}
+        self.axes_ = tensors.get(AXES)
         for name, value in tensors.items():
+            if name == AXES:
+                continue
             prefix = next(p for p in parts if name.startswith(p))
             parts[prefix][name.removeprefix(prefix)] = value
         super()._restore(parts[""])

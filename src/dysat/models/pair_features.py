@@ -243,6 +243,26 @@ def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
     return [ends.min(axis=1), ends.max(axis=1)]
 
 
+def standing(values: Reals, ordered: NDArray[np.float32]) -> Reals:
+    """What part of a column's ordered values is smaller, half of the equal ones counted.  # [B, F], [B', F] → [B, F]
+
+    In single precision, so that sums in another order are the same.
+    """
+    found = np.full(values.shape, 0.5)
+    for column, own, others in zip(found.T, values.astype(np.float32).T, ordered.T, strict=True):
+        if len(others):
+            below = np.searchsorted(others, own, "left") + np.searchsorted(others, own, "right")
+            column[:] = below / (2 * len(others))
+    return found
+
+
+def were_linked(snapshots: Snapshots, pairs: Ids) -> NDArray[np.bool_]:
+    """Whether pairs u ≤ v were ever linked.  # [B, 2] → [B]"""
+    history = pair_history(snapshots, True)
+    linked: NDArray[np.bool_] = history.find(pairs) < len(history.keys)
+    return linked
+
+
 def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
     """All entries of some rows of a CSR: which of the rows, and where."""
     count = np.diff(offsets)[rows]

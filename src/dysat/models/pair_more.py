@@ -18,6 +18,7 @@ from dysat.models.pair_features import (
     pair_history,
     past_links,
     scaled_by_degree,
+    standing,
 )
 
 Ids = NDArray[np.int64]
@@ -25,6 +26,7 @@ Reals = NDArray[np.float64]
 PATHS = (0.6, 1.0)  # what a snapshot counts less than the one after it, in normalised paths
 SHARES = (0.0, 0.6, 1.0)  # the same, in shares and standings
 TINY = 1e-12  # a sum of weights that is none
+UNIFORM = 2_000  # pairs that features are compared with
 EARLIER = 3  # snapshots whose links are counted one by one
 
 
@@ -34,6 +36,19 @@ def pair_columns(snapshots: Snapshots, pairs: Ids, far: bool) -> Reals:
     parts = [pairs[i : i + AT_ONCE] for i in range(0, max(1, len(pairs)), AT_ONCE)]
     beside = np.concatenate([more.features(part, far) for part in parts])
     return np.concatenate([more.base.features(pairs, far), beside], axis=1)
+
+
+# A step is scored in parts, and the next model learns from it again.
+@lru_cache(maxsize=4)
+def uniform_columns(snapshots: Snapshots, far: bool) -> NDArray[np.float32]:
+    """Those of uniform pairs of nodes, each column by itself in order: what `standing` compares with.  # [B', F]"""
+    n = snapshots[-1].num_nodes
+    if n * (n - 1) // 2 <= UNIFORM:
+        pairs = np.stack(np.triu_indices(n, 1), axis=1)
+    else:
+        drawn = np.random.default_rng([n, len(snapshots)]).integers(0, n, (UNIFORM, 2))
+        pairs = np.sort(drawn[drawn[:, 0] != drawn[:, 1]], axis=1)
+    return np.sort(pair_columns(snapshots, pairs, far).astype(np.float32), axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,13 +167,6 @@ def _of_nodes(base: PairHistory, ends: Ids, steps: Ids, first: Ids) -> Reals:
     nodes.append((recent @ base.strengths[f]) / np.maximum(np.asarray(recent.sum(axis=1)), TINY))
     nodes.append((ever @ base.degrees[f]) / np.maximum(partners, 1))
     nodes += [np.log1p(np.bincount(ends[steps == now - k], minlength=n)) for k in range(1, EARLIER)]
-    nodes += [_standing(base.degrees[FACTORS.index(factor)]) for factor in SHARES]
+    degrees = base.degrees[[FACTORS.index(factor) for factor in SHARES]].T
+    nodes += list(standing(degrees, np.sort(degrees.astype(np.float32), axis=0)).T)
     return np.array(nodes)
-
-
-def _standing(values: Reals) -> Reals:
-    """The part of all nodes that have less, half of those that have as much counted.  # [N]"""
-    order = np.sort(values)
-    below, above = np.searchsorted(order, values, "left"), np.searchsorted(order, values, "right")
-    standing: Reals = (below + above) / (2 * len(values))
-    return standing

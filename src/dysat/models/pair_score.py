@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.pair_features import AT_ONCE, Snapshots, differ_in_kind, past_links
-from dysat.models.pair_more import pair_columns
+from dysat.models.pair_features import AT_ONCE, Snapshots, differ_in_kind, past_links, standing, were_linked
+from dysat.models.pair_more import pair_columns, uniform_columns
 from dysat.models.trees import Trees
 from dysat.nn.logistic import fit_logistic
 from dysat.sampling.pairs import unlinked_pairs
@@ -24,10 +25,11 @@ Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
-HARD = 0.04  # harder pairs of either sort for each link: many more cost what uniform ones gain
-L2 = 100.0  # of the logistic regression, on standardised features: many of them say nearly the same
+AGAIN = 0.04  # pairs that were linked before, but not next, for each link: many more cost what uniform ones gain
+GIVEN_BACK = 0.6  # of what these cost pairs that were linked: all of it for ranks among any pairs, nothing among such
+L2 = 300.0  # of the logistic regression, on standardised features: many of them say nearly the same
 FURTHEST = 10.0  # standard deviations; a feature far beyond all examples counts no more
-EVEN = 2_000  # links from which trees learn as well as the logistic regression: their part is links / (links + EVEN)
+EVEN = 4_000  # links from which trees learn as well as the logistic regression: their part is links / (links + EVEN)
 LEAST_SLOPE = 0.1  # a last transition that contradicts all others does not turn the order around
 MOST_NODES = 32_768  # for three-step paths
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")
@@ -36,15 +38,18 @@ LOGISTIC = ("means", "scales", "weights", "bias")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Pairs as seen before a transition: first those of which a link came, then uniform ones, then harder ones.
+    """Pairs as seen before a transition: first those of which a link came, then uniform ones, then once linked ones.
 
     Shapes:
-        features [B, F]
+        features, standings [B, F], once [B]: whether the pair was linked before
     """
 
     features: Reals
+    standings: Reals
+    once: Bools
     links: int
-    easy: int  # links and uniform pairs
+    uniform: int  # links and uniform pairs
+    expected: float  # uniform pairs that were linked before, as many as there are in the mean
 
     def labels(self, number: int) -> tuple[Bools, Reals]:
         """Whether a link came of the first so many, and weights with which both classes weigh the same.  # [B], [B]"""
@@ -54,15 +59,18 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class PairScore:
-    """Log-odds of a link: slope · ((1 − mix) · logistic regression + mix · boosted trees) + shift.
+    """Log-odds of a link: slope · ((1 − mix) · logistic regression + mix · boosted trees + lift · once) + shift.
 
     Both parts learn from the last transitions t' → t' + 1 of a graph: links of t' + 1 between nodes known at t' against
-    uniform pairs without one and a few harder ones, all seen as at t'. The more links, the more the trees count. Slope
-    and shift come from the last transition, predicted by what was learned from those before it; so 0.8 means four in
-    five among as many links and uniform pairs without one.
+    uniform pairs without one, all seen as at t'. Few of these were linked before, so that a few such pairs are added to
+    tell them apart from those that are linked again; `lift`, most of the logarithm of how many times as many there are
+    then, is given back to every pair that was linked `once`. The regression also sees where each feature stands among
+    uniform pairs of the same step, which means the same when a graph has grown. The more links, the more the trees
+    count. Slope and shift come from the last transition, predicted by what was learned from those before it; so 0.8
+    means four in five among as many links and uniform pairs without one.
 
     Shapes:
-        means, scales, weights [F], bias []: of the logistic regression, on standardised features
+        means, scales, weights [2F − 1], bias []: of the logistic regression, on standardised features and standings
     """
 
     means: Tensor
@@ -72,14 +80,16 @@ class PairScore:
     trees: Trees
     far: bool  # whether three-step paths are among the features
     mix: float  # the trees' part
+    lift: float = 0.0
     slope: float = 1.0
     shift: float = 0.0
 
     @classmethod
     def learn(cls, graph: DynamicGraph, *, transitions: int = 6, negatives: int = 3, seed: int = 0) -> PairScore | None:
-        """What the last transitions inside a graph teach, or None where they hold no link or no other pair.
+        """What the last transitions inside a graph teach, or None where there is no link or no other pair.
 
-        They are the last `transitions`, and those before them while there are fewer than `ENOUGH` links.
+        They are the last `transitions`, and those before them while there are fewer than `ENOUGH` links. Without any,
+        half of all links stands for the past and another half for what came of it.
         """
         for name, value in (("transitions", transitions), ("negatives", negatives)):
             if value < 1:
@@ -90,10 +100,13 @@ class PairScore:
         for last in range(len(graph) - 1, 0, -1):
             if last < len(graph) - transitions and links >= ENOUGH:
                 break
-            pairs, some, easy, columns = _examples(graph.snapshots[: last + 1], far, negatives, seed)
-            links += some
-            if 0 < some < easy:
-                past.insert(0, Examples(np.column_stack([columns, differ_in_kind(graph, pairs)]), some, easy))
+            found = _examples_of(graph, graph.snapshots[: last + 1], far, negatives, seed)
+            links += found.links
+            if 0 < found.links < found.uniform:
+                past.insert(0, found)
+        if not past:
+            found = _examples_of(graph, _halves(graph.aggregate(), seed), far, negatives, seed)
+            past = [found] if 0 < found.links < found.uniform else []
         if not past:
             return None
         score = _learn(past, far, seed)
@@ -103,26 +116,29 @@ class PairScore:
         """Of pairs of nodes known at a step, from the snapshots up to it alone, on the CPU.  # [B, 2] → [B] float64"""
         if not 0 <= step < len(graph):
             raise ModelError(f"step={step} of a graph with {len(graph)} snapshots")
+        snapshots = graph.snapshots[: step + 1]
         parts = [torch.empty(0, dtype=torch.float64)]
         for part in torch.split(pairs.cpu(), AT_ONCE):
             some = np.sort(part.numpy(), axis=1)
-            columns = pair_columns(graph.snapshots[: step + 1], some, self.far)
-            logistic, trees = self.both(np.column_stack([columns, differ_in_kind(graph, some)]))
-            mixed = (1 - self.mix) * logistic + self.mix * trees
+            columns = pair_columns(snapshots, some, self.far)
+            standings = standing(columns, uniform_columns(snapshots, self.far))
+            mixed = self.mixed(np.column_stack([columns, differ_in_kind(graph, some)]), standings)
+            mixed += self.lift * were_linked(snapshots, some)
             parts.append(torch.from_numpy(self.slope * mixed + self.shift))
         return torch.cat(parts)
 
-    def both(self, features: Reals) -> tuple[Reals, Reals]:
-        """What the logistic regression and the trees say, before they are mixed.  # [B, F] → [B], [B]"""
-        standard = (torch.from_numpy(features) - self.means) / self.scales
+    def mixed(self, features: Reals, standings: Reals) -> Reals:
+        """What the logistic regression and the trees say together, not calibrated.  # [B, F], [B, F − 1] → [B]"""
+        standard = (torch.from_numpy(np.column_stack([features, standings])) - self.means) / self.scales
         logistic = standard.clamp(-FURTHEST, FURTHEST) @ self.weights + self.bias
-        return logistic.numpy(), self.trees.sum(features)
+        mixed: Reals = (1 - self.mix) * logistic.numpy() + self.mix * self.trees.sum(features)
+        return mixed
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as plain tensors."""
         found = {name: getattr(self, name) for name in LOGISTIC}
         found |= {f"tree_{name}": getattr(self.trees, name) for name in TREES}
-        calibration = torch.tensor([self.mix, self.slope, self.shift], dtype=torch.float64)
+        calibration = torch.tensor([self.mix, self.lift, self.slope, self.shift], dtype=torch.float64)
         return {**found, "calibration": calibration, "far": torch.tensor(self.far)}
 
     @classmethod
@@ -134,49 +150,63 @@ class PairScore:
             raise ModelError(f"the tensors do not fit a pair score: {missing[0]} is missing")
         shapes = {name: tuple(tensors[name].shape) for name in wanted}
         features, tables = shapes["weights"], shapes["tree_feature"]
-        expected = dict.fromkeys(LOGISTIC, features) | {"bias": (), "calibration": (3,), "far": ()}
+        expected = dict.fromkeys(LOGISTIC, features) | {"bias": (), "calibration": (4,), "far": ()}
         expected |= {f"tree_{name}": tables for name in TREES} | {"tree_baseline": ()}
         for name, shape in expected.items():
             if shapes[name] != shape or len(features) != 1 or len(tables) != 2:
                 raise ModelError(f"the tensors do not fit a pair score: {name} has shape {shapes[name]}")
-        mix, slope, shift = tensors["calibration"].tolist()
+        mix, lift, slope, shift = tensors["calibration"].tolist()
         trees = Trees(**{name: tensors[f"tree_{name}"] for name in TREES})
         parts = {name: tensors[name] for name in LOGISTIC}
-        return cls(**parts, trees=trees, far=bool(tensors["far"]), mix=mix, slope=slope, shift=shift)
+        return cls(**parts, trees=trees, far=bool(tensors["far"]), mix=mix, lift=lift, slope=slope, shift=shift)
+
+
+def _examples_of(graph: DynamicGraph, snapshots: Snapshots, far: bool, negatives: int, seed: int) -> Examples:
+    """Those of the last transition of some snapshots of a graph."""
+    pairs, found = _examples(snapshots, far, negatives, seed)
+    return replace(found, features=np.column_stack([found.features, differ_in_kind(graph, pairs)]))
 
 
 # The models of an evaluation, one for each step, have most of their examples in common.
 @lru_cache(maxsize=16)
-def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tuple[Ids, int, int, Reals]:
-    """The examples of the last transition: links, then uniform pairs, then a few harder ones.  # [B, 2], …, [B, F]
-
-    Beside the pairs and their features: how many are links, and how many are links or uniform.
-    """
-    known, rng = snapshots[-2].num_nodes, np.random.default_rng([seed, len(snapshots)])
+def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tuple[Ids, Examples]:
+    """The examples of the last transition, without their kinds, and their pairs.  # [B, 2]"""
+    past, known = snapshots[:-1], snapshots[-2].num_nodes
+    rng = np.random.default_rng([seed, len(snapshots)])
     u, v, _ = (part.cpu().numpy() for part in snapshots[-1].links())
     links = np.stack([u, v], axis=1)[(v < known) & (u != v)]
     others = unlinked_pairs(known, links, negatives * len(links), rng)
-    pairs = np.concatenate([links, others, _harder(snapshots[:-1], links, rng)])
-    return pairs, len(links), len(links) + len(others), pair_columns(snapshots[:-1], pairs, far)
+    u, v, _, _ = past_links(past)
+    left = np.setdiff1d(u * known + v, links @ [known, 1])  # were linked, and are not next
+    keys = rng.permutation(left)[: math.ceil(AGAIN * len(links))]
+    pairs = np.concatenate([links, others, np.stack([keys // known, keys % known], axis=1)])
+    columns = pair_columns(past, pairs, far)
+    return pairs, Examples(
+        features=columns,
+        standings=standing(columns, uniform_columns(past, far)),
+        once=were_linked(past, pairs),
+        links=len(links),
+        uniform=len(links) + len(others),
+        expected=len(others) * len(left) / max(1, known * (known - 1) // 2 - len(links)),
+    )
 
 
-def _harder(snapshots: Snapshots, links: Ids, rng: np.random.Generator) -> Ids:
-    """Pairs that are not linked, one part of which were before, and one joins ends of links.  # [≤ 2 · HARD · E, 2]"""
-    n, some = snapshots[-1].num_nodes, math.ceil(HARD * len(links))
-    u, v, _, _ = past_links(snapshots)
-    linked = links[:, 0] * n + links[:, 1]
-    before = rng.permutation(np.setdiff1d(u * n + v, linked))[:some]
-    joined = np.sort(rng.permutation(links.ravel()).reshape(-1, 2), axis=1)
-    keys = (joined[:, 0] * n + joined[:, 1])[joined[:, 0] != joined[:, 1]]
-    keys = np.concatenate([before, rng.permutation(np.setdiff1d(keys, linked))[:some]])
-    return np.stack([keys // n, keys % n], axis=1)
+def _halves(snapshot: Snapshot, seed: int) -> Snapshots:
+    """Two snapshots of the same nodes; every link is in each of them with chance one half, so that some come again."""
+    u, v, weights = (part.cpu().numpy() for part in snapshot.links())
+    parts = (np.random.default_rng([seed, 1]).random((2, len(u))) < 0.5) & (u != v)
+    n, start, stop = snapshot.num_nodes, snapshot.start, snapshot.stop
+    return tuple(
+        Snapshot.from_links(u[part], v[part], weights[part], num_nodes=n, start=start, stop=stop) for part in parts
+    )
 
 
 def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
     """Both parts, mixed by the number of links, not calibrated."""
     labels = [examples.labels(len(examples.features)) for examples in past]
-    x, y, weights = (np.concatenate(part) for part in ([each.features for each in past], *zip(*labels, strict=True)))
-    features = torch.from_numpy(x)
+    y, weights = (np.concatenate(part) for part in zip(*labels, strict=True))
+    x = np.concatenate([each.features for each in past])
+    features = torch.from_numpy(np.column_stack([x, np.concatenate([each.standings for each in past])]))
     means, deviation = features.mean(0), features.std(0, correction=0)
     scales = torch.where(deviation > 0, deviation, 1.0)
     w, bias = fit_logistic(
@@ -186,13 +216,16 @@ def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
     trees = Trees.grown(x, y, seed=seed)
     trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
     links = int(y.sum())
-    return PairScore(means, scales, w, bias, trees, far, mix=links / (links + EVEN))
+    added, expected = (sum(part) for part in zip(*((len(e.once) - e.uniform, e.expected) for e in past), strict=True))
+    lift = GIVEN_BACK * math.log1p(added / max(1.0, expected))
+    return PairScore(means, scales, w, bias, trees, far, mix=links / (links + EVEN), lift=lift)
 
 
 def _calibrated(score: PairScore, before: PairScore, last: Examples) -> PairScore:
     """A score with the slope and shift that suit an earlier one best on a transition it has not seen (Platt)."""
-    logistic, trees = (torch.from_numpy(part) for part in before.both(last.features[: last.easy]))
-    mixed = (1 - score.mix) * logistic + score.mix * trees
-    linked, weights = (torch.from_numpy(part) for part in last.labels(last.easy))
-    slope, shift = fit_logistic(mixed.unsqueeze(1), linked, sample_weight=weights)
+    some = slice(last.uniform)
+    mixed = replace(before, mix=score.mix).mixed(last.features[some], last.standings[some])
+    lifted = torch.from_numpy(mixed + before.lift * last.once[some])
+    linked, weights = (torch.from_numpy(part) for part in last.labels(last.uniform))
+    slope, shift = fit_logistic(lifted.unsqueeze(1), linked, sample_weight=weights)
     return replace(score, slope=max(LEAST_SLOPE, float(slope)), shift=float(shift))

@@ -12,6 +12,7 @@ from torch.nn import functional
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 
+SMALL = 1e-6  # part of the mean square, below which a direction is none
 MOST = 1 << 15  # links, and pairs of another score, that a step of training looks at
 
 
@@ -33,12 +34,26 @@ class ProductScore(nn.Module):
         scores: Tensor = (x_u * x_v) @ self.weights + self.bias
         return scores
 
-    def scaled(self, x: Tensor) -> Tensor:
-        """Embeddings e whose products Σ_d ± e_u[d] e_v[d] + b are the scores.  # [N, d]"""
-        return x * self.weights.detach().abs().sqrt()
+    @torch.no_grad()
+    def axes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """A map A and signs s with Σ_d s_d e_u[d] e_v[d] + b the scores, where e = x A.  # [N, d] → [d, d], [d]
 
-    def signs(self) -> Tensor:
-        return torch.where(self.weights.detach() < 0, -1.0, 1.0)
+        The columns of e are the axes of the matrix of all scores, the strongest first. As x has it, what is said of a
+        pair is spread over many columns, and partly said by some and taken back by others; a probe with few examples
+        cannot learn such weights.
+        """
+        x, weights = x.double(), self.weights.double()
+        gram = x.mT @ x
+        gram = gram + SMALL * gram.diagonal().mean().clamp(min=SMALL) * torch.eye(len(gram), device=x.device)
+        values, vectors = torch.linalg.eigh(gram)
+        root = (vectors * values.sqrt()) @ vectors.mT
+        inverse = (vectors * values.rsqrt()) @ vectors.mT
+        strengths, axes = torch.linalg.eigh((root * weights) @ root)
+        order = strengths.abs().argsort(descending=True, stable=True)
+        strengths, axes = strengths[order], axes[:, order]
+        axes = axes * torch.where(axes.sum(0) < 0, -1.0, 1.0)
+        found = inverse @ (axes * strengths.abs().sqrt())
+        return found.to(self.weights.dtype), torch.where(strengths < 0, -1.0, 1.0).to(self.weights.dtype)
 
 
 @dataclass(frozen=True, eq=False)
