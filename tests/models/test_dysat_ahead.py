@@ -120,6 +120,15 @@ class TestNodesThatComeLater:
             later._take_state(model._state())
 
 
+@pytest.mark.parametrize("axes", [{}, {"axes": torch.eye(7)}, {"axes": torch.ones(8)}])
+def test_a_state_without_its_axes_is_refused(axes: dict[str, torch.Tensor]) -> None:
+    model, other = ahead().fit(meetings()), ahead()
+    other.graph_ = meetings()
+    state = {name: value for name, value in model._state().items() if name != "axes"}
+    with pytest.raises(ModelError, match=r"^the weights do not fit the model: axes, 8 wide, are needed$"):
+        other._take_state({**state, **axes})
+
+
 def test_only_a_model_without_identity_is_applied_to_other_graphs() -> None:
     with pytest.raises(ModelError, match=r"^inputs='identity': only a model with inputs='features' knows nodes"):
         ahead().fit(meetings()).applied_to(meetings())

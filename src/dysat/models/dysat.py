@@ -226,16 +226,16 @@ class DySAT(AttentionModel):
         return {**self.network_.state_dict(), **{f"{SCORE}{name}": value for name, value in score.items()}}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        parts: dict[str, dict[str, Tensor]] = {SCORE: {}, PAIR: {}, "": {}}
-        self.axes_ = tensors.get(AXES)
+        parts: dict[str, dict[str, Tensor]] = {SCORE: {}, PAIR: {}, AXES: {}, "": {}}
         for name, value in tensors.items():
-            if name == AXES:
-                continue
             prefix = next(p for p in parts if name.startswith(p))
             parts[prefix][name.removeprefix(prefix)] = value
         super()._restore(parts[""])
         self.score_ = self.pair_score_ = None
+        self.axes_ = parts[AXES].get("")
         if parts[SCORE]:
+            if self.axes_ is None or self.axes_.shape != (self.network_.width,) * 2:
+                raise ModelError(f"the weights do not fit the model: axes, {self.network_.width} wide, are needed")
             self.score_ = ProductScore(self.network_.width).to(self.block_.node.device)
             load_weights(self.score_, parts[SCORE])
         if parts[PAIR]:
