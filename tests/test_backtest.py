@@ -66,11 +66,16 @@ def test_the_heuristic_beside_it_is_measured_alike(ended: Run) -> None:
 def test_without_a_pair_score_there_is_no_forecast(tmp_path: Path) -> None:
     run = Run.start(tmp_path / "run", small_graph(), dysat.DySAT(**SMALL))
     assert run.train() and "forecast" not in run.metrics()["backtest"]
-    little = graph_of([*FIRST, (0, 2, 1)])  # one snapshot before the last: no transition to learn from
+
+
+def test_one_snapshot_before_the_last_gives_a_forecast_and_too_few_examples_no_figure(tmp_path: Path) -> None:
+    little = graph_of([*FIRST, (0, 2, 1)])
     model = dysat.DySAT(**AHEAD | {"walk_weight": 1.0}).fit(little[:-1])
-    assert forecast_facts(model, single_step(little, 0)) is None
+    assert model.pair_score_ is not None
+    found = forecast_facts(model, single_step(little, 0))
+    assert found is not None and found["auc"] is None and sum(row["pairs"] for row in found["reliability"]) == 0
     run = Run.start(tmp_path / "little", little, dysat.DySAT(**AHEAD | {"walk_weight": 1.0}))
-    assert run.train() and "forecast" not in run.metrics()["backtest"]
+    assert run.train() and run.metrics()["backtest"]["forecast"]["auc"] is None
 
 
 def test_a_stop_between_changes_nothing(ended: Run, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dysat.errors import ModelError
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import link_split
 from dysat.models import pair_features, pair_score
-from dysat.models.pair_features import pair_history, standing, were_linked
+from dysat.models.pair_features import coarse, pair_history, standing, were_linked
 from dysat.models.pair_more import more_history, pair_columns, uniform_columns
 from dysat.models.pair_score import PairScore
 
@@ -212,7 +212,7 @@ def test_the_score_is_the_mix_of_its_parts() -> None:
     score = replace(learned(graph), mix=0.25, slope=2.0, shift=-1.0, lift=0.5)
     columns = pair_columns(graph.snapshots, pairs.numpy(), True)
     features = np.column_stack([columns, np.ones(len(pairs))])
-    standings = standing(columns, np.sort(columns.astype(np.float32), axis=0))  # all pairs there are
+    standings = standing(columns, np.sort(coarse(columns), axis=0))  # all pairs there are
     standard = (torch.from_numpy(np.column_stack([features, standings])) - score.means) / score.scales
     logistic = standard.clamp(-10, 10) @ score.weights + score.bias
     once = torch.from_numpy(were_linked(graph.snapshots, pairs.numpy()))

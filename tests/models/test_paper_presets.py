@@ -234,10 +234,19 @@ def tuned(variant: str, dataset: str) -> dict[str, Any]:
 
 
 def judged(variant: str, dataset: str) -> tuple[list[int], list[tuple[dict[str, Any], float]]]:
-    """The snapshots at which the most settings of the grid were judged, and the mean of each setting over them."""
+    """The snapshots at which the most settings of the grid were judged, and the mean of each setting over them.
+
+    In a bipartite graph node2vec's walks depend on p / q alone: a setting that was not judged at a snapshot has the
+    value of one with the same ratio.
+    """
     file = RESULTS / f"tuning_{dataset}.json"
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
     known = [(row["setting"], row["values"]) for row in rows if row["row"] == variant]
+    if variant == "node2vec":
+        alike: dict[float, dict[str, float]] = {}
+        for setting, values in known:
+            alike.setdefault(setting["p"] / setting["q"], {}).update(values)
+        known = [(setting, {**alike[setting["p"] / setting["q"]], **values}) for setting, values in known]
     counts = Counter(step for _, values in known for step in values)
     shared = [step for step, count in counts.items() if count == max(counts.values())]
     fair = [(setting, fmean(values[s] for s in shared)) for setting, values in known if values.keys() >= set(shared)]

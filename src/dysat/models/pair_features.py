@@ -246,14 +246,19 @@ def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
 def standing(values: Reals, ordered: NDArray[np.float32]) -> Reals:
     """What part of a column's ordered values is smaller, half of the equal ones counted.  # [B, F], [B', F] → [B, F]
 
-    In single precision, so that sums in another order are the same.
+    Values count as `coarse` has them, and so must the others be.
     """
     found = np.full(values.shape, 0.5)
-    for column, own, others in zip(found.T, values.astype(np.float32).T, ordered.T, strict=True):
+    for column, own, others in zip(found.T, coarse(values).T, ordered.T, strict=True):
         if len(others):
             below = np.searchsorted(others, own, "left") + np.searchsorted(others, own, "right")
             column[:] = below / (2 * len(others))
     return found
+
+
+def coarse(values: Reals) -> NDArray[np.float32]:
+    """Values that are the same when they were added up in another order."""
+    return np.round(values, 9).astype(np.float32)
 
 
 def were_linked(snapshots: Snapshots, pairs: Ids) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from dysat.models.pair_features import (
     FACTORS,
     PairHistory,
     Snapshots,
+    coarse,
     expand,
     low_and_high,
     pair_history,
@@ -48,7 +49,7 @@ def uniform_columns(snapshots: Snapshots, far: bool) -> NDArray[np.float32]:
     else:
         drawn = np.random.default_rng([n, len(snapshots)]).integers(0, n, (UNIFORM, 2))
         pairs = np.sort(drawn[drawn[:, 0] != drawn[:, 1]], axis=1)
-    return np.sort(pair_columns(snapshots, pairs, far).astype(np.float32), axis=0)
+    return np.sort(coarse(pair_columns(snapshots, pairs, far)), axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,5 +169,5 @@ def _of_nodes(base: PairHistory, ends: Ids, steps: Ids, first: Ids) -> Reals:
     nodes.append((ever @ base.degrees[f]) / np.maximum(partners, 1))
     nodes += [np.log1p(np.bincount(ends[steps == now - k], minlength=n)) for k in range(1, EARLIER)]
     degrees = base.degrees[[FACTORS.index(factor) for factor in SHARES]].T
-    nodes += list(standing(degrees, np.sort(degrees.astype(np.float32), axis=0)).T)
+    nodes += list(standing(degrees, np.sort(coarse(degrees), axis=0)).T)
     return np.array(nodes)
