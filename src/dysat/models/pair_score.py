@@ -41,7 +41,7 @@ class Examples:
     """Pairs as seen before a transition: first those of which a link came, then uniform ones, then once linked ones.
 
     Shapes:
-        features, standings [B, F], once [B]: whether the pair was linked before
+        features [B, F], standings [B, F − 1] of all but their kinds, once [B]: whether the pair was linked before
     """
 
     features: Reals
@@ -216,7 +216,8 @@ def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
     trees = Trees.grown(x, y, seed=seed)
     trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
     links = int(y.sum())
-    added, expected = (sum(part) for part in zip(*((len(e.once) - e.uniform, e.expected) for e in past), strict=True))
+    added = sum(len(examples.once) - examples.uniform for examples in past)
+    expected = sum(examples.expected for examples in past)
     lift = GIVEN_BACK * math.log1p(added / max(1.0, expected))
     return PairScore(means, scales, w, bias, trees, far, mix=links / (links + EVEN), lift=lift)
 
