@@ -6,13 +6,14 @@ import ctypes
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from dysat.errors import ModelError
 
@@ -105,7 +106,7 @@ def minimize(
     progress = progress or Progress()
     if progress.history and not progress.tensors:
         raise ModelError("a training that has ended, or was not kept, cannot be taken up again")
-    optimizer = _adam(parameters, settings.learning_rate)
+    optimizer = Adam(list(parameters.values()), settings.learning_rate)
     stepper = _Stepper(loss, parameters, optimizer, settings, generator, penalized)
     best = _take_up(progress, parameters, optimizer, generator)
     kept = time.monotonic()
@@ -182,7 +183,7 @@ class _Stepper:
         self,
         loss: Loss,
         parameters: Mapping[str, nn.Parameter],
-        optimizer: torch.optim.Optimizer,
+        optimizer: Adam,
         settings: Settings,
         generator: torch.Generator,
         penalized: frozenset[str],
@@ -203,7 +204,7 @@ class _Stepper:
         return self.value
 
     def step(self, batch: Tensor) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss = self.loss(batch, self.generator)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.settings.l2 and self.penalized:
@@ -255,14 +256,41 @@ def _grad(p: nn.Parameter) -> Tensor:
     return p.grad
 
 
-def _adam(parameters: Mapping[str, nn.Parameter], rate: float) -> torch.optim.Adam:
-    cuda = any(p.device.type == "cuda" for p in parameters.values())
-    return torch.optim.Adam(list(parameters.values()), lr=rate, fused=True, capturable=cuda)
+class Adam:
+    """Torch's fused Adam without its `Optimizer`, which imports torch's compiler: two seconds of every first fit.
+
+    `state` holds, for each parameter that had a gradient, the step and both moments, as torch's does.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], rate: float) -> None:
+        self.parameters, self.rate = list(parameters), rate
+        self.state: dict[nn.Parameter, dict[str, Tensor]] = {}
+        self.capturable = any(p.device.type == "cuda" for p in parameters)
+
+    def zero_grad(self) -> None:
+        """No gradient yet."""
+        for p in self.parameters:
+            p.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step along the gradients there are."""
+        some = [p for p in self.parameters if p.grad is not None]
+        for p in some:
+            if p not in self.state:
+                step = torch.zeros((), dtype=torch.float32, device=p.device)
+                self.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        steps, means, squares = ([self.state[p][name] for p in some] for name in ("step", "exp_avg", "exp_avg_sq"))
+        adam(
+            cast(list[Tensor], some), [_grad(p) for p in some], means, squares, [], steps,
+            fused=True, capturable=self.capturable, amsgrad=False, maximize=False,
+            beta1=0.9, beta2=0.999, lr=self.rate, weight_decay=0.0, eps=1e-8,
+        )  # fmt: skip
 
 
 def _state(
     parameters: Mapping[str, nn.Parameter],
-    optimizer: torch.optim.Optimizer,
+    optimizer: Adam,
     generator: torch.Generator,
     best: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
@@ -277,7 +305,7 @@ def _state(
 def _take_up(
     progress: Progress,
     parameters: Mapping[str, nn.Parameter],
-    optimizer: torch.optim.Optimizer,
+    optimizer: Adam,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
     """Put back what `_state` held; returns the best parameters."""
