@@ -26,7 +26,7 @@ FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-ffp-contrac
 PATIENCE = 120  # seconds for the compiler
 
 # What each function takes before the number of threads: arrays of float32 (x; r: with rows a stride apart), of float64
-# (d), of int64 (i) and of int32 (h), whole numbers (n) and others (f).
+# (d), of int64 (i), of int32 (h) and of bytes (b), whole numbers (n) and others (f).
 SIGNATURES = {
     "weighted_sum": "xxiiixxnnnn",
     "pair_dot": "xxiixnnn",
@@ -43,8 +43,20 @@ SIGNATURES = {
     "head_dots_backward": "xxxxxxxnnnn",
     "transpose": "iiiiiinn",
     "draw_contexts": "hhiiiidinnnn",
+    "three_steps": "iiddiiidnn",
+    "standings": "xxdnnn",
+    "bin_sums": "bihdddnnn",
+    "best_splits": "diinnnfff",
+    "tree_sums": "diiidddnnnn",
 }
-_TYPES = {"x": torch.float32, "r": torch.float32, "d": torch.float64, "i": torch.int64, "h": torch.int32}
+_TYPES = {
+    "x": torch.float32,
+    "r": torch.float32,
+    "d": torch.float64,
+    "i": torch.int64,
+    "h": torch.int32,
+    "b": torch.uint8,
+}
 _C_TYPES = {**dict.fromkeys(_TYPES, ctypes.c_void_p), "n": ctypes.c_int64, "f": ctypes.c_float}
 
 

@@ -578,3 +578,122 @@ void draw_contexts(const int32_t *walks, const int32_t *order, const int64_t *fi
         for (int64_t i = 0; !pairs && i < count; i++) found[i] = -1;
     })
 }
+
+/* ---- paths ---- */
+
+/* Σ_zy b_uz b_zy a_yv over all three-step paths from u to v, of pairs in order of u: those of u_i are v[starts[i]] up to
+   v[starts[i + 1]]. b and a are the entries of the same N rows.  offsets [N + 1], neighbours, b, a [E] → out [P] */
+void three_steps(const int64_t *offsets, const int64_t *neighbours, const double *b, const double *a, const int64_t *u,
+                 const int64_t *starts, const int64_t *v, double *out, int64_t U, int64_t N, int64_t threads) {
+    IN_THREADS(offsets[N] * U, starts, U, {
+        double *paths = malloc(N * sizeof(double));
+        for (int64_t i = low; i < high; i++) {
+            memset(paths, 0, N * sizeof(double));
+            for (int64_t e = offsets[u[i]]; e < offsets[u[i] + 1]; e++)
+                for (int64_t f = offsets[neighbours[e]]; f < offsets[neighbours[e] + 1]; f++)
+                    paths[neighbours[f]] += b[e] * b[f];
+            for (int64_t p = starts[i]; p < starts[i + 1]; p++) {
+                double sum = 0;
+                for (int64_t e = offsets[v[p]]; e < offsets[v[p] + 1]; e++) sum += paths[neighbours[e]] * a[e];
+                out[p] = sum;
+            }
+        }
+        free(paths);
+    })
+}
+
+/* ---- order ---- */
+
+/* How many of n numbers in order are below x, or (or_equal) not above it. */
+INLINE int64_t number_below(const float *ordered, int64_t n, float x, const int or_equal) {
+    const float *base = ordered;
+    for (; n > 1; n -= n / 2) { /* no branch: half of them would be guessed wrong */
+        const float middle = base[n / 2 - 1];
+        base += (or_equal ? middle <= x : middle < x) ? n / 2 : 0;
+    }
+    return base - ordered + (or_equal ? *base <= x : *base < x);
+}
+
+/* What part of a column's ordered numbers is below each of its values, half of the equal ones counted.
+   values [F, B], ordered [F, n], n > 0 → out [B, F] */
+void standings(const float *values, const float *ordered, double *out, int64_t F, int64_t B, int64_t n,
+               int64_t threads) {
+    IN_THREADS(20 * F * B, NULL, F, for (int64_t f = low; f < high; f++) {
+        const float *here = ordered + f * n;
+        for (int64_t b = 0; b < B; b++) {
+            const float x = values[f * B + b];
+            const int64_t twice = number_below(here, n, x, 0) + number_below(here, n, x, 1);
+            out[b * F + f] = (double)twice / (double)(2 * n);
+        }
+    })
+}
+
+/* ---- trees ---- */
+
+/* Sums of g and h over the rows of every group that fall into the same bin of a feature, added in order of the rows.
+   bins [F, n], features [K], group [n], g, h [n] → out [groups, K, B, 2], where the sums are added to what is there */
+void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *g, const double *h,
+              double *out, int64_t n, int64_t K, int64_t B, int64_t threads) {
+    IN_THREADS(4 * n * K, NULL, K, for (int64_t k = low; k < high; k++) {
+        const uint8_t *bin = bins + features[k] * n;
+        for (int64_t i = 0; i < n; i++) {
+            double *restrict at = out + ((group[i] * K + k) * B + bin[i]) * 2;
+            at[0] += g[i];
+            at[1] += h[i];
+        }
+    })
+}
+
+/* Which feature and after which bin each group is split best: where (Σg)² / (Σh + l2) gains most on both sides together.
+   Neither side may have Σh < least; without a gain above tiny the bin is B.  sums [n, K, B, 2] → which, cut [n] */
+void best_splits(const double *sums, int64_t *which, int64_t *cut, int64_t n, int64_t K, int64_t B, float l2,
+                 float least, float tiny, int64_t threads) {
+    (void)threads;
+    for (int64_t i = 0; i < n; i++) {
+        double best = tiny;
+        which[i] = 0;
+        cut[i] = B;
+        for (int64_t k = 0; k < K; k++) {
+            const double *here = sums + (i * K + k) * B * 2;
+            double g = 0, h = 0, all_g = 0, all_h = 0;
+            for (int64_t b = 0; b < B; b++) {
+                all_g += here[2 * b];
+                all_h += here[2 * b + 1];
+            }
+            const double before = all_g * all_g / (all_h + l2);
+            for (int64_t b = 0; b < B; b++) {
+                g += here[2 * b];
+                h += here[2 * b + 1];
+                const double others = all_g - g, rest = all_h - h;
+                if (h < least || rest < least) continue;
+                const double gain = g * g / (h + l2) + others * others / (rest + l2) - before;
+                if (gain > best) {
+                    best = gain;
+                    which[i] = k;
+                    cut[i] = b;
+                }
+            }
+        }
+    }
+}
+
+#define ROWS_AT_ONCE 64 /* whose features stay near while one tree after the other looks at them */
+
+/* What R trees of M nodes say of each row, added in order to what is there; a leaf's children are the leaf itself.
+   x [n, F], feature, left, right, threshold, value [R, M] → out [n] */
+void tree_sums(const double *x, const int64_t *feature, const int64_t *left, const int64_t *right,
+               const double *threshold, const double *value, double *out, int64_t n, int64_t F, int64_t R, int64_t M,
+               int64_t threads) {
+    IN_THREADS(8 * n * R, NULL, n, for (int64_t first = low; first < high; first += ROWS_AT_ONCE) {
+        const int64_t stop = first + ROWS_AT_ONCE < high ? first + ROWS_AT_ONCE : high;
+        for (int64_t r = 0; r < R; r++)
+            for (int64_t i = first; i < stop; i++) {
+                int64_t at = r * M, next = r * M;
+                do {
+                    at = next;
+                    next = r * M + (x[i * F + feature[at]] <= threshold[at] ? left[at] : right[at]);
+                } while (next != at);
+                out[i] += value[at];
+            }
+    })
+}

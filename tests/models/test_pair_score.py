@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import dysat
+from dysat.compiled import native
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.evaluation.probe import auc
@@ -107,7 +108,7 @@ def test_examples_are_the_last_transitions_seen_from_before_them(monkeypatch: py
     free = [30 * 29 // 2 - number for number in links]
     for (_, number), linked, unlinked in zip(seen, links, free, strict=True):
         uniform = linked + min(linked, unlinked)
-        assert uniform < number <= uniform + math.ceil(0.04 * linked)
+        assert uniform < number <= uniform + unlinked  # and pairs that were linked
     seen.clear()
     monkeypatch.setattr(pair_score, "ENOUGH", 10**9)
     pair_score._examples.cache_clear()
@@ -121,26 +122,53 @@ def test_pairs_that_were_linked_and_are_not_next_are_added() -> None:
     links = graph[2].num_links
     assert found.links == links and len(found.features) == len(found.standings) == len(found.once) == len(pairs)
     keys = pairs @ [30, 1]
-    linked, added = keys[:links], keys[found.uniform :]
-    assert len(added) == math.ceil(0.04 * links) and not np.isin(keys[links:], linked).any()
+    linked, once = keys[:links], keys[found.uniform :]
+    assert found.added == math.ceil(0.04 * links) and not np.isin(keys[links:], linked).any()
     before = np.concatenate([u.numpy() * 30 + v.numpy() for u, v, _ in (s.links() for s in graph.snapshots[:2])])
     assert found.once.tolist() == np.isin(keys, before).tolist() and found.once[found.uniform :].all()
-    left = len(np.setdiff1d(before, linked))
-    assert found.expected == pytest.approx((found.uniform - links) * left / (435 - links))
+    left = np.setdiff1d(before, linked)
+    assert sorted(once) == left.tolist() and (found.left, found.unlinked) == (len(left), 435 - links)
+    assert found.expected == pytest.approx((found.uniform - links) * len(left) / (435 - links))
+    x, again = found.of_once()
+    rows = np.concatenate([np.flatnonzero(np.isin(linked, before)), np.arange(found.uniform, len(keys))])
+    assert x.tolist() == np.column_stack([found.features, found.standings])[rows].tolist()
+    assert again.sum() == np.isin(linked, before).sum() == len(again) - len(left)
 
 
-def test_what_was_added_is_given_back_to_pairs_that_were_linked() -> None:
+def test_no_more_of_them_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = two_blocks(steps=3)
+    monkeypatch.setattr(pair_score, "ONCE", 20)
+    pair_score._examples.cache_clear()
+    _, found = pair_score._examples(graph.snapshots, True, 1, 0)
+    pair_score._examples.cache_clear()
+    assert len(found.features) - found.uniform == 20 < found.left
+
+
+def test_pairs_that_were_linked_have_a_regression_of_their_own_and_get_something_back() -> None:
     graph, pairs = faithful_pairs(), all_pairs(60)
     score = learned(graph)
-    assert score.lift > 0.1
     once = torch.from_numpy(were_linked(graph.snapshots, pairs.numpy()))
-    more = score.log_odds(graph, 5, pairs) - replace(score, lift=0.0).log_odds(graph, 5, pairs)
-    assert_close(more, score.slope * score.lift * once.double())
-    added, expected = 0, 0.0
-    for last in range(1, 6):
-        _, found = pair_score._examples(graph.snapshots[: last + 1], True, 3, 0)
-        added, expected = added + len(found.once) - found.uniform, expected + found.expected
-    assert added > 0 and score.lift == pytest.approx(0.6 * math.log((expected + added) / expected))
+    more = score.log_odds(graph, 5, pairs) - replace(score, lift=score.lift - 1).log_odds(graph, 5, pairs)
+    assert_close(more, score.slope * once.double())
+    found = [pair_score._examples(graph.snapshots[: last + 1], True, 3, 0)[1] for last in range(1, 6)]
+    repeats = sum(int(each.once[: each.links].sum()) for each in found)
+    added, expected = sum(each.added for each in found), sum(each.expected for each in found)
+    assert repeats > 50 and score.again == pytest.approx(repeats / (repeats + 100))
+    assert added > 0
+    assert score.lift == pytest.approx((0.5 - score.again) * math.log((expected + added) / expected))
+
+
+def test_the_regression_of_pairs_that_were_linked_has_the_odds_of_uniform_pairs() -> None:
+    """With no weight on any feature it says how many times as likely they are, among as many links as uniform pairs."""
+    graph = faithful_pairs()
+    found = [pair_score._examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
+    columns = found[0].features.shape[1] + found[0].standings.shape[1]
+    means, scales = torch.zeros(columns, dtype=torch.float64), torch.full((columns,), torch.inf, dtype=torch.float64)
+    (weights, bias), repeats = pair_score._learn_once(found, means, scales)
+    links, left = sum(each.links for each in found), sum(each.left for each in found)
+    unlinked = sum(each.unlinked for each in found)
+    assert not weights.any()
+    assert float(bias) == pytest.approx(math.log(repeats / left) + math.log(unlinked / links))
 
 
 def test_standings_are_the_part_of_uniform_pairs_below() -> None:
@@ -204,19 +232,22 @@ def test_tensors_and_back_bit_for_bit() -> None:
     assert all(isinstance(tensor, Tensor) for tensor in tensors.values())
     back = PairScore.of({name: tensor.clone() for name, tensor in tensors.items()})
     assert torch.equal(back.log_odds(graph, 3, pairs), score.log_odds(graph, 3, pairs))
-    assert (back.mix, back.lift, back.slope, back.shift) == (score.mix, score.lift, score.slope, score.shift)
+    for name in ("mix", "again", "lift", "slope", "shift"):
+        assert getattr(back, name) == getattr(score, name)
 
 
 def test_the_score_is_the_mix_of_its_parts() -> None:
     graph, pairs = two_blocks(steps=3), all_pairs(30)
-    score = replace(learned(graph), mix=0.25, slope=2.0, shift=-1.0, lift=0.5)
+    score = replace(learned(graph), mix=0.25, again=0.4, slope=2.0, shift=-1.0, lift=0.5)
     columns = pair_columns(graph.snapshots, pairs.numpy(), True)
     features = np.column_stack([columns, np.ones(len(pairs))])
     standings = standing(columns, np.sort(coarse(columns), axis=0))  # all pairs there are
     standard = (torch.from_numpy(np.column_stack([features, standings])) - score.means) / score.scales
-    logistic = standard.clamp(-10, 10) @ score.weights + score.bias
+    of_any, of_once = (standard.clamp(-10, 10) @ w + b for w, b in zip(score.weights, score.bias, strict=True))
     once = torch.from_numpy(were_linked(graph.snapshots, pairs.numpy()))
-    mixed = 0.75 * logistic + 0.25 * torch.from_numpy(score.trees.sum(features)) + 0.5 * once
+    mixed = 0.75 * of_any + 0.25 * torch.from_numpy(score.trees.sum(features))
+    mixed[once] = (0.6 * mixed + 0.4 * of_once + 0.5)[once]
+    assert 0 < once.sum() < len(once)
     assert_close(score.log_odds(graph, 2, pairs), 2 * mixed - 1)
 
 
@@ -290,7 +321,7 @@ def test_more_features_by_hand() -> None:
     assert np.expm1(more.nodes[2]).round(9).tolist() == [1, 2, 2, 1]  # partners
     assert np.expm1(more.nodes[4]).round(9).tolist() == [0, 0, 1, 1]  # new ones in the last snapshot
     pairs = np.array([[0, 1], [0, 2], [1, 2]])
-    columns = more.features(pairs, True)
+    columns = np.column_stack(more.columns(pairs, True, more.base.meet(pairs)))
     rhythm = columns[:, 2 * len(more.nodes) :]
     assert np.expm1(rhythm[:, 0]).round(9).tolist() == [2, 0, 2]
     assert rhythm[:, 1:4].tolist() == [[2, 1, 0], [0, 0, 0], [2, 2, -2]]  # since the first, gap, what is overdue
@@ -298,3 +329,18 @@ def test_more_features_by_hand() -> None:
     assert (rhythm[:, 8:10] * [7, 1]).round(9).tolist() == [[4, 1], [0, 0], [3, 0.6]]  # in all
     overlap = rhythm[:, -2]
     assert overlap.tolist() == [0, 0.5, 0]  # 0 and 2 have 1 in common; all partners: 1, 3
+
+
+@pytest.mark.parametrize("far", [True, False])
+def test_compiled_or_not_features_and_standings_have_the_same_bits(far: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if native() is None:
+        pytest.skip("no C compiler")
+    graph, rng = dysat.load_dataset("uci")[:3], np.random.default_rng(0)
+    pairs = np.sort(rng.integers(0, graph.num_nodes, (3_000, 2)), axis=1)
+    columns = pair_columns(graph.snapshots, pairs, far)
+    ordered = np.sort(coarse(columns[:500]), axis=0)
+    standings = standing(columns, ordered)
+    monkeypatch.setattr(pair_features, "native", lambda: None)
+    monkeypatch.setattr(pair_features, "DENSE", 100 * graph.num_nodes)  # several parts
+    assert np.array_equal(columns, pair_columns(graph.snapshots, pairs, far))
+    assert np.array_equal(standings, standing(columns, ordered))

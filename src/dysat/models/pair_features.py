@@ -8,8 +8,10 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from dysat.compiled import native
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.sampling.pairs import unlinked_pairs
@@ -21,6 +23,7 @@ Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Snapshots = tuple[Snapshot, ...]
 Spectrum = tuple[Reals, NDArray[np.float32]]
+Met = tuple[Ids, Ids, Ids, Ids]
 
 FACTORS = (0.0, 0.3, 0.6, 0.9, 1.0)  # what a snapshot counts less than the one after it
 TWO_STEP = (0.0, 0.6, 1.0)
@@ -100,17 +103,17 @@ class PairHistory:
 
     def features(self, pairs: Ids, far: bool) -> Reals:
         """Features of pairs u ≤ v, with three-step paths if `far`.  # [B, 2] → [B, F]"""
-        parts = range(0, max(1, len(pairs)), AT_ONCE)
-        return np.concatenate([np.column_stack(self._columns(pairs[i : i + AT_ONCE], far)) for i in parts])
+        return np.concatenate([np.column_stack(self.columns(part, far, self.meet(part))) for part in in_parts(pairs)])
 
-    def _columns(self, pairs: Ids, far: bool) -> list[Reals]:
+    def columns(self, pairs: Ids, far: bool, met: Met) -> list[Reals]:
+        """Those of pairs that are few enough, whose two-step paths are known."""
         found = self.find(pairs)
         columns: list[Reals] = []
         for values in (*self.strengths, *self.degrees, self.now - self.first, self.now - self.active):
             columns += low_and_high(values, pairs)
         columns += [np.append(weights, 0.0)[found] for weights in self.weights]
         columns.append(np.append(self.now - self.last, self.now + 1)[found])
-        columns += self._two_steps(pairs)
+        columns += self._two_steps(len(pairs), met)
         if far:
             damped = self.weights[-1][self.slots] * self._damping(-1)[self.neighbours]
             columns.append(self.three_steps(pairs, damped, self.weights[-1][self.slots]))
@@ -125,22 +128,25 @@ class PairHistory:
         found = np.append(self.keys, -1)[at] == wanted
         return np.where(found, at, len(self.keys))
 
-    def _two_steps(self, pairs: Ids) -> list[Reals]:
-        """Σ_z a_uz a_zv / log(2 + degree of z), for each factor.  # [B, 2] → factors × [B]"""
+    def meet(self, pairs: Ids) -> Met:
+        """All two-step paths between both ends of pairs: which pair, the middle node, and where both links stand."""
         count = np.diff(self.offsets)
         fewer = np.argmin(count[pairs], axis=1)  # the end with fewer neighbours, whose are looked up at the other
         here, there = np.take_along_axis(pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
         which, entries = expand(self.offsets, here)
         middle = self.neighbours[entries]
-        other = there[which]
-        slots = self.find(np.sort(np.stack([middle, other], axis=1), axis=1))
+        slots = self.find(np.sort(np.stack([middle, there[which]], axis=1), axis=1))
         hit = slots < len(self.keys)
-        which, middle, slots, entries = which[hit], middle[hit], slots[hit], self.slots[entries[hit]]
+        return which[hit], middle[hit], self.slots[entries[hit]], slots[hit]
+
+    def _two_steps(self, number: int, met: Met) -> list[Reals]:
+        """Σ_z a_uz a_zv / log(2 + degree of z), for each factor.  # factors × [B]"""
+        which, middle, one, two = met
         sums = []
         for factor in TWO_STEP:
             f = FACTORS.index(factor)
-            terms = self.weights[f, entries] * self.weights[f, slots] * self._damping(f)[middle]
-            sums.append(np.log1p(np.bincount(which, terms, minlength=len(pairs))))
+            terms = self.weights[f, one] * self.weights[f, two] * self._damping(f)[middle]
+            sums.append(np.log1p(np.bincount(which, terms, minlength=number)))
         return sums
 
     def three_steps(self, pairs: Ids, values: Reals, last: Reals) -> Reals:
@@ -148,20 +154,29 @@ class PairHistory:
 
         With all of the past alike and b_uz = a_uz / log(2 + degree of z): both middle nodes divided.
         """
-        n = self.num_nodes
-        damped = self.matrix(values)
-        sums = np.zeros(len(pairs))
         order = np.argsort(pairs[:, 0], kind="stable")
         nodes, starts = np.unique(pairs[order, 0], return_index=True)
-        ends = np.append(starts[1:], len(order))
+        ends = pairs[order, 1]
+        found = np.empty(len(pairs))
+        found[order] = np.log1p(self._three_steps(nodes, np.append(starts, len(order)), ends, values, last))
+        return found
+
+    def _three_steps(self, nodes: Ids, starts: Ids, ends: Ids, values: Reals, last: Reals) -> Reals:
+        """Those sums for pairs in order of their first nodes, whose second ends begin at `starts`.  # [B]"""
+        sums, n = np.zeros(len(ends)), self.num_nodes
+        if (call := native()) is not None:
+            given = (self.offsets, self.neighbours, values, last, nodes, starts, ends, sums)
+            call("three_steps", *map(torch.from_numpy, given), len(nodes), n)
+            return sums
+        matrix = self.matrix(values)
         for first in range(0, len(nodes), max(1, DENSE // max(1, n))):
             part = slice(first, first + max(1, DENSE // n))
-            paths = (damped[nodes[part]] @ damped).toarray()  # [b, N]
-            some = order[starts[part][0] : ends[part][-1]]
-            which, entries = expand(self.offsets, pairs[some, 1])
-            row = np.searchsorted(nodes[part], pairs[some, 0])[which]
+            paths = (matrix[nodes[part]] @ matrix).toarray()  # [b, N]
+            begin, stop = starts[first], starts[min(part.stop, len(nodes))]
+            which, entries = expand(self.offsets, ends[begin:stop])
+            row = np.repeat(np.arange(len(paths)), np.diff(starts[first : part.stop + 1]))[which]
             terms = paths[row, self.neighbours[entries]] * last[entries]
-            sums[some] = np.log1p(np.bincount(which, terms, minlength=len(some)))
+            sums[begin:stop] = np.bincount(which, terms, minlength=stop - begin)
         return sums
 
     def _damping(self, factor: int) -> Reals:
@@ -232,6 +247,11 @@ def past_links(snapshots: Snapshots) -> tuple[Ids, Ids, Reals, Ids]:
     return u, v, weights, steps
 
 
+def in_parts(pairs: Ids) -> list[Ids]:
+    """Pairs, few enough at a time; one part without any where there are none."""
+    return [pairs[i : i + AT_ONCE] for i in range(0, max(1, len(pairs)), AT_ONCE)]
+
+
 def _at_both_ends(u: Ids, v: Ids, values: Reals, num_nodes: int) -> Reals:
     sums = np.bincount(u, values, minlength=num_nodes) + np.bincount(v, values, minlength=num_nodes)
     return sums.astype(np.float64)
@@ -239,8 +259,8 @@ def _at_both_ends(u: Ids, v: Ids, values: Reals, num_nodes: int) -> Reals:
 
 def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
     """The smaller and the larger of the two nodes' values."""
-    ends = values[pairs]
-    return [ends.min(axis=1), ends.max(axis=1)]
+    one, two = values[pairs[:, 0]], values[pairs[:, 1]]
+    return [np.minimum(one, two), np.maximum(one, two)]
 
 
 def standing(values: Reals, ordered: NDArray[np.float32]) -> Reals:
@@ -248,12 +268,15 @@ def standing(values: Reals, ordered: NDArray[np.float32]) -> Reals:
 
     Values count as `coarse` has them, and so must the others be.
     """
-    found = np.full(values.shape, 0.5)
-    for column, own, others in zip(found.T, coarse(values).T, ordered.T, strict=True):
-        if len(others):
-            below = np.searchsorted(others, own, "left") + np.searchsorted(others, own, "right")
-            column[:] = below / (2 * len(others))
-    return found
+    if not len(ordered):
+        return np.full(values.shape, 0.5)
+    own, others = (torch.from_numpy(np.ascontiguousarray(part.T)) for part in (coarse(values), ordered))
+    if (call := native()) is not None:
+        found = torch.empty(values.shape, dtype=torch.float64)
+        call("standings", own, others, found, *own.shape, len(ordered))
+        return found.numpy()
+    below = torch.searchsorted(others, own) + torch.searchsorted(others, own, right=True)
+    return np.ascontiguousarray((below.double() / (2 * len(ordered))).numpy().T)
 
 
 def coarse(values: Reals) -> NDArray[np.float32]:

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.models.pair_features import (
-    AT_ONCE,
     FACTORS,
+    Met,
     PairHistory,
     Snapshots,
     coarse,
-    expand,
+    in_parts,
     low_and_high,
     pair_history,
     past_links,
@@ -34,9 +34,11 @@ EARLIER = 3  # snapshots whose links are counted one by one
 def pair_columns(snapshots: Snapshots, pairs: Ids, far: bool) -> Reals:
     """All features of pairs u ≤ v but their kinds, from these snapshots alone.  # [B, 2] → [B, F]"""
     more = more_history(snapshots)
-    parts = [pairs[i : i + AT_ONCE] for i in range(0, max(1, len(pairs)), AT_ONCE)]
-    beside = np.concatenate([more.features(part, far) for part in parts])
-    return np.concatenate([more.base.features(pairs, far), beside], axis=1)
+    found = []
+    for part in in_parts(pairs):
+        met = more.base.meet(part)
+        found.append(np.column_stack(more.base.columns(part, far, met) + more.columns(part, far, met)))
+    return np.concatenate(found)
 
 
 # A step is scored in parts, and the next model learns from it again.
@@ -67,8 +69,8 @@ class MoreHistory:
     first: Ids
     normalized: Reals
 
-    def features(self, pairs: Ids, far: bool) -> Reals:
-        """More features of pairs u ≤ v, with three-step paths if `far`.  # [B, 2] → [B, F]"""
+    def columns(self, pairs: Ids, far: bool, met: Met) -> list[Reals]:
+        """More features of pairs u ≤ v whose two-step paths are known, with three-step paths if `far`.  # [B, 2]"""
         base = self.base
         found = base.find(pairs)
         columns: list[Reals] = []
@@ -80,14 +82,14 @@ class MoreHistory:
         columns += [np.log1p(times), base.now - first, gap, (base.now - last) - gap]
         columns += self._shares(pairs, found)
         for values in self.normalized:
-            columns.append(self._two_steps(pairs, values))
+            columns.append(self._two_steps(len(pairs), met, values))
             if far:
                 columns.append(self._three_steps(pairs, values))
-        columns.append(self._overlap(pairs))
+        columns.append(self._overlap(pairs, met))
         for values, vectors in base.spectra[1:]:
             products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)
             columns.append(products @ values**3)
-        return np.column_stack(columns)
+        return columns
 
     def _shares(self, pairs: Ids, found: Ids) -> list[Reals]:
         """What part of either node's decayed weight lies on the pair."""
@@ -100,26 +102,14 @@ class MoreHistory:
             columns += [share.min(axis=1), share.max(axis=1)]
         return columns
 
-    def _met(self, pairs: Ids) -> tuple[Ids, Ids, Ids]:
-        """All two-step paths: which pair, and the entries of the CSR of both links."""
-        base = self.base
-        count = np.diff(base.offsets)
-        fewer = np.argmin(count[pairs], axis=1)
-        here, there = np.take_along_axis(pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
-        which, entries = expand(base.offsets, here)
-        slots = base.find(np.sort(np.stack([base.neighbours[entries], there[which]], axis=1), axis=1))
-        hit = slots < len(base.keys)
-        return which[hit], base.slots[entries[hit]], slots[hit]
+    def _two_steps(self, number: int, met: Met, values: Reals) -> Reals:
+        """log(1 + N Σ_z a_uz a_zv): what one in N would be counts as 1.  # [E] → [B]"""
+        which, _, one, two = met
+        return np.log1p(self.base.num_nodes * np.bincount(which, values[one] * values[two], minlength=number))
 
-    def _two_steps(self, pairs: Ids, values: Reals) -> Reals:
-        """log(1 + N Σ_z a_uz a_zv): what one in N would be counts as 1.  # [B, 2], [E] → [B]"""
-        which, one, two = self._met(pairs)
-        return np.log1p(self.base.num_nodes * np.bincount(which, values[one] * values[two], minlength=len(pairs)))
-
-    def _overlap(self, pairs: Ids) -> Reals:
+    def _overlap(self, pairs: Ids, met: Met) -> Reals:
         """Common partners among all partners of either."""
-        which, _, _ = self._met(pairs)
-        common = np.bincount(which, minlength=len(pairs))
+        common = np.bincount(met[0], minlength=len(pairs))
         count = np.diff(self.base.offsets)[pairs].sum(axis=1)
         overlap: Reals = common / np.maximum(count - common, 1)
         return overlap

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,8 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.pair_features import AT_ONCE, Snapshots, differ_in_kind, past_links, standing, were_linked
+from dysat.models.boosting import boosted_trees
+from dysat.models.pair_features import Snapshots, differ_in_kind, in_parts, past_links, standing, were_linked
 from dysat.models.pair_more import pair_columns, uniform_columns
 from dysat.models.trees import Trees
 from dysat.nn.logistic import fit_logistic
@@ -26,19 +28,22 @@ Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
 AGAIN = 0.04  # pairs that were linked before, but not next, for each link: many more cost what uniform ones gain
-GIVEN_BACK = 0.6  # of what these cost pairs that were linked: all of it for ranks among any pairs, nothing among such
-L2 = 300.0  # of the logistic regression, on standardised features: many of them say nearly the same
+GIVEN_BACK = 0.5  # of what these cost pairs that were linked: all of it for ranks among any pairs, nothing among such
+ONCE = 1_000  # of them in each transition, for the regression of such pairs alone
+FEW = 100  # links that came again, from which that regression counts as much as the score of any pairs
+L2 = 300.0, 100.0  # of both regressions, on standardised features: many of them say nearly the same
 FURTHEST = 10.0  # standard deviations; a feature far beyond all examples counts no more
 EVEN = 4_000  # links from which trees learn as well as the logistic regression: their part is links / (links + EVEN)
 LEAST_SLOPE = 0.1  # a last transition that contradicts all others does not turn the order around
 MOST_NODES = 32_768  # for three-step paths
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")
 LOGISTIC = ("means", "scales", "weights", "bias")
+NUMBERS = ("mix", "again", "lift", "slope", "shift")
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Pairs as seen before a transition: first those of which a link came, then uniform ones, then once linked ones.
+    """Pairs as seen before a transition: those of which a link came, then uniform ones, then some once linked ones.
 
     Shapes:
         features [B, F], standings [B, F − 1] of all but their kinds, once [B]: whether the pair was linked before
@@ -49,28 +54,49 @@ class Examples:
     once: Bools
     links: int
     uniform: int  # links and uniform pairs
-    expected: float  # uniform pairs that were linked before, as many as there are in the mean
+    added: int  # once linked pairs that are taught beside those
+    left: int  # all pairs that were linked before and are not next
+    unlinked: int  # all pairs that are not linked next
 
     def labels(self, number: int) -> tuple[Bools, Reals]:
         """Whether a link came of the first so many, and weights with which both classes weigh the same.  # [B], [B]"""
         linked = np.arange(number) < self.links
         return linked, np.where(linked, 1.0, self.links / (number - self.links))
 
+    @property
+    def taught(self) -> int:
+        return self.uniform + self.added
+
+    @property
+    def expected(self) -> float:
+        """Uniform pairs that were linked before, as many as there are in the mean."""
+        return (self.uniform - self.links) * self.left / max(1, self.unlinked)
+
+    def of_once(self) -> tuple[Reals, Bools]:
+        """Features and standings of links that came again and of once linked pairs, and which is which."""
+        rows = np.concatenate([np.flatnonzero(self.once[: self.links]), np.arange(self.uniform, len(self.once))])
+        return np.column_stack([self.features[rows], self.standings[rows]]), rows < self.links
+
 
 @dataclass(frozen=True, eq=False)
 class PairScore:
-    """Log-odds of a link: slope · ((1 − mix) · logistic regression + mix · boosted trees + lift · once) + shift.
+    """Log-odds of a link, slope · s + shift, where s = (1 − mix) · logistic regression + mix · boosted trees.
 
     Both parts learn from the last transitions t' → t' + 1 of a graph: links of t' + 1 between nodes known at t' against
     uniform pairs without one, all seen as at t'. Few of these were linked before, so that a few such pairs are added to
-    tell them apart from those that are linked again; `lift`, most of the logarithm of how many times as many there are
-    then, is given back to every pair that was linked `once`. The regression also sees where each feature stands among
+    tell them apart from those that are linked again. The regression also sees where each feature stands among
     uniform pairs of the same step, which means the same when a graph has grown. The more links, the more the trees
-    count. Slope and shift come from the last transition, predicted by what was learned from those before it; so 0.8
+    count.
+
+    Of a pair that was linked before s is (1 − again) · s + again · another regression + lift. That one learns which of
+    such pairs are linked again, from nothing else, and counts the more the more came again. `lift` gives back what
+    the added pairs took: L, the logarithm of how many times as many there are then, but not all of it (`GIVEN_BACK`).
+
+    Slope and shift come from the last transition, predicted by what was learned from those before it; so 0.8
     means four in five among as many links and uniform pairs without one.
 
     Shapes:
-        means, scales, weights [2F − 1], bias []: of the logistic regression, on standardised features and standings
+        means, scales [2F − 1], weights [2, 2F − 1], bias [2]: of both regressions, on features and standings
     """
 
     means: Tensor
@@ -80,7 +106,8 @@ class PairScore:
     trees: Trees
     far: bool  # whether three-step paths are among the features
     mix: float  # the trees' part
-    lift: float = 0.0
+    again: float  # the part of the regression of pairs that were linked
+    lift: float
     slope: float = 1.0
     shift: float = 0.0
 
@@ -117,28 +144,28 @@ class PairScore:
         if not 0 <= step < len(graph):
             raise ModelError(f"step={step} of a graph with {len(graph)} snapshots")
         snapshots = graph.snapshots[: step + 1]
-        parts = [torch.empty(0, dtype=torch.float64)]
-        for part in torch.split(pairs.cpu(), AT_ONCE):
-            some = np.sort(part.numpy(), axis=1)
-            columns = pair_columns(snapshots, some, self.far)
+        ends = np.sort(pairs.cpu().numpy(), axis=1)
+        order = np.argsort(ends[:, 0], kind="stable")  # paths from a node are then looked for once
+        found = np.empty(len(ends))
+        for some in in_parts(order):
+            columns = pair_columns(snapshots, ends[some], self.far)
             standings = standing(columns, uniform_columns(snapshots, self.far))
-            mixed = self.mixed(np.column_stack([columns, differ_in_kind(graph, some)]), standings)
-            mixed += self.lift * were_linked(snapshots, some)
-            parts.append(torch.from_numpy(self.slope * mixed + self.shift))
-        return torch.cat(parts)
+            features = np.column_stack([columns, differ_in_kind(graph, ends[some])])
+            found[some] = self.raw(features, standings, were_linked(snapshots, ends[some]))
+        return torch.from_numpy(self.slope * found + self.shift)
 
-    def mixed(self, features: Reals, standings: Reals) -> Reals:
-        """What the logistic regression and the trees say together, not calibrated.  # [B, F], [B, F − 1] → [B]"""
+    def raw(self, features: Reals, standings: Reals, once: Bools) -> Reals:
+        """What regressions and trees say together, not calibrated.  # [B, F], [B, F − 1], [B] → [B]"""
         standard = (torch.from_numpy(np.column_stack([features, standings])) - self.means) / self.scales
-        logistic = standard.clamp(-FURTHEST, FURTHEST) @ self.weights + self.bias
-        mixed: Reals = (1 - self.mix) * logistic.numpy() + self.mix * self.trees.sum(features)
-        return mixed
+        of_any, of_once = (standard.clamp(-FURTHEST, FURTHEST) @ self.weights.mT + self.bias).numpy().T
+        mixed: Reals = (1 - self.mix) * of_any + self.mix * self.trees.sum(features)
+        return np.where(once, (1 - self.again) * mixed + self.again * of_once + self.lift, mixed)
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as plain tensors."""
         found = {name: getattr(self, name) for name in LOGISTIC}
         found |= {f"tree_{name}": getattr(self.trees, name) for name in TREES}
-        calibration = torch.tensor([self.mix, self.lift, self.slope, self.shift], dtype=torch.float64)
+        calibration = torch.tensor([getattr(self, name) for name in NUMBERS], dtype=torch.float64)
         return {**found, "calibration": calibration, "far": torch.tensor(self.far)}
 
     @classmethod
@@ -149,16 +176,17 @@ class PairScore:
         if missing:
             raise ModelError(f"the tensors do not fit a pair score: {missing[0]} is missing")
         shapes = {name: tuple(tensors[name].shape) for name in wanted}
-        features, tables = shapes["weights"], shapes["tree_feature"]
-        expected = dict.fromkeys(LOGISTIC, features) | {"bias": (), "calibration": (4,), "far": ()}
+        features, tables = shapes["means"], shapes["tree_feature"]
+        expected = {"means": features, "scales": features, "weights": (2, *features), "bias": (2,)}
+        expected |= {"calibration": (len(NUMBERS),), "far": ()}
         expected |= {f"tree_{name}": tables for name in TREES} | {"tree_baseline": ()}
         for name, shape in expected.items():
             if shapes[name] != shape or len(features) != 1 or len(tables) != 2:
                 raise ModelError(f"the tensors do not fit a pair score: {name} has shape {shapes[name]}")
-        mix, lift, slope, shift = tensors["calibration"].tolist()
+        numbers = dict(zip(NUMBERS, tensors["calibration"].tolist(), strict=True))
         trees = Trees(**{name: tensors[f"tree_{name}"] for name in TREES})
-        parts = {name: tensors[name] for name in LOGISTIC}
-        return cls(**parts, trees=trees, far=bool(tensors["far"]), mix=mix, lift=lift, slope=slope, shift=shift)
+        parts: dict[str, Any] = {name: tensors[name] for name in LOGISTIC} | {"trees": trees} | numbers
+        return cls(**parts, far=bool(tensors["far"]))
 
 
 def _examples_of(graph: DynamicGraph, snapshots: Snapshots, far: bool, negatives: int, seed: int) -> Examples:
@@ -178,7 +206,8 @@ def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tup
     others = unlinked_pairs(known, links, negatives * len(links), rng)
     u, v, _, _ = past_links(past)
     left = np.setdiff1d(u * known + v, links @ [known, 1])  # were linked, and are not next
-    keys = rng.permutation(left)[: math.ceil(AGAIN * len(links))]
+    added = min(len(left), math.ceil(AGAIN * len(links)))
+    keys = rng.permutation(left)[: max(added, ONCE)]
     pairs = np.concatenate([links, others, np.stack([keys // known, keys % known], axis=1)])
     columns = pair_columns(past, pairs, far)
     return pairs, Examples(
@@ -187,7 +216,9 @@ def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tup
         once=were_linked(past, pairs),
         links=len(links),
         uniform=len(links) + len(others),
-        expected=len(others) * len(left) / max(1, known * (known - 1) // 2 - len(links)),
+        added=added,
+        left=len(left),
+        unlinked=known * (known - 1) // 2 - len(links),
     )
 
 
@@ -202,31 +233,52 @@ def _halves(snapshot: Snapshot, seed: int) -> Snapshots:
 
 
 def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
-    """Both parts, mixed by the number of links, not calibrated."""
-    labels = [examples.labels(len(examples.features)) for examples in past]
+    """All parts, mixed by numbers of links, not calibrated."""
+    labels = [examples.labels(examples.taught) for examples in past]
     y, weights = (np.concatenate(part) for part in zip(*labels, strict=True))
-    x = np.concatenate([each.features for each in past])
-    features = torch.from_numpy(np.column_stack([x, np.concatenate([each.standings for each in past])]))
+    x = np.concatenate([each.features[: each.taught] for each in past])
+    standings = np.concatenate([each.standings[: each.taught] for each in past])
+    features = torch.from_numpy(np.column_stack([x, standings]))
     means, deviation = features.mean(0), features.std(0, correction=0)
     scales = torch.where(deviation > 0, deviation, 1.0)
-    w, bias = fit_logistic(
-        (features - means) / scales, torch.from_numpy(y), l2=L2, sample_weight=torch.from_numpy(weights)
+    of_any = fit_logistic(
+        (features - means) / scales, torch.from_numpy(y), l2=L2[0], sample_weight=torch.from_numpy(weights)
     )
-    # With weights scikit-learn takes many times as long; without them the odds are those among all examples.
-    trees = Trees.grown(x, y, seed=seed)
+    of_once, repeats = _learn_once(past, means, scales)
+    # Without weights the odds are those among all examples.
+    trees = boosted_trees(x, y, seed=seed)
     trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
     links = int(y.sum())
-    added = sum(len(examples.once) - examples.uniform for examples in past)
-    expected = sum(examples.expected for examples in past)
-    lift = GIVEN_BACK * math.log1p(added / max(1.0, expected))
-    return PairScore(means, scales, w, bias, trees, far, mix=links / (links + EVEN), lift=lift)
+    lift = math.log1p(sum(each.added for each in past) / max(1.0, sum(each.expected for each in past)))
+    again = repeats / (repeats + FEW)
+    return PairScore(
+        means=means,
+        scales=scales,
+        weights=torch.stack([of_any[0], of_once[0]]),
+        bias=torch.stack([of_any[1], of_once[1]]),
+        trees=trees,
+        far=far,
+        mix=links / (links + EVEN),
+        again=again,
+        lift=(GIVEN_BACK - again) * lift,
+    )
+
+
+def _learn_once(past: Sequence[Examples], means: Tensor, scales: Tensor) -> tuple[tuple[Tensor, Tensor], int]:
+    """The regression of pairs that were linked: log-odds among as many links and uniform pairs; how many came again."""
+    parts = [each.of_once() for each in past]
+    x, y = (torch.from_numpy(np.concatenate(part)) for part in zip(*parts, strict=True))
+    weights, bias = fit_logistic(((x - means) / scales).clamp(-FURTHEST, FURTHEST), y, l2=L2[1])
+    left, shown = sum(each.left for each in past), int((~y).sum())
+    unlinked, links = sum(each.unlinked for each in past), sum(each.links for each in past)
+    shift = math.log(max(1, shown) / max(1, left)) + math.log(max(1, unlinked) / max(1, links))
+    return (weights, bias + shift), int(y.sum())
 
 
 def _calibrated(score: PairScore, before: PairScore, last: Examples) -> PairScore:
     """A score with the slope and shift that suit an earlier one best on a transition it has not seen (Platt)."""
     some = slice(last.uniform)
-    mixed = replace(before, mix=score.mix).mixed(last.features[some], last.standings[some])
-    lifted = torch.from_numpy(mixed + before.lift * last.once[some])
+    raw = replace(before, mix=score.mix).raw(last.features[some], last.standings[some], last.once[some])
     linked, weights = (torch.from_numpy(part) for part in last.labels(last.uniform))
-    slope, shift = fit_logistic(lifted.unsqueeze(1), linked, sample_weight=weights)
+    slope, shift = fit_logistic(torch.from_numpy(raw).unsqueeze(1), linked, sample_weight=weights)
     return replace(score, slope=max(LEAST_SLOPE, float(slope)), shift=float(shift))
