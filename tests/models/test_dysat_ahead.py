@@ -151,7 +151,7 @@ def test_the_pair_score_changes_scores_and_not_embeddings() -> None:
 
 
 def test_scores_of_embeddings_are_what_was_learned() -> None:
-    """Scaled by the roots of the weights, with their signs as scorer, they are scored as before."""
+    """Turned to the axes of the scores, and weighted, they are scored as before."""
     model, pairs = ahead(pair_score=False).fit(meetings()), all_pairs(8)
     x = super(DySAT, model).embed()
     assert model.score_ is not None

@@ -199,7 +199,7 @@ class DySAT(AttentionModel):
         return x @ axes.to(x.device)
 
     def _axes(self) -> tuple[Tensor, Tensor]:
-        """Those of the scores at the last step, and their signs."""
+        """Those of the scores at the last step, and their weights."""
         return self._score().axes(super().embed())
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
@@ -212,8 +212,8 @@ class DySAT(AttentionModel):
         if self.score_ is None:
             super()._fit_scorer()
         else:
-            axes, signs = self._axes()
-            self.axes_, self.scorer_ = axes.cpu(), (signs.cpu(), self.score_.bias.detach().cpu())
+            axes, weights = self._axes()
+            self.axes_, self.scorer_ = axes.cpu(), (weights.cpu(), self.score_.bias.detach().cpu())
 
     def _learned(self) -> dict[str, Tensor]:
         pair = {} if self.pair_score_ is None else self.pair_score_.tensors()

@@ -36,11 +36,12 @@ class ProductScore(nn.Module):
 
     @torch.no_grad()
     def axes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """A map A and signs s with Σ_d s_d e_u[d] e_v[d] + b the scores, where e = x A.  # [N, d] → [d, d], [d]
+        """A map A and weights s with Σ_d s_d e_u[d] e_v[d] + b the scores, where e = x A.  # [N, d] → [d, d], [d]
 
         The columns of e are the axes of the matrix of all scores, the strongest first. As x has it, what is said of a
         pair is spread over many columns, and partly said by some and taken back by others; a probe with few examples
-        cannot learn such weights.
+        cannot learn such weights. A column's norm is the fourth root of its axis's strength, and their squares add up
+        to half of all strengths: with the square root a probe trusts the first columns too much.
         """
         x, weights = x.double(), self.weights.double()
         gram = x.mT @ x
@@ -52,8 +53,11 @@ class ProductScore(nn.Module):
         order = strengths.abs().argsort(descending=True, stable=True)
         strengths, axes = strengths[order], axes[:, order]
         axes = axes * torch.where(axes.sum(0) < 0, -1.0, 1.0)
-        found = inverse @ (axes * strengths.abs().sqrt())
-        return found.to(self.weights.dtype), torch.where(strengths < 0, -1.0, 1.0).to(self.weights.dtype)
+        roots = strengths.abs().sqrt()
+        size = 0.5 * roots.square().sum() / roots.sum().clamp(min=SMALL)
+        found = inverse @ (axes * (size * roots).sqrt())
+        signed = torch.where(strengths < 0, -1.0, 1.0) * roots / size.clamp(min=SMALL)
+        return found.to(self.weights.dtype), signed.to(self.weights.dtype)
 
 
 @dataclass(frozen=True, eq=False)
