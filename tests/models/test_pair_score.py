@@ -155,7 +155,7 @@ def test_pairs_that_were_linked_have_a_regression_of_their_own_and_get_something
     added, expected = sum(each.added for each in found), sum(each.expected for each in found)
     assert repeats > 50 and score.again == pytest.approx(repeats / (repeats + 100))
     assert added > 0
-    assert score.lift == pytest.approx((0.5 - score.again) * math.log((expected + added) / expected))
+    assert score.lift == pytest.approx((0.55 - score.again) * math.log((expected + added) / expected))
 
 
 def test_the_regression_of_pairs_that_were_linked_has_the_odds_of_uniform_pairs() -> None:
