@@ -81,7 +81,7 @@ def test_what_an_update_brought(run: Path, tmp_path: Path) -> None:
 
     likeliest = before.top_links(LIKELIEST)
     came = {frozenset(row[:2]) for row in rows}
-    expected = [(i, u, v, round(score, 6)) for i, (u, v, score, _) in enumerate(likeliest, 1) if {u, v} in came]
+    expected = [(i, u, v, round(score, 9)) for i, (u, v, score, _) in enumerate(likeliest, 1) if {u, v} in came]
     assert [tuple(link) for link in update.came_true] == expected and expected
     assert update.likeliest == len(likeliest) == 91  # all pairs there are
     came = {"came": len(update.came_true), "came_true": [link._asdict() for link in update.came_true[:10]]}

@@ -261,7 +261,7 @@ def check_forecast(model: Updated, step: NextSnapshot) -> dict[str, Any]:
     pairs, chances = model.top_pairs(LIKELIEST)
     came = np.isin(_keys(pairs.numpy(), known), _keys(links, known))
     names = model.graph_.nodes[pairs.numpy()].tolist()
-    true = (CameTrue(int(i) + 1, names[i][0], names[i][1], round(float(chances[i]), 6)) for i in np.flatnonzero(came))
+    true = (CameTrue(int(i) + 1, names[i][0], names[i][1], round(float(chances[i]), 9)) for i in np.flatnonzero(came))
     return {**found, "likeliest": len(pairs), "came_true": tuple(true)}
 
 

@@ -21,6 +21,7 @@ from test_run import RESULTS, SMALL, assert_same, held, names, small_graph, smal
 
 import dysat
 from dysat.checkpoints import CHECKPOINTS
+from dysat.cli.show import score_text
 from dysat.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -57,7 +58,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def as_rows(found: list[dysat.Forecast]) -> list[dict[str, Any]]:
-    return [{"u": link.u, "v": link.v, "score": round(link.score, 6), "known": link.known} for link in found]
+    return [{"u": link.u, "v": link.v, "score": round(link.score, 9), "known": link.known} for link in found]
 
 
 def link_lines(out: str) -> list[list[str]]:
@@ -305,3 +306,12 @@ def test_ctrl_c(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_ctrl_c_elsewhere_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dysat.cli.learn.find_graph", Mock(side_effect=KeyboardInterrupt))
     assert cli("fit", "uci") == (130, "", "dysat: stopped\n") and names(Path()) == set()
+
+
+@pytest.mark.parametrize(
+    ("score", "text"),
+    [(0.5, "0.500"), (0.9994, "0.999"), (0.9998, "0.9998"), (0.9999987, "0.999999"), (1 - 1e-12, "1.000000000")],
+)
+def test_likely_links_do_not_all_read_one(score: float, text: str) -> None:
+    assert score_text(score) == text
+    assert score_text(1.0) == "1.000"

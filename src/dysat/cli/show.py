@@ -23,6 +23,7 @@ WIDE = 120  # columns when the output is no terminal
 BAR = 12
 MINUTES = len("2024-01-01 00:00")
 EIGHTHS = " ▏▎▍▌▋▊▉"
+DIGITS = 9  # of a score, at most
 SCORE = "score: between 0 and 1; ½ means as likely as not among the last snapshot's links and as many other pairs"
 
 
@@ -106,14 +107,20 @@ def links_table(links: list[dysat.Forecast]) -> Table:
     """Forecasts, the likeliest first."""
     table = new_table("most likely next links", "", ">score", "linked before")
     for link in links:
-        table.add_row(escape(str(link.u)), escape(str(link.v)), f"{link.score:.3f}", "yes" if link.known else "no")
+        table.add_row(escape(str(link.u)), escape(str(link.v)), score_text(link.score), "yes" if link.known else "no")
     return table
+
+
+def score_text(score: float) -> str:
+    """With three digits, or as many as tell it from 1."""
+    digits = next((n for n in range(3, DIGITS) if round(score, n) < 1), DIGITS)
+    return f"{score:.{3 if score == 1 else digits}f}"
 
 
 def link_facts(link: dysat.Forecast) -> dict[str, Any]:
     """A forecast as plain values."""
     u, v = (label if isinstance(label, str) else int(label) for label in (link.u, link.v))
-    return {"u": u, "v": v, "score": round(link.score, 6), "known": link.known}
+    return {"u": u, "v": v, "score": round(link.score, DIGITS), "known": link.known}
 
 
 def bar(share: float) -> str:

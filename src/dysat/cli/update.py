@@ -15,7 +15,7 @@ import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import read_log
 from dysat.cli.learn import Device, RunFolder
-from dysat.cli.show import SCORE, link_facts, links_table, new_console, new_table, print_json, telling
+from dysat.cli.show import SCORE, link_facts, links_table, new_console, new_table, print_json, score_text, telling
 from dysat.cli.watching import watching
 from dysat.data.windows import write_moment
 from dysat.errors import ModelError
@@ -173,7 +173,7 @@ def _told(update: Update, as_json: bool) -> Update:
         if update.came_true:
             table = new_table(">rank", "forecast that came true", "", ">score")
             for link in update.came_true[:SHOWN]:
-                table.add_row(str(link.rank), escape(str(link.u)), escape(str(link.v)), f"{link.score:.3f}")
+                table.add_row(str(link.rank), escape(str(link.u)), escape(str(link.v)), score_text(link.score))
             console.print(table)
     return update
 
