@@ -338,3 +338,13 @@ def test_a_fit_imports_neither_torchs_compiler_nor_scikit_learn() -> None:
     fit += "print([name for name in ('torch._dynamo', 'sklearn', 'pandas') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", fit], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_parameter_without_a_gradient_is_left_as_it_is_on_cuda() -> None:
+    parameters = {name: nn.Parameter(torch.ones(2, device="cuda")) for name in ("used", "idle")}
+    settings = Settings(epochs=2, batch_size=10, learning_rate=0.1)
+    generator = torch.Generator("cuda").manual_seed(0)
+    loss = lambda batch, _: (parameters["used"] * batch.sum()).square().sum()  # noqa: E731
+    minimize(loss, parameters, ITEMS.cuda(), settings, generator=generator)
+    assert parameters["idle"].tolist() == [1.0, 1.0] and parameters["used"][0] < 1

@@ -26,7 +26,8 @@ FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-ffp-contrac
 PATIENCE = 120  # seconds for the compiler
 
 # What each function takes before the number of threads: arrays of float32 (x; r: with rows a stride apart), of float64
-# (d), of int64 (i), of int32 (h) and of bytes (b), whole numbers (n) and others (f).
+# (d), of int64 (i), of int32 (h) and of bytes (b), whole numbers (n) and others (f, or e with
+# twice the digits).
 SIGNATURES = {
     "weighted_sum": "xxiiixxnnnn",
     "pair_dot": "xxiixnnn",
@@ -46,7 +47,7 @@ SIGNATURES = {
     "three_steps": "iiddiiidnn",
     "standings": "xxdnnn",
     "bin_sums": "bihdddnnn",
-    "best_splits": "diinnnfff",
+    "best_splits": "diinnneee",
     "tree_sums": "diiidddnnnn",
 }
 _TYPES = {
@@ -57,7 +58,7 @@ _TYPES = {
     "h": torch.int32,
     "b": torch.uint8,
 }
-_C_TYPES = {**dict.fromkeys(_TYPES, ctypes.c_void_p), "n": ctypes.c_int64, "f": ctypes.c_float}
+_C_TYPES = {**dict.fromkeys(_TYPES, ctypes.c_void_p), "n": ctypes.c_int64, "f": ctypes.c_float, "e": ctypes.c_double}
 
 
 class Native:

@@ -604,14 +604,14 @@ void three_steps(const int64_t *offsets, const int64_t *neighbours, const double
 
 /* ---- order ---- */
 
-/* How many of n numbers in order are below x, or (or_equal) not above it. */
+/* How many of n numbers in order are below x, or (or_equal) not above it; NaN is above all. */
 INLINE int64_t number_below(const float *ordered, int64_t n, float x, const int or_equal) {
     const float *base = ordered;
     for (; n > 1; n -= n / 2) { /* no branch: half of them would be guessed wrong */
         const float middle = base[n / 2 - 1];
-        base += (or_equal ? middle <= x : middle < x) ? n / 2 : 0;
+        base += (or_equal ? !(middle > x) : !(middle >= x)) ? n / 2 : 0;
     }
-    return base - ordered + (or_equal ? *base <= x : *base < x);
+    return base - ordered + (or_equal ? !(*base > x) : !(*base >= x));
 }
 
 /* What part of a column's ordered numbers is below each of its values, half of the equal ones counted.
@@ -634,7 +634,7 @@ void standings(const float *values, const float *ordered, double *out, int64_t F
    bins [F, n], features [K], group [n], g, h [n] → out [groups, K, B, 2], where the sums are added to what is there */
 void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *g, const double *h,
               double *out, int64_t n, int64_t K, int64_t B, int64_t threads) {
-    IN_THREADS(4 * n * K, NULL, K, for (int64_t k = low; k < high; k++) {
+    IN_THREADS(n * K, NULL, K, for (int64_t k = low; k < high; k++) {
         const uint8_t *bin = bins + features[k] * n;
         for (int64_t i = 0; i < n; i++) {
             double *restrict at = out + ((group[i] * K + k) * B + bin[i]) * 2;
@@ -646,8 +646,8 @@ void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group
 
 /* Which feature and after which bin each group is split best: where (Σg)² / (Σh + l2) gains most on both sides together.
    Neither side may have Σh < least; without a gain above tiny the bin is B.  sums [n, K, B, 2] → which, cut [n] */
-void best_splits(const double *sums, int64_t *which, int64_t *cut, int64_t n, int64_t K, int64_t B, float l2,
-                 float least, float tiny, int64_t threads) {
+void best_splits(const double *sums, int64_t *which, int64_t *cut, int64_t n, int64_t K, int64_t B, double l2,
+                 double least, double tiny, int64_t threads) {
     (void)threads;
     for (int64_t i = 0; i < n; i++) {
         double best = tiny;

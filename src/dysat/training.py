@@ -234,7 +234,7 @@ class _Stepper:
         with torch.no_grad():
             for p, value in zip(self.parameters, values, strict=True):
                 p.copy_(value)
-                for key, moment in self.optimizer.state[p].items():
+                for key, moment in self.optimizer.state.get(p, {}).items():
                     moment.copy_(state[p][key]) if p in state else moment.zero_()
         self.generator.set_state(random)
         self.graph = graph

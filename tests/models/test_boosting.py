@@ -106,18 +106,28 @@ def test_without_a_feature_that_varies_the_baseline_is_all() -> None:
     assert found.sum(np.zeros((2, 2))) == pytest.approx(np.log(3 / 7))
 
 
-@pytest.mark.parametrize("number", [1, 3])
+def test_no_side_of_a_split_has_too_little_to_say() -> None:
+    """Seven rows alone, each with p (1 − p) = ¼ at most, are not split off, however they differ."""
+    x, y = np.zeros((1_000, 1)), np.arange(1_000) % 2 == 0
+    x[:14:2] = 1.0  # all of them true
+    assert boosted_trees(x, y, rounds=1, depth=1, l2=0.0, seed=0).threshold.tolist() == [[np.inf] * 3]
+    x[:20:2] = 1.0
+    assert boosted_trees(x, y, rounds=1, depth=1, l2=0.0, seed=0).threshold[0, 0] == 0.5
+
+
+@pytest.mark.parametrize(("number", "l2"), [(1, 10.0), (3, 10.0), (1, 0.1), (1, 0.0)])
 def test_compiled_or_not_on_any_number_of_threads_the_same_bits(
-    number: int, threads: None, monkeypatch: pytest.MonkeyPatch
+    number: int, l2: float, threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if native() is None:
         pytest.skip("no C compiler")
     torch.set_num_threads(number)
     x, y = checkers()
-    found, scores = boosted_trees(x, y, rounds=20, seed=0), boosted_trees(x, y, rounds=20, seed=0).sum(x)
+    found = boosted_trees(x, y, rounds=20, l2=l2, seed=0)
+    scores = found.sum(x)
     for module in (boosting, trees):
         monkeypatch.setattr(module, "native", lambda: None)
-    plain = boosted_trees(x, y, rounds=20, seed=0)
+    plain = boosted_trees(x, y, rounds=20, l2=l2, seed=0)
     assert same(found, plain) and (found.threshold.isfinite().sum() > 100)
     assert scores.tolist() == plain.sum(x).tolist()
     assert not same(found, boosted_trees(x, y, rounds=20, seed=1))

@@ -25,6 +25,7 @@ from dysat.models import pair_features, pair_score
 from dysat.models.pair_features import coarse, pair_history, standing, were_linked
 from dysat.models.pair_more import more_history, pair_columns, uniform_columns
 from dysat.models.pair_score import PairScore
+from dysat.nn.logistic import fit_logistic
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +145,7 @@ def test_no_more_of_them_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(found.features) - found.uniform == 20 < found.left
 
 
-def test_pairs_that_were_linked_have_a_regression_of_their_own_and_get_something_back() -> None:
+def test_pairs_that_were_linked_have_a_regression_of_their_own_and_are_held_down() -> None:
     graph, pairs = faithful_pairs(), all_pairs(60)
     score = learned(graph)
     once = torch.from_numpy(were_linked(graph.snapshots, pairs.numpy()))
@@ -155,26 +156,64 @@ def test_pairs_that_were_linked_have_a_regression_of_their_own_and_get_something
     added, expected = sum(each.added for each in found), sum(each.expected for each in found)
     assert repeats > 50 and score.again == pytest.approx(repeats / (repeats + 100))
     assert added > 0
-    assert score.lift == pytest.approx((0.55 - score.again) * math.log((expected + added) / expected))
+    assert score.lift == pytest.approx((1 - score.again - 0.45) * math.log((expected + added) / expected))
 
 
-def test_the_regression_of_pairs_that_were_linked_has_the_odds_of_uniform_pairs() -> None:
+@pytest.mark.parametrize("shown", [10**6, 10])
+def test_the_regression_of_pairs_that_were_linked_has_the_odds_of_uniform_pairs(
+    shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With no weight on any feature it says how many times as likely they are, among as many links as uniform pairs."""
+    monkeypatch.setattr(pair_score, "ONCE", shown)
+    pair_score._examples.cache_clear()
     graph = faithful_pairs()
     found = [pair_score._examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
+    pair_score._examples.cache_clear()
     columns = found[0].features.shape[1] + found[0].standings.shape[1]
     means, scales = torch.zeros(columns, dtype=torch.float64), torch.full((columns,), torch.inf, dtype=torch.float64)
     (weights, bias), repeats = pair_score._learn_once(found, means, scales)
     links, left = sum(each.links for each in found), sum(each.left for each in found)
-    unlinked = sum(each.unlinked for each in found)
-    assert not weights.any()
+    unlinked, rows = sum(each.unlinked for each in found), sum(len(each.once) - each.uniform for each in found)
+    assert not weights.any() and (rows == left if shown > left else rows < left)
     assert float(bias) == pytest.approx(math.log(repeats / left) + math.log(unlinked / links))
+
+
+def test_the_regression_of_pairs_that_were_linked_is_held_back_less() -> None:
+    graph = faithful_pairs()
+    found = [pair_score._examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
+    score = pair_score._learn(found, True, 0)
+    x, y = (torch.from_numpy(np.concatenate(part)) for part in zip(*(each.of_once() for each in found), strict=True))
+    weights, _ = fit_logistic(((x - score.means) / score.scales).clamp(-10, 10), y, l2=30.0)
+    assert_close(score.weights[1], weights)
+
+
+def test_slope_and_shift_suit_what_an_earlier_score_says_also_of_pairs_that_were_linked() -> None:
+    graph = faithful_pairs()
+    found = [pair_score._examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
+    score, before, last = pair_score._learn(found, True, 0), pair_score._learn(found[:-1], True, 0), found[-1]
+    found_one = pair_score._calibrated(score, before, last)
+    rows = slice(last.uniform)
+    raw = replace(before, mix=score.mix).raw(last.features[rows], last.standings[rows], last.once[rows])
+    linked, weights = (torch.from_numpy(part) for part in last.labels(last.uniform))
+    slope, shift = fit_logistic(torch.from_numpy(raw).unsqueeze(1), linked, sample_weight=weights)
+    assert last.once[rows].sum() > 20
+    assert (found_one.slope, found_one.shift) == pytest.approx((float(slope), float(shift)))
+
+
+def test_nodes_that_are_not_known_are_refused_and_other_whole_numbers_taken() -> None:
+    graph, pairs = two_blocks(steps=3), all_pairs(30)
+    score = learned(graph)
+    assert torch.equal(score.log_odds(graph, 2, pairs.int()), score.log_odds(graph, 2, pairs))
+    for wrong in (-1, 30):
+        with pytest.raises(ModelError, match=rf"^nodes {min(wrong, 0)} to {max(wrong, 0)}, where 0 to 29 are known$"):
+            score.log_odds(graph, 2, torch.tensor([[0, wrong]]))
 
 
 def test_standings_are_the_part_of_uniform_pairs_below() -> None:
     ordered = np.array([[1, 0], [2, 0], [2, 0], [5, 7]], dtype=np.float32)
     found = standing(np.array([[2.0, 0.0], [0.0, 8.0]]), ordered)
     assert found.tolist() == [[0.5, 0.375], [0.0, 1.0]]
+    assert standing(np.array([[np.nan, 1.0]]), ordered).tolist() == [[1.0, 0.75]]
     assert standing(np.ones((2, 3)), np.empty((0, 3), dtype=np.float32)).tolist() == [[0.5] * 3] * 2
     few = uniform_columns(two_blocks(steps=2).snapshots, True)
     assert len(few) == 435 and (np.diff(few, axis=0) >= 0).all()

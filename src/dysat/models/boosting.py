@@ -61,7 +61,7 @@ def boosted_trees(
             threshold[r, here] = [ends[f][c] if c < BINS else np.inf for f, c in zip(chosen, cut, strict=True)]
             leaf = 2 * leaf + (bins[chosen[leaf], np.arange(len(y))] > cut[leaf])
         total, weight = (np.bincount(leaf, v, minlength=2**depth) for v in (slope, curvature))
-        leaves = -learning_rate * total / (weight + l2)
+        leaves = -learning_rate * total / np.maximum(weight + l2, TINY)  # no row, nothing to say
         value[r, 2**depth - 1 :] = leaves
         raw += leaves[leaf]
     own = np.arange(size[1])
@@ -107,7 +107,8 @@ def _best_splits(sums: Reals, l2: float) -> tuple[Ids, Ids]:
     slope, curvature = np.moveaxis(sums.cumsum(axis=2), 3, 0)  # [n, K, BINS], of what lies left
     whole, weight = slope[:, :, -1:], curvature[:, :, -1:]
     others, rest = whole - slope, weight - curvature
-    gain = slope**2 / (curvature + l2) + others**2 / (rest + l2) - whole**2 / (weight + l2)
+    with np.errstate(divide="ignore", invalid="ignore"):  # where a side has nothing, which is not chosen
+        gain = slope**2 / (curvature + l2) + others**2 / (rest + l2) - whole**2 / (weight + l2)
     gain[(curvature < LEAST) | (rest < LEAST)] = 0.0
     flat = gain.reshape(len(gain), -1)
     best = flat.argmax(axis=1)

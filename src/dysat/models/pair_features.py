@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dysat.compiled import native
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
 from dysat.sampling.pairs import unlinked_pairs
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def pair_features(graph: DynamicGraph, step: int, pairs: Ids, *, low_rank: bool)
 
     Counts, weights and paths are logarithms log(1 + x). The order of the two nodes does not matter.
     """
-    pairs = np.sort(pairs, axis=1)
+    pairs = sorted_ends(pairs, graph.known[step])
     columns = pair_history(graph.snapshots[: step + 1], low_rank).features(pairs, _is_small(graph))
     return np.column_stack([columns, differ_in_kind(graph, pairs)])
 
@@ -245,6 +246,14 @@ def past_links(snapshots: Snapshots) -> tuple[Ids, Ids, Reals, Ids]:
         parts.append([u[some], v[some], np.maximum(weights[some], 0.0), np.full(some.sum(), step)])
     u, v, weights, steps = (np.concatenate(column) for column in zip(*parts, strict=True))
     return u, v, weights, steps
+
+
+def sorted_ends(pairs: NDArray[Any], known: int) -> Ids:
+    """Pairs as u ≤ v, both of them known nodes.  # [B, 2]"""
+    ends = np.sort(pairs.astype(np.int64), axis=1)
+    if len(ends) and not (ends[:, 0].min() >= 0 and ends[:, 1].max() < known):
+        raise ModelError(f"nodes {ends[:, 0].min()} to {ends[:, 1].max()}, where 0 to {known - 1} are known")
+    return ends
 
 
 def in_parts(pairs: Ids) -> list[Ids]:

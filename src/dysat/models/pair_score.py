@@ -17,7 +17,15 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.boosting import boosted_trees
-from dysat.models.pair_features import Snapshots, differ_in_kind, in_parts, past_links, standing, were_linked
+from dysat.models.pair_features import (
+    Snapshots,
+    differ_in_kind,
+    in_parts,
+    past_links,
+    sorted_ends,
+    standing,
+    were_linked,
+)
 from dysat.models.pair_more import pair_columns, uniform_columns
 from dysat.models.trees import Trees
 from dysat.nn.logistic import fit_logistic
@@ -28,7 +36,7 @@ Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
 AGAIN = 0.04  # pairs that were linked before, but not next, for each link: many more cost what uniform ones gain
-GIVEN_BACK = 0.55  # of what these cost pairs that were linked: all of it for ranks among any pairs, nothing among such
+HELD_DOWN = 0.45  # of what these cost pairs that were linked: nothing for ranks among any pairs, more among such
 ONCE = 1_000  # of them in each transition, for the regression of such pairs alone
 FEW = 100  # links that came again, from which that regression counts as much as the score of any pairs
 L2 = 300.0, 30.0  # of both regressions, on standardised features: many of them say nearly the same
@@ -89,8 +97,10 @@ class PairScore:
     count.
 
     Of a pair that was linked before s is (1 − again) · s + again · another regression + lift. That one learns which of
-    such pairs are linked again, from nothing else, and counts the more the more came again. `lift` gives back what
-    the added pairs took: L, the logarithm of how many times as many there are then, but not all of it (`GIVEN_BACK`).
+    such pairs are linked again, from nothing else, and counts the more the more came again. With L, the logarithm of
+    how many times as many such pairs there are with the added ones, `lift` is (1 − again) · L, which those took from
+    s, less `HELD_DOWN` · L: a pair that was linked ends that far below its odds, or once linked pairs would stand
+    above all new links.
 
     Slope and shift come from the last transition, predicted by what was learned from those before it; so 0.8
     means four in five among as many links and uniform pairs without one.
@@ -144,7 +154,7 @@ class PairScore:
         if not 0 <= step < len(graph):
             raise ModelError(f"step={step} of a graph with {len(graph)} snapshots")
         snapshots = graph.snapshots[: step + 1]
-        ends = np.sort(pairs.cpu().numpy(), axis=1)
+        ends = sorted_ends(pairs.cpu().numpy(), graph.known[step])
         order = np.argsort(ends[:, 0], kind="stable")  # paths from a node are then looked for once
         found = np.empty(len(ends))
         for some in in_parts(order):
@@ -182,7 +192,7 @@ class PairScore:
         expected |= {f"tree_{name}": tables for name in TREES} | {"tree_baseline": ()}
         for name, shape in expected.items():
             if shapes[name] != shape or len(features) != 1 or len(tables) != 2:
-                raise ModelError(f"the tensors do not fit a pair score: {name} has shape {shapes[name]}")
+                raise ModelError(f"the tensors do not fit a pair score: {name} has shape {shapes[name]}; fit it anew")
         numbers = dict(zip(NUMBERS, tensors["calibration"].tolist(), strict=True))
         trees = Trees(**{name: tensors[f"tree_{name}"] for name in TREES})
         parts: dict[str, Any] = {name: tensors[name] for name in LOGISTIC} | {"trees": trees} | numbers
@@ -260,7 +270,7 @@ def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
         far=far,
         mix=links / (links + EVEN),
         again=again,
-        lift=(GIVEN_BACK - again) * lift,
+        lift=(1 - again - HELD_DOWN) * lift,
     )
 
 

@@ -32,6 +32,19 @@ class Trees:
     value: Tensor
     baseline: Tensor
 
+    def __post_init__(self) -> None:
+        tables = {name: getattr(self, name) for name in ("feature", "left", "right", "threshold", "value")}
+        for name, table in tables.items():
+            kind = torch.float64 if name in ("threshold", "value") else torch.int64
+            if table.dim() != 2 or table.shape != self.feature.shape or table.dtype != kind:
+                raise ModelError(f"no trees: {name} is {table.dtype} of shape {tuple(table.shape)}")
+        own = torch.arange(self.feature.shape[1])
+        for name in ("left", "right"):  # a walk only goes on, and ends
+            if ((tables[name] < own) | (tables[name] >= len(own))).any():
+                raise ModelError(f"no trees: {name} goes back, or beyond the last node")
+        if (self.feature < 0).any():
+            raise ModelError("no trees: feature is negative")
+
     @classmethod
     def grown(
         cls,
@@ -80,7 +93,9 @@ class Trees:
 
     def sum(self, x: Reals) -> Reals:
         """The baseline and what every tree says, added in order.  # [B, F] → [B]"""
-        total = np.full(len(x), float(self.baseline))
+        if self.feature.numel() and x.shape[1] <= int(self.feature.max()):
+            raise ModelError(f"{x.shape[1]} features, and trees that look at feature {int(self.feature.max())}")
+        x, total = np.ascontiguousarray(x, dtype=np.float64), np.full(len(x), float(self.baseline))
         if (call := native()) is not None:
             tables = (self.feature, self.left, self.right, self.threshold, self.value)
             call("tree_sums", torch.from_numpy(x), *tables, torch.from_numpy(total), *x.shape, *self.feature.shape)

@@ -40,8 +40,8 @@ class ProductScore(nn.Module):
 
         The columns of e are the axes of the matrix of all scores, the strongest first. As x has it, what is said of a
         pair is spread over many columns, and partly said by some and taken back by others; a probe with few examples
-        cannot learn such weights. A column's norm is the fourth root of its axis's strength, and their squares add up
-        to half of all strengths: with the square root a probe trusts the first columns too much.
+        cannot learn such weights. Norms of columns go with the fourth root of their axes' strengths, and their squares
+        add up to half of all strengths: with the square root a probe trusts the first columns too much.
         """
         x, weights = x.double(), self.weights.double()
         gram = x.mT @ x

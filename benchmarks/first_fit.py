@@ -1,0 +1,87 @@
+"""How long the first and the next fit of the preset `forecast` take on UCI, and an epoch beside that of `program`.
+
+    python benchmarks/first_fit.py [--graph FOLDER] [--device cuda] [--out results/first_fit.json]
+
+Each row is a process of its own, so that imports count. `fresh`: nothing compiled before, neither C nor CUDA kernels;
+`first`: in a new process; `next`: once more in the same process. A row is added to those in the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+
+def fits(graph: str | None, device: str) -> dict[str, Any]:
+    """Seconds of two fits with 150 epochs in this process, until their last epoch, and of an epoch of two presets."""
+    import torch
+
+    import dysat
+    from dysat.training import keep_freed_memory
+
+    keep_freed_memory()
+    data = (dysat.load_dataset("uci") if graph is None else dysat.DynamicGraph.load(graph))[:12]
+    if device == "cuda":
+        torch.zeros(1, device="cuda")
+    seconds, epochs = [], {}
+    for _ in range(2):
+        begin = time.perf_counter()
+        model = dysat.DySAT.from_preset("forecast", device=device).fit(data)
+        seconds.append(round(time.perf_counter() - begin, 2))
+        epochs["forecast"] = _median(model)
+    epochs["program"] = _median(dysat.DySAT.from_preset("program", device=device, epochs=12, patience=None).fit(data))
+    return {"fits": seconds, "epoch": epochs, "threads": torch.get_num_threads()}
+
+
+def _median(model: Any) -> float:
+    """Of the seconds of its epochs, without the first, which prepares the others."""
+    later = sorted(epoch.seconds for epoch in model.epochs_[1:])
+    return round(float(later[len(later) // 2]), 5)
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """One process with nothing compiled, then one with everything."""
+    from dysat.experiments.bench import hardware
+
+    command = [sys.executable, __file__, "--here", "--device", args.device]
+    command += [] if args.graph is None else ["--graph", args.graph]
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {"XDG_CACHE_HOME": f"{folder}/c", "TRITON_CACHE_DIR": f"{folder}/triton"}
+        for _ in range(2):
+            done = subprocess.run(command, env=os.environ | caches, capture_output=True, text=True, check=True)
+            found.append(json.loads(done.stdout))
+    fresh, again = found
+    rows = {"fresh": fresh["fits"][0], "first": again["fits"][0], "next": again["fits"][1]}
+    about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "device": args.device, "seed": 0}
+    return {"seconds": rows, "epoch": again["epoch"], "threads": again["threads"], **about}
+
+
+def main() -> None:
+    """Measure, and print or write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graph", help="a graph folder; without it UCI as it is bundled")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.here:
+        print(json.dumps(fits(args.graph, args.device)))
+        return
+    row = measure(args)
+    print(json.dumps(row, indent=1))
+    if args.out is not None:
+        rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
+        args.out.write_text(json.dumps({"command": "benchmarks/first_fit.py", "rows": [*rows, row]}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
