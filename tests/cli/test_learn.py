@@ -77,7 +77,7 @@ def test_fit_a_dataset(cli: Cli) -> None:
     assert f"links to predict {metrics['backtest']['links']}" in " ".join(out.split())
     expected = [[str(u), str(v), f"{s:.3f}", "yes" if known else "no"] for u, v, s, known in model.top_links(10)]
     assert link_lines(out) == expected and len(expected) == 10
-    assert "1 epochs on cpu, " in out and f"written to {Path('run').absolute()}" in out
+    assert "1 epoch on cpu, " in out and f"written to {Path('run').absolute()}" in out
 
 
 def test_fit_a_graph_folder_as_json(cli: Cli) -> None:

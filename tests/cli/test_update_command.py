@@ -92,7 +92,7 @@ def test_update_says_what_changed(cli: Cli, run: Path, tmp_path: Path) -> None:
     text = lines(out)
     assert f"snapshot 3, {day(3)} … {day(4)}: 15 events, 15 links, 2 new nodes (16 in all)" in text
     assert f"the last forecast: AUC {update.auc:.4f} on {update.forecast_links} links between known nodes" in text
-    assert f"of its 91 likeliest links {len(update.came_true)} came" in text and "learned in 1 epochs" in text
+    assert f"of its 91 likeliest links {len(update.came_true)} came" in text and "learned in 1 epoch," in text
     shown = re.findall(r"^ +(\d+) +(p\d+) +(p\d+) +(0\.\d{3}) *$", out, re.MULTILINE)
     assert shown == [(str(rank), u, v, f"{score:.3f}") for rank, u, v, score in update.came_true[:10]] and shown
     links = re.findall(r"^ +(p\d+) +(p\d+) +(0\.\d{3}) +(yes|no) *$", out, re.MULTILINE)

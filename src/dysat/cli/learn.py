@@ -13,7 +13,7 @@ from rich.markup import escape
 import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
-from dysat.cli.show import SCORE, link_facts, links_table, new_console, new_table, print_json, telling
+from dysat.cli.show import SCORE, epochs_text, link_facts, links_table, new_console, new_table, print_json, telling
 from dysat.cli.watching import watching
 from dysat.errors import ModelError, listed, nearest
 from dysat.evaluation.reliability import mean_gap
@@ -195,7 +195,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
     console.print(links_table(links))
     console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
     whole = "for the last snapshot" if isinstance(model, Incremental) else "in all"
-    epochs = f"{metrics['epochs']} epochs on {metrics['device']}, {metrics['seconds']:.1f} s {whole}"
+    epochs = f"{epochs_text(metrics['epochs'])} on {metrics['device']}, {metrics['seconds']:.1f} s {whole}"
     trained = epochs if metrics["epochs"] else model.method
     console.print(
         f"{trained}; written to [bold]{escape(str(run.folder))}[/bold]",

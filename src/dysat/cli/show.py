@@ -117,6 +117,11 @@ def score_text(score: float) -> str:
     return f"{score:.{3 if score == 1 else digits}f}"
 
 
+def epochs_text(number: int) -> str:
+    """So many epochs, or one."""
+    return f"{number} epoch{'s' * (number != 1)}"
+
+
 def link_facts(link: dysat.Forecast) -> dict[str, Any]:
     """A forecast as plain values."""
     u, v = (label if isinstance(label, str) else int(label) for label in (link.u, link.v))

@@ -15,7 +15,17 @@ import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import read_log
 from dysat.cli.learn import Device, RunFolder
-from dysat.cli.show import SCORE, link_facts, links_table, new_console, new_table, print_json, score_text, telling
+from dysat.cli.show import (
+    SCORE,
+    epochs_text,
+    link_facts,
+    links_table,
+    new_console,
+    new_table,
+    print_json,
+    score_text,
+    telling,
+)
 from dysat.cli.watching import watching
 from dysat.data.windows import write_moment
 from dysat.errors import ModelError
@@ -189,7 +199,7 @@ def _lines(update: Update) -> Iterator[str]:
             f"nodes and as many other pairs; of its {update.likeliest:,} likeliest links {len(update.came_true):,} came"
         )
     if update.epochs or update.links:
-        yield f"[dim]  learned in {update.epochs} epochs, {update.seconds:.1f} s[/dim]"
+        yield f"[dim]  learned in {epochs_text(update.epochs)}, {update.seconds:.1f} s[/dim]"
     else:
         yield "[dim]  kept as an empty snapshot; there was nothing to learn from[/dim]"
 
