@@ -77,6 +77,7 @@ class Settings:
     l2: float = 0.0  # ½ · l2 · Σ p² is added to the loss, for the parameters that are penalised
     clip_norm: float | None = None  # of all gradients together
     patience: int | None = None  # epochs without a better score
+    keep_best: bool = True  # by that score; else the last, whatever scores say
     tf32: bool = True  # on CUDA, products of matrices with a mantissa of 10 bits
     capture: bool = True  # on CUDA, record a step once and replay it
 
@@ -99,7 +100,8 @@ def minimize(
     """Change the parameters so that the mean of `loss` over batches of items becomes small.
 
     `loss(batch, generator)` takes `batch_size` items, in random order, −1 after the last. After each epoch `validate`
-    gives a score; in the end the parameters are those of the epoch with the highest (without it, of the last).
+    gives a score; in the end the parameters are those of the epoch with the highest (without it, or unless
+    `keep_best`, of the last).
     `keep` is given all that is needed to go on, at most every `keep_every` seconds and at the end; `progress`
     takes that up again, and the result is the same as without the break. `stop` is asked after each epoch.
     """
@@ -115,9 +117,10 @@ def minimize(
         mean = _epoch(stepper, items, settings.batch_size, generator)
         score = None if validate is None else validate()
         number = progress.epoch + 1
-        better = _better(score, progress.best)
+        better = not settings.keep_best or _better(score, progress.best)
         if better:
-            best = {name: p.detach().clone() for name, p in parameters.items()} if validate is not None else {}
+            chooses = validate is not None and settings.keep_best
+            best = {name: p.detach().clone() for name, p in parameters.items()} if chooses else {}
         top = number if better or progress.best is None else progress.best.number
         progress.history.append(Epoch(number, mean, score, top, time.monotonic() - begin))
         if on_epoch is not None:

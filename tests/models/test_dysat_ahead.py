@@ -247,3 +247,15 @@ def test_it_learns_on_cuda_and_is_used_without(walk_weight: float, tmp_path: Pat
     there, pairs = DySAT.load(tmp_path / "model", device="cpu"), all_pairs(20)
     assert_close(there.embed(), model.embed().cpu(), atol=1e-3, rtol=1e-2)
     assert_close(there.pair_scores(pairs), model.pair_scores(pairs), atol=1e-3, rtol=1e-2)
+
+
+def test_the_last_epoch_is_kept_if_told_so_whatever_validation_says() -> None:
+    graph, found = meetings(), {}
+    for kept in ("best", "last"):
+        scores = iter([0.9, 0.5, 0.4, 0.8])
+        found[kept] = ahead(epochs=4, patience=2, keep_epoch=kept).fit(graph, validate=lambda _, s=scores: next(s))
+    best, last = found.values()
+    assert [epoch.number for epoch in best.epochs_] == [1, 2, 3] and best.epochs_[-1].best == 1
+    assert [epoch.number for epoch in last.epochs_] == [1, 2, 3, 4] and last.epochs_[-1].best == 4
+    assert torch.equal(last.embed(), ahead(epochs=4).fit(graph).embed())
+    assert torch.equal(best.embed(), ahead(epochs=1).fit(graph).embed())

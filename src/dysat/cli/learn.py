@@ -182,7 +182,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
             table.add_row(f"{of}{name}", _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
         table.add_row("links to predict", f"{backtest['links']:,}", "")
         if backtest["epochs"]:
-            table.add_row("best epoch", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
+            table.add_row("epoch that is kept", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
         console.print(table)
         note = (
             f"snapshot {backtest['step'] + 1} by a model that has seen 0 … {backtest['step']}; a logistic probe on the "

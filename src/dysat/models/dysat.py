@@ -70,6 +70,7 @@ class DySAT(AttentionModel):
     matched: Annotated[float, "part of those pairs whose ends are as active as those of links"] = 0.25
     agreement: Annotated[float, "weight of embeddings agreeing with the pair score on what comes next"] = 0.0
     pair_score: Annotated[bool, "score links by what is known of the pair instead of the embeddings"] = False
+    keep_epoch: Annotated[Literal["best", "last"], "the epoch that is kept where there is validation"] = "best"
     transitions: Annotated[int, "learn the future from the last so many transitions of a snapshot to the next"] = 6
 
     score_: ProductScore | None = field(init=False, repr=False, default=None)
@@ -184,7 +185,7 @@ class DySAT(AttentionModel):
         return cells.at(pairs.to(device), last), torch.sigmoid(log_odds).to(device, torch.get_default_dtype())
 
     def _settings(self, num_items: int) -> Settings:
-        found = super()._settings(num_items)
+        found = replace(super()._settings(num_items), keep_best=self.keep_epoch == "best")
         return replace(found, batch_size=max(1, min(found.batch_size, num_items))) if self._looks_ahead else found
 
     def _parameters(self) -> dict[str, nn.Parameter]:
