@@ -76,7 +76,7 @@ def _plain(watch: Watch, say: Callable[[str], None]) -> Watch:
 
 
 def _state(epoch: Epoch) -> str:
-    score = "" if epoch.score is None else f", validation AUC {epoch.score:.4f} (best in epoch {epoch.best})"
+    score = "" if epoch.score is None else f", validation AUC {epoch.score:.4f} (kept: epoch {epoch.best})"
     return f"loss {epoch.loss:.4g}{score}"
 
 
