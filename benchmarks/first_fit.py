@@ -17,6 +17,7 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 
@@ -43,8 +44,7 @@ def fits(graph: str | None, device: str) -> dict[str, Any]:
 
 def _median(model: Any) -> float:
     """Of the seconds of its epochs, without the first, which prepares the others."""
-    later = sorted(epoch.seconds for epoch in model.epochs_[1:])
-    return round(float(later[len(later) // 2]), 5)
+    return round(median(epoch.seconds for epoch in model.epochs_[1:]), 5)
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from torch.testing import assert_close
 
 import dysat
 from dysat.errors import ModelError
+from dysat.models import low_rank
 from dysat.models import pair_features as module
 from dysat.models.pair_features import pair_features, pair_history, transition_examples
 from dysat.models.pairs import PairBoosting, PairLogistic, PairModel
@@ -152,10 +153,10 @@ def test_a_large_bipartite_graph_has_the_spectrum_of_any_other(monkeypatch: pyte
     rng = np.random.default_rng(0)
     links = [(int(u), int(v)) for u, v in zip(rng.integers(0, 80, 900), rng.integers(80, 250, 900), strict=True)]
     graph, pairs = make_graph([250], [links]), all_pairs(250)
-    monkeypatch.setattr(module, "TOLERANCE", 0.0)
+    monkeypatch.setattr(low_rank, "TOLERANCE", 0.0)
     by_sides = pair_features(graph, 0, pairs, low_rank=True)
     pair_history.cache_clear()
-    monkeypatch.setattr(module, "_side", lambda matrix: None)
+    monkeypatch.setattr(low_rank, "_side", lambda matrix: None)
     np.testing.assert_allclose(by_sides, pair_features(graph, 0, pairs, low_rank=True), atol=1e-5)
 
 

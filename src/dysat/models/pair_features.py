@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from dysat.compiled import native
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
+from dysat.models.low_rank import Spectrum, leading, low_rank_scores, scaled_by_degree
 from dysat.sampling.pairs import unlinked_pairs
 
 if TYPE_CHECKING:
@@ -23,17 +23,14 @@ if TYPE_CHECKING:
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Snapshots = tuple[Snapshot, ...]
-Spectrum = tuple[Reals, NDArray[np.float32]]
 Met = tuple[Ids, Ids, Ids, Ids]
 
 FACTORS = (0.0, 0.3, 0.6, 0.9, 1.0)  # what a snapshot counts less than the one after it
 TWO_STEP = (0.0, 0.6, 1.0)
 LOW_RANK = (1.0,)  # 0.6 beside it takes as long again and gains boosting at most 0.15 of AUC on any of the four
-RANKS = (4, 16, 64)
 MOST_NODES = 7_000  # for three-step paths, that reach nearly all nodes
 DENSE = 1 << 22  # numbers in a dense part of the two-step paths
 AT_ONCE = 1 << 14  # pairs whose paths are held at once
-TOLERANCE = 1e-2  # of eigenvalues; what is left out after the last rank is larger
 
 
 def pair_features(graph: DynamicGraph, step: int, pairs: Ids, *, low_rank: bool) -> Reals:
@@ -119,7 +116,8 @@ class PairHistory:
             damped = self.weights[-1][self.slots] * self._damping(-1)[self.neighbours]
             columns.append(self.three_steps(pairs, damped, self.weights[-1][self.slots]))
         for values, vectors in self.spectra:
-            columns += _low_rank_scores(values, vectors, pairs)
+            scores, norms = low_rank_scores(values, vectors, pairs)
+            columns += scores + low_and_high(norms, pairs)
         return columns
 
     def find(self, pairs: Ids) -> Ids:
@@ -233,7 +231,7 @@ def pair_history(snapshots: Snapshots, low_rank: bool) -> PairHistory:
     spectra = []
     for factor in LOW_RANK:
         matrix = history.matrix(history.weights[FACTORS.index(factor)][slots])
-        spectra += [_leading(matrix), _leading(scaled_by_degree(matrix))]
+        spectra += [leading(matrix), leading(scaled_by_degree(matrix))]
     return PairHistory(**{**vars(history), "spectra": tuple(spectra)})
 
 
@@ -306,85 +304,6 @@ def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
     which = np.repeat(np.arange(len(rows)), count)
     within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
     return which, offsets[rows][which] + within
-
-
-def scaled_by_degree(matrix: sp.csr_array[np.float64]) -> sp.csr_array[np.float64]:
-    """a_uv / √((d_u + d)(d_v + d)) with the mean degree d, without which every tiny component is an eigenvector."""
-    degree: Reals = np.asarray(matrix.sum(axis=1))
-    scale = 1 / np.sqrt(degree + degree.sum() / max(1, len(degree)) + (not degree.any()))
-    rows = np.repeat(np.arange(len(degree)), np.diff(matrix.indptr))
-    normalized = matrix.copy()
-    normalized.data = matrix.data * scale[rows] * scale[matrix.indices]
-    return normalized
-
-
-def _leading(matrix: sp.csr_array[np.float64]) -> Spectrum:
-    """The eigenvalues of largest size and their eigenvectors, largest first: the SVD but for signs.  # [k], [N, k]"""
-    n, most = matrix.shape[0], max(RANKS)
-    if not matrix.data.any():
-        return np.zeros(0), np.zeros((n, 0), dtype=np.float32)
-    side = _side(matrix)
-    if n <= 2 * most:  # too few for Lanczos' method
-        values, vectors = np.linalg.eigh(matrix.toarray())
-    elif side is not None and most < side.sum() < n - most:
-        values, vectors = _leading_of_two_sides(matrix, side)
-    else:
-        values, vectors = _lanczos(matrix, most)
-    order = np.argsort(-np.abs(values), kind="stable")[:most]
-    return values[order], np.ascontiguousarray(vectors[:, order], dtype=np.float32)
-
-
-def _side(matrix: sp.csr_array[np.float64]) -> NDArray[np.bool_] | None:
-    """Which nodes are on one of the two sides of a bipartite graph, or None.  # [N]"""
-    from scipy.sparse import block_array
-    from scipy.sparse.csgraph import connected_components
-
-    # Two copies of each node, linked across only: those of a node meet where a cycle is odd.
-    label = connected_components(block_array([[None, matrix], [matrix, None]]), directed=False)[1]
-    here, there = np.split(label, 2)
-    return None if (here == there).any() else here < there
-
-
-def _leading_of_two_sides(matrix: sp.csr_array[np.float64], side: NDArray[np.bool_]) -> tuple[Reals, Reals]:
-    """The same for a bipartite graph, many times faster: ±σ, and (x, ±y) / √2 from the SVD Σ σ x yᵀ of its block."""
-    from scipy.sparse.linalg import LinearOperator
-
-    few, many = sorted((np.flatnonzero(side), np.flatnonzero(~side)), key=len)
-    block: Any = matrix[few][:, many]
-    across = block.T.tocsr()
-    gram = LinearOperator((len(few),) * 2, matvec=lambda x: block @ (across @ x), dtype=np.float64)
-    squares, x = _lanczos(gram, max(RANKS) // 2)
-    some = squares > 1e-9 * squares.max()
-    sigma, x = np.sqrt(squares[some]), x[:, some]
-    vectors = np.zeros((len(side), 2 * len(sigma)))
-    vectors[few] = np.concatenate([x, x], axis=1) / np.sqrt(2)
-    y = (across @ x) / sigma
-    vectors[many] = np.concatenate([y, -y], axis=1) / np.sqrt(2)
-    order = np.arange(2 * len(sigma)).reshape(2, -1).T.ravel()  # σ and −σ side by side
-    return np.concatenate([sigma, -sigma])[order], vectors[:, order]
-
-
-def _lanczos(matrix: Any, rank: int) -> tuple[Reals, Reals]:
-    """The eigenvalues of largest size and their eigenvectors, the same in every call."""
-    from scipy.sparse.linalg import eigsh
-
-    rng = np.random.default_rng(0)
-    seeded: dict[str, Any] = {"rng": rng} if "rng" in signature(eigsh).parameters else {}  # from SciPy 1.17 on
-    values, vectors = eigsh(matrix, rank, v0=rng.standard_normal(matrix.shape[0]), tol=TOLERANCE, **seeded)
-    return values, vectors
-
-
-def _low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> list[Reals]:
-    """Reconstructions of each rank, Σ σ x_u x_v of left singular vectors x, and norms of √σ x.  # [B, 2] → [B] each
-
-    With eigenvalues λ a reconstruction is Σ λ x_u x_v, and σ = |λ|. In a bipartite graph λ come in pairs ±σ, whose
-    vectors agree on one side and differ in sign on the other: Σ σ x_u x_v is 0 across and Σ λ x_u x_v within.
-    """
-    products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)  # [B, k]
-    sizes = np.abs(values)
-    columns = [products[:, :rank] @ values[:rank] for rank in RANKS]
-    columns.append(products @ sizes)
-    return columns + low_and_high(np.sqrt(np.square(vectors) @ sizes), pairs)
 
 
 def _is_small(graph: DynamicGraph) -> bool:

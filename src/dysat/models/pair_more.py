@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dysat.models.low_rank import scaled_by_degree
 from dysat.models.pair_features import (
     FACTORS,
     Met,
@@ -18,7 +19,6 @@ from dysat.models.pair_features import (
     low_and_high,
     pair_history,
     past_links,
-    scaled_by_degree,
     standing,
 )
 
