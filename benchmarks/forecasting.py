@@ -5,12 +5,13 @@
     python benchmarks/forecasting.py --graphs FOLDER --own-labels --out results/forecasting_own.json
     python benchmarks/forecasting.py --show results/forecasting.json
 
-FOLDER holds graph folders named after the datasets. One model is fitted for every predicted snapshot, on the snapshots
+FOLDER holds graph folders named after the datasets, or any other graphs (unseen.py makes some). One model is fitted for every predicted snapshot, on the snapshots
 before it, all its epochs: no label of the predicted snapshot chooses anything. Its embeddings are tested with the
 paper's probe (which is trained on a fifth of these labels), its score as it is: on single-step links, on new links,
 against historical negatives, and one link against 100 random nodes (MRR). With --parts each part of the preset is left
 out in turn. With --own-labels the pair score is taught on four fifths of the predicted snapshot's own examples and
-asked of the fifth that is left: what its features could say if the past were no different. Finished steps are kept in
+asked of the fifth that is left: what its features could say if the past were no different. With --heuristics other
+opponents are measured too. Finished steps are kept in
 the file; what is there is not computed again.
 """
 
@@ -30,6 +31,8 @@ from dysat.data.datasets import DATASETS
 from dysat.errors import DysatError
 
 OWN = "own labels"
+HEURISTICS = ("edgebank", "edge-memory", "degree-product", "degree-sum", "common-neighbours", "pair-logistic")
+LAST, LEAST = 8, 20  # of a graph that is none of the paper's: predicted snapshots, and the fewest links of one
 PARTS: dict[str, dict[str, Any]] = {
     "whole": {},
     "without activity": {"activity": False},
@@ -57,8 +60,8 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     begin = time.perf_counter()
     if task["model"] == OWN:
         return {"score": own_labels(graph, target, task["seed"]), "seconds": round(time.perf_counter() - begin, 2)}
-    if task["model"] == "pair-boosting":
-        model: Any = dysat.MODELS["pair-boosting"]()
+    if task["model"] in dysat.MODELS:
+        model: Any = dysat.MODELS[task["model"]]()
     else:
         model = dysat.DySAT.from_preset("forecast", device=task["device"], seed=task["seed"], **PARTS[task["model"]])
     try:
@@ -78,9 +81,10 @@ def own_labels(graph: Any, target: int, seed: int) -> float:
 
     from dysat.evaluation.probe import evaluate_scores
     from dysat.evaluation.protocols import link_split
+    from dysat.models.pair_examples import Examples
     from dysat.models.pair_features import differ_in_kind, standing
     from dysat.models.pair_more import pair_columns, uniform_columns
-    from dysat.models.pair_score import MOST_NODES, Examples, _learn
+    from dysat.models.pair_score import MOST_NODES, _learn
 
     split, snapshots = link_split(graph, target - 1, seed=seed), graph.snapshots[:target]
     far = snapshots[-1].num_nodes < MOST_NODES
@@ -136,9 +140,10 @@ def sweep(args: argparse.Namespace) -> None:
     rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     done = {(row["dataset"], row["model"], row["target"], row["seed"]) for row in rows}
     models = [OWN] if args.own_labels else list(PARTS) if args.parts else ["whole", "pair-boosting"]
+    models += HEURISTICS if args.heuristics else ()
     waiting = []
     for dataset in args.dataset:
-        for target in args.targets or DATASETS[dataset].predicted:
+        for target in args.targets or predicted(args.graphs, dataset):
             for model in models:
                 key = (dataset, model, target, args.seed)
                 if key not in done:
@@ -158,6 +163,16 @@ def sweep(args: argparse.Namespace) -> None:
             beside.write_text(json.dumps({"command": "benchmarks/forecasting.py", "rows": rows}, indent=1) + "\n")
             beside.replace(args.out)
             print(round(time.monotonic() - begin), number + 1, len(waiting), rows[-1], flush=True)
+
+
+def predicted(graphs: Path, dataset: str) -> list[int]:
+    """The snapshots that the paper predicts; of another graph the last ones that have links enough."""
+    if dataset in DATASETS:
+        return list(DATASETS[dataset].predicted)
+    from dysat.data.graph import DynamicGraph
+
+    graph = DynamicGraph.load(graphs / dataset)
+    return [t for t in range(2, len(graph)) if graph[t].num_links >= LEAST][-LAST:]
 
 
 def show(files: list[Path]) -> None:
@@ -184,10 +199,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--show", type=Path, nargs="+")
     parser.add_argument("--graphs", type=Path)
-    parser.add_argument("--dataset", nargs="+", default=list(DATASETS), choices=list(DATASETS))
+    parser.add_argument("--dataset", nargs="+", default=list(DATASETS), help="folders in --graphs")
     parser.add_argument("--targets", nargs="+", type=int, help="predicted snapshots, if not the paper's")
     parser.add_argument("--parts", action="store_true", help="leave out one part of the preset after the other")
     parser.add_argument("--own-labels", action="store_true", help="what the score's features could say at best")
+    parser.add_argument("--heuristics", action="store_true", help="beside them opponents that are not boosting")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)

@@ -21,7 +21,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import link_split
-from dysat.models import pair_features, pair_score
+from dysat.models import pair_examples, pair_features, pair_score
 from dysat.models.pair_features import coarse, pair_history, standing, were_linked
 from dysat.models.pair_more import more_history, pair_columns, uniform_columns
 from dysat.models.pair_score import PairScore
@@ -33,7 +33,7 @@ def nothing_is_remembered() -> Iterator[None]:
     pair_history.cache_clear()
     more_history.cache_clear()
     uniform_columns.cache_clear()
-    pair_score._examples.cache_clear()
+    pair_examples._examples.cache_clear()
     yield
 
 
@@ -95,31 +95,31 @@ def test_a_graph_that_grows_past_three_step_paths_is_scored_as_it_was_learned(mo
 def test_examples_are_the_last_transitions_seen_from_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = two_blocks(steps=6)
     seen: list[tuple[int, int]] = []
-    original = pair_score.pair_columns
+    original = pair_examples.pair_columns
 
     def spy(snapshots: pair_features.Snapshots, pairs: NDArray[np.int64], far: bool) -> NDArray[np.float64]:
         seen.append((len(snapshots), len(pairs)))
         return original(snapshots, pairs, far)
 
-    monkeypatch.setattr(pair_score, "pair_columns", spy)
-    monkeypatch.setattr(pair_score, "ENOUGH", 1)
+    monkeypatch.setattr(pair_examples, "pair_columns", spy)
+    monkeypatch.setattr(pair_examples, "ENOUGH", 1)
     learned(graph, transitions=2, negatives=1)
-    assert [number for number, _ in seen] == [5, 4]  # the links of snapshots 5 and 4
-    links = [graph[step].num_links for step in (5, 4)]
+    assert [number for number, _ in seen] == [4, 5]  # the links of snapshots 4 and 5
+    links = [graph[step].num_links for step in (4, 5)]
     free = [30 * 29 // 2 - number for number in links]
     for (_, number), linked, unlinked in zip(seen, links, free, strict=True):
         uniform = linked + min(linked, unlinked)
         assert uniform < number <= uniform + unlinked  # and pairs that were linked
     seen.clear()
-    monkeypatch.setattr(pair_score, "ENOUGH", 10**9)
-    pair_score._examples.cache_clear()
+    monkeypatch.setattr(pair_examples, "ENOUGH", 10**9)
+    pair_examples._examples.cache_clear()
     learned(graph, transitions=2, negatives=1)
-    assert [number for number, _ in seen] == [5, 4, 3, 2, 1]
+    assert [number for number, _ in seen] == [1, 2, 3, 4, 5]
 
 
 def test_pairs_that_were_linked_and_are_not_next_are_added() -> None:
     graph = two_blocks(steps=3)
-    pairs, found = pair_score._examples(graph.snapshots, True, 1, 0)
+    pairs, found = pair_examples._examples(graph.snapshots, True, 1, 0)
     links = graph[2].num_links
     assert found.links == links and len(found.features) == len(found.standings) == len(found.once) == len(pairs)
     keys = pairs @ [30, 1]
@@ -138,10 +138,10 @@ def test_pairs_that_were_linked_and_are_not_next_are_added() -> None:
 
 def test_no_more_of_them_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = two_blocks(steps=3)
-    monkeypatch.setattr(pair_score, "ONCE", 20)
-    pair_score._examples.cache_clear()
-    _, found = pair_score._examples(graph.snapshots, True, 1, 0)
-    pair_score._examples.cache_clear()
+    monkeypatch.setattr(pair_examples, "ONCE", 20)
+    pair_examples._examples.cache_clear()
+    _, found = pair_examples._examples(graph.snapshots, True, 1, 0)
+    pair_examples._examples.cache_clear()
     assert len(found.features) - found.uniform == 20 < found.left
 
 
@@ -151,7 +151,7 @@ def test_pairs_that_were_linked_have_a_regression_of_their_own_and_are_held_down
     once = torch.from_numpy(were_linked(graph.snapshots, pairs.numpy()))
     more = score.log_odds(graph, 5, pairs) - replace(score, lift=score.lift - 1).log_odds(graph, 5, pairs)
     assert_close(more, score.slope * once.double())
-    found = [pair_score._examples(graph.snapshots[: last + 1], True, 3, 0)[1] for last in range(1, 6)]
+    found = [pair_examples._examples(graph.snapshots[: last + 1], True, 3, 0)[1] for last in range(1, 6)]
     repeats = sum(int(each.once[: each.links].sum()) for each in found)
     added, expected = sum(each.added for each in found), sum(each.expected for each in found)
     assert repeats > 50 and score.again == pytest.approx(repeats / (repeats + 100))
@@ -164,11 +164,11 @@ def test_the_regression_of_pairs_that_were_linked_has_the_odds_of_uniform_pairs(
     shown: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With no weight on any feature it says how many times as likely they are, among as many links as uniform pairs."""
-    monkeypatch.setattr(pair_score, "ONCE", shown)
-    pair_score._examples.cache_clear()
+    monkeypatch.setattr(pair_examples, "ONCE", shown)
+    pair_examples._examples.cache_clear()
     graph = faithful_pairs()
-    found = [pair_score._examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
-    pair_score._examples.cache_clear()
+    found = [pair_examples.examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
+    pair_examples._examples.cache_clear()
     columns = found[0].features.shape[1] + found[0].standings.shape[1]
     means, scales = torch.zeros(columns, dtype=torch.float64), torch.full((columns,), torch.inf, dtype=torch.float64)
     (weights, bias), repeats = pair_score._learn_once(found, means, scales)
@@ -180,7 +180,7 @@ def test_the_regression_of_pairs_that_were_linked_has_the_odds_of_uniform_pairs(
 
 def test_the_regression_of_pairs_that_were_linked_is_held_back_less() -> None:
     graph = faithful_pairs()
-    found = [pair_score._examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
+    found = [pair_examples.examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
     score = pair_score._learn(found, True, 0)
     x, y = (torch.from_numpy(np.concatenate(part)) for part in zip(*(each.of_once() for each in found), strict=True))
     weights, _ = fit_logistic(((x - score.means) / score.scales).clamp(-10, 10), y, l2=30.0)
@@ -189,7 +189,7 @@ def test_the_regression_of_pairs_that_were_linked_is_held_back_less() -> None:
 
 def test_slope_and_shift_suit_what_an_earlier_score_says_also_of_pairs_that_were_linked() -> None:
     graph = faithful_pairs()
-    found = [pair_score._examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
+    found = [pair_examples.examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
     score, before, last = pair_score._learn(found, True, 0), pair_score._learn(found[:-1], True, 0), found[-1]
     found_one = pair_score._calibrated(score, before, last)
     rows = slice(last.uniform)
@@ -197,7 +197,7 @@ def test_slope_and_shift_suit_what_an_earlier_score_says_also_of_pairs_that_were
     linked, weights = (torch.from_numpy(part) for part in last.labels(last.uniform))
     slope, shift = fit_logistic(torch.from_numpy(raw).unsqueeze(1), linked, sample_weight=weights)
     assert last.once[rows].sum() > 20
-    assert (found_one.slope, found_one.shift) == pytest.approx((float(slope), float(shift)))
+    assert (found_one.slope, found_one.shift) == pytest.approx((math.sqrt(float(slope)), float(shift) / 2))  # halfway
 
 
 def test_nodes_that_are_not_known_are_refused_and_other_whole_numbers_taken() -> None:
@@ -227,7 +227,7 @@ def test_of_one_snapshot_its_halves_are_learned_from() -> None:
     split = link_split(graph, 0)
     assert auc(score.log_odds(graph, 0, split.pairs), split.labels) > 0.75
     assert (score.slope, score.shift) == (1.0, 0.0)
-    past, then = pair_score._halves(graph[0], 0)
+    past, then = pair_examples.halves(graph[0], 0)
     links = graph[0].num_links
     assert past.num_nodes == then.num_nodes == graph.known[0]
     assert all(0.4 < half.num_links / links < 0.6 for half in (past, then))

@@ -1,4 +1,4 @@
-"""More that the past says of a pair: rhythm of contacts, shares, standing among all nodes, normalised paths."""
+"""More that the past says of a pair: rhythm, shares, standing among all nodes, normalised paths, time of day."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dysat.models.pair_features import (
     past_links,
     standing,
 )
+from dysat.models.rhythm import recurrence
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -60,7 +61,8 @@ class MoreHistory:
 
     Shapes:
         nodes [k, N]: values of each node; times and first [E]: in how many snapshots a pair was linked, and the first
-        of them; normalized [paths, E]: weights divided by the root of both degrees.
+        of them; normalized [paths, E]: weights divided by the root of both degrees; same [2 · periods, E]: weights and
+        links of windows at the next one's time of day, and of the week, as log(1 + x).
     """
 
     base: PairHistory
@@ -68,6 +70,7 @@ class MoreHistory:
     times: Reals
     first: Ids
     normalized: Reals
+    same: Reals
 
     def columns(self, pairs: Ids, far: bool, met: Met) -> list[Reals]:
         """More features of pairs u ≤ v whose two-step paths are known, with three-step paths if `far`.  # [B, 2]"""
@@ -81,10 +84,11 @@ class MoreHistory:
         gap = (last - first) / np.maximum(times - 1, 1)
         columns += [np.log1p(times), base.now - first, gap, (base.now - last) - gap]
         columns += self._shares(pairs, found)
+        columns += [np.append(values, 0.0)[found] for values in self.same]
         for values in self.normalized:
             columns.append(self._two_steps(len(pairs), met, values))
             if far:
-                columns.append(self._three_steps(pairs, values))
+                columns.append(self._three_steps(pairs, values) if values.any() else np.zeros(len(pairs)))
         columns.append(self._overlap(pairs, met))
         for values, vectors in base.spectra[1:]:
             products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)
@@ -126,17 +130,22 @@ class MoreHistory:
 def more_history(snapshots: Snapshots) -> MoreHistory:
     """Those sums, from the snapshots up to a step."""
     base = pair_history(snapshots, True)
-    u, v, _, steps = past_links(snapshots)
+    u, v, weights, steps = past_links(snapshots)
     which = np.searchsorted(base.keys, u * base.num_nodes + v)
     times = np.bincount(which, minlength=len(base.keys)).astype(np.float64)
     first = np.full(len(base.keys), base.now)
     np.minimum.at(first, which, steps)
     nodes = _of_nodes(base, np.concatenate([u, v]), np.concatenate([steps, steps]), first)
-    normalized = np.zeros((len(PATHS), len(base.keys)))
-    for values, factor in zip(normalized, PATHS, strict=True):
-        matrix = base.matrix(base.weights[FACTORS.index(factor)][base.slots])
-        values[base.slots] = scaled_by_degree(matrix).data
-    return MoreHistory(base, nodes, times, first, normalized)
+    counts = recurrence(snapshots)[:, steps]  # [periods, ΣE]
+    sums = np.array([np.bincount(which, count, len(base.keys)) for count in (*(counts * weights), *counts)])
+    same = np.log1p(sums)
+    nodes = np.concatenate([nodes, np.log1p([base.matrix(values[base.slots]).sum(axis=1) for values in sums])])
+    paths = [*(base.weights[FACTORS.index(factor)] for factor in PATHS), *same[: len(counts)]]
+    normalized = np.zeros((len(paths), len(base.keys)))
+    for values, path in zip(normalized, paths, strict=True):
+        if path.any():
+            values[base.slots] = scaled_by_degree(base.matrix(path[base.slots])).data
+    return MoreHistory(base, nodes, times, first, normalized, same)
 
 
 def _of_nodes(base: PairHistory, ends: Ids, steps: Ids, first: Ids) -> Reals:

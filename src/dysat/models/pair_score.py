@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,31 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.boosting import boosted_trees
-from dysat.models.pair_features import (
-    Snapshots,
-    differ_in_kind,
-    in_parts,
-    past_links,
-    sorted_ends,
-    standing,
-    were_linked,
-)
+from dysat.models.pair_examples import Examples, examples_of, halves, recent_transitions, same_time, teaching
+from dysat.models.pair_features import Snapshots, differ_in_kind, in_parts, sorted_ends, standing, were_linked
 from dysat.models.pair_more import pair_columns, uniform_columns
 from dysat.models.trees import Trees
 from dysat.nn.logistic import fit_logistic
-from dysat.sampling.pairs import unlinked_pairs
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
-AGAIN = 0.04  # pairs that were linked before, but not next, for each link: many more cost what uniform ones gain
 HELD_DOWN = 0.45  # of what these cost pairs that were linked: nothing for ranks among any pairs, more among such
-ONCE = 1_000  # of them in each transition, for the regression of such pairs alone
 FEW = 100  # links that came again, from which that regression counts as much as the score of any pairs
 L2 = 300.0, 30.0  # of both regressions, on standardised features: many of them say nearly the same
 FURTHEST = 10.0  # standard deviations; a feature far beyond all examples counts no more
@@ -47,43 +35,6 @@ MOST_NODES = 32_768  # for three-step paths
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")
 LOGISTIC = ("means", "scales", "weights", "bias")
 NUMBERS = ("mix", "again", "lift", "slope", "shift")
-
-
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Pairs as seen before a transition: those of which a link came, then uniform ones, then some once linked ones.
-
-    Shapes:
-        features [B, F], standings [B, F − 1] of all but their kinds, once [B]: whether the pair was linked before
-    """
-
-    features: Reals
-    standings: Reals
-    once: Bools
-    links: int
-    uniform: int  # links and uniform pairs
-    added: int  # once linked pairs that are taught beside those
-    left: int  # all pairs that were linked before and are not next
-    unlinked: int  # all pairs that are not linked next
-
-    def labels(self, number: int) -> tuple[Bools, Reals]:
-        """Whether a link came of the first so many, and weights with which both classes weigh the same.  # [B], [B]"""
-        linked = np.arange(number) < self.links
-        return linked, np.where(linked, 1.0, self.links / (number - self.links))
-
-    @property
-    def taught(self) -> int:
-        return self.uniform + self.added
-
-    @property
-    def expected(self) -> float:
-        """Uniform pairs that were linked before, as many as there are in the mean."""
-        return (self.uniform - self.links) * self.left / max(1, self.unlinked)
-
-    def of_once(self) -> tuple[Reals, Bools]:
-        """Features and standings of links that came again and of once linked pairs, and which is which."""
-        rows = np.concatenate([np.flatnonzero(self.once[: self.links]), np.arange(self.uniform, len(self.once))])
-        return np.column_stack([self.features[rows], self.standings[rows]]), rows < self.links
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +53,9 @@ class PairScore:
     s, less `HELD_DOWN` · L: a pair that was linked ends that far below its odds, or once linked pairs would stand
     above all new links.
 
-    Slope and shift come from the last transition, predicted by what was learned from those before it; so 0.8
-    means four in five among as many links and uniform pairs without one.
+    Slope and shift come from the last transition, or the latest one at the next window's time of day or of the week,
+    predicted by what was learned from those before it; so 0.8 means four in five among as many links and uniform pairs
+    without one. One transition is not every other, so that it moves them half the way.
 
     Shapes:
         means, scales [2F − 1], weights [2, 2F − 1], bias [2]: of both regressions, on features and standings
@@ -125,29 +77,33 @@ class PairScore:
     def learn(cls, graph: DynamicGraph, *, transitions: int = 6, negatives: int = 3, seed: int = 0) -> PairScore | None:
         """What the last transitions inside a graph teach, or None where there is no link or no other pair.
 
-        They are the last `transitions`, and those before them while there are fewer than `ENOUGH` links. Without any,
-        half of all links stands for the past and another half for what came of it.
+        They are the last `transitions` of which links came, and those before them while there are fewer than `ENOUGH`
+        links; and, where windows have a time of day or of the week, those into windows that lie as the next one does,
+        which count more. Without any, half of all links stands for the past and another half for what came of it.
         """
         for name, value in (("transitions", transitions), ("negatives", negatives)):
             if value < 1:
                 raise ModelError(f"{name}={value} must be at least 1")
-        far = graph.num_nodes < MOST_NODES
-        past: list[Examples] = []
-        links = 0
-        for last in range(len(graph) - 1, 0, -1):
-            if last < len(graph) - transitions and links >= ENOUGH:
-                break
-            found = _examples_of(graph, graph.snapshots[: last + 1], far, negatives, seed)
-            links += found.links
-            if 0 < found.links < found.uniform:
-                past.insert(0, found)
-        if not past:
-            found = _examples_of(graph, _halves(graph.aggregate(), seed), far, negatives, seed)
-            past = [found] if 0 < found.links < found.uniform else []
-        if not past:
-            return None
-        score = _learn(past, far, seed)
-        return score if len(past) == 1 else _calibrated(score, _learn(past[:-1], far, seed), past[-1])
+        far, snapshots = graph.num_nodes < MOST_NODES, graph.snapshots
+
+        @cache
+        def examples(last: int) -> Examples:
+            return examples_of(graph, snapshots[: last + 1], far, negatives, seed)
+
+        recent = recent_transitions(snapshots, transitions)
+        if not recent:
+            found = examples_of(graph, halves(graph.aggregate(), seed), far, negatives, seed)
+            return _learn([found], far, seed) if 0 < found.links < found.uniform else None
+
+        def learned(before: Snapshots, recent: list[int]) -> PairScore:
+            return _learn([examples(last) for last in teaching(before, recent)], far, seed)
+
+        score = learned(snapshots, recent)
+        for last in (*same_time(snapshots)[-1:], recent[-1]):
+            earlier = [step for step in recent if step < last] or recent_transitions(snapshots[:last], transitions)
+            if earlier:
+                return _calibrated(score, learned(snapshots[:last], earlier), examples(last))
+        return score
 
     def log_odds(self, graph: DynamicGraph, step: int, pairs: Tensor) -> Tensor:
         """Of pairs of nodes known at a step, from the snapshots up to it alone, on the CPU.  # [B, 2] → [B] float64"""
@@ -166,7 +122,12 @@ class PairScore:
 
     def raw(self, features: Reals, standings: Reals, once: Bools) -> Reals:
         """What regressions and trees say together, not calibrated.  # [B, F], [B, F − 1], [B] → [B]"""
-        standard = (torch.from_numpy(np.column_stack([features, standings])) - self.means) / self.scales
+        columns = np.column_stack([features, standings])
+        if columns.shape[1] != len(self.means):
+            number = columns.shape[1] - len(self.means)
+            more = f"{abs(number)} features {'fewer' if number > 0 else 'more'} than there are now"
+            raise ModelError(f"the pair score was learned from {more}; fit the model anew")
+        standard = (torch.from_numpy(columns) - self.means) / self.scales
         of_any, of_once = (standard.clamp(-FURTHEST, FURTHEST) @ self.weights.mT + self.bias).numpy().T
         mixed: Reals = (1 - self.mix) * of_any + self.mix * self.trees.sum(features)
         return np.where(once, (1 - self.again) * mixed + self.again * of_once + self.lift, mixed)
@@ -197,49 +158,6 @@ class PairScore:
         trees = Trees(**{name: tensors[f"tree_{name}"] for name in TREES})
         parts: dict[str, Any] = {name: tensors[name] for name in LOGISTIC} | {"trees": trees} | numbers
         return cls(**parts, far=bool(tensors["far"]))
-
-
-def _examples_of(graph: DynamicGraph, snapshots: Snapshots, far: bool, negatives: int, seed: int) -> Examples:
-    """Those of the last transition of some snapshots of a graph."""
-    pairs, found = _examples(snapshots, far, negatives, seed)
-    return replace(found, features=np.column_stack([found.features, differ_in_kind(graph, pairs)]))
-
-
-# The models of an evaluation, one for each step, have most of their examples in common.
-@lru_cache(maxsize=16)
-def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tuple[Ids, Examples]:
-    """The examples of the last transition, without their kinds, and their pairs.  # [B, 2]"""
-    past, known = snapshots[:-1], snapshots[-2].num_nodes
-    rng = np.random.default_rng([seed, len(snapshots)])
-    u, v, _ = (part.cpu().numpy() for part in snapshots[-1].links())
-    links = np.stack([u, v], axis=1)[(v < known) & (u != v)]
-    others = unlinked_pairs(known, links, negatives * len(links), rng)
-    u, v, _, _ = past_links(past)
-    left = np.setdiff1d(u * known + v, links @ [known, 1])  # were linked, and are not next
-    added = min(len(left), math.ceil(AGAIN * len(links)))
-    keys = rng.permutation(left)[: max(added, ONCE)]
-    pairs = np.concatenate([links, others, np.stack([keys // known, keys % known], axis=1)])
-    columns = pair_columns(past, pairs, far)
-    return pairs, Examples(
-        features=columns,
-        standings=standing(columns, uniform_columns(past, far)),
-        once=were_linked(past, pairs),
-        links=len(links),
-        uniform=len(links) + len(others),
-        added=added,
-        left=len(left),
-        unlinked=known * (known - 1) // 2 - len(links),
-    )
-
-
-def _halves(snapshot: Snapshot, seed: int) -> Snapshots:
-    """Two snapshots of the same nodes; every link is in each of them with chance one half, so that some come again."""
-    u, v, weights = (part.cpu().numpy() for part in snapshot.links())
-    parts = (np.random.default_rng([seed, 1]).random((2, len(u))) < 0.5) & (u != v)
-    n, start, stop = snapshot.num_nodes, snapshot.start, snapshot.stop
-    return tuple(
-        Snapshot.from_links(u[part], v[part], weights[part], num_nodes=n, start=start, stop=stop) for part in parts
-    )
 
 
 def _learn(past: Sequence[Examples], far: bool, seed: int) -> PairScore:
@@ -286,9 +204,9 @@ def _learn_once(past: Sequence[Examples], means: Tensor, scales: Tensor) -> tupl
 
 
 def _calibrated(score: PairScore, before: PairScore, last: Examples) -> PairScore:
-    """A score with the slope and shift that suit an earlier one best on a transition it has not seen (Platt)."""
+    """A score halfway to the slope and shift that suit an earlier one best on a transition it has not seen (Platt)."""
     some = slice(last.uniform)
     raw = replace(before, mix=score.mix).raw(last.features[some], last.standings[some], last.once[some])
     linked, weights = (torch.from_numpy(part) for part in last.labels(last.uniform))
     slope, shift = fit_logistic(torch.from_numpy(raw).unsqueeze(1), linked, sample_weight=weights)
-    return replace(score, slope=max(LEAST_SLOPE, float(slope)), shift=float(shift))
+    return replace(score, slope=math.sqrt(max(LEAST_SLOPE, float(slope))), shift=float(shift) / 2)
