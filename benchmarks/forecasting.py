@@ -5,14 +5,14 @@
     python benchmarks/forecasting.py --graphs FOLDER --own-labels --out results/forecasting_own.json
     python benchmarks/forecasting.py --show results/forecasting.json
 
-FOLDER holds graph folders named after the datasets, or any other graphs (unseen.py makes some). One model is fitted for every predicted snapshot, on the snapshots
-before it, all its epochs: no label of the predicted snapshot chooses anything. Its embeddings are tested with the
-paper's probe (which is trained on a fifth of these labels), its score as it is: on single-step links, on new links,
-against historical negatives, and one link against 100 random nodes (MRR). With --parts each part of the preset is left
-out in turn. With --own-labels the pair score is taught on four fifths of the predicted snapshot's own examples and
-asked of the fifth that is left: what its features could say if the past were no different. With --heuristics other
-opponents are measured too. Finished steps are kept in
-the file; what is there is not computed again.
+FOLDER holds graph folders named after the datasets, or any others (unseen.py makes some). One model is fitted for every
+predicted snapshot, on the snapshots before it, all its epochs: no label of the predicted snapshot chooses anything. Its
+embeddings are tested with the paper's probe (which is trained on a fifth of these labels), its score as it is: on
+single-step links, on new links, against historical negatives, and one link against 100 random nodes (MRR). With --parts
+each part of the preset is left out in turn. With --own-labels the pair score is taught on four fifths of the predicted
+snapshot's own examples and asked of the fifth that is left: what its features could say if the past were no different.
+With --heuristics other opponents are measured too. Finished steps are kept in the file; what is there is not computed
+again.
 """
 
 from __future__ import annotations
