@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from dysat import training
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import ModelError
 from dysat.training import Adam, Epoch, Progress, Settings, minimize
@@ -235,6 +237,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "penalised": {"l2": 0.1, "clip_norm": 0.5, "penalized": frozenset({"w"})},
     "validated": {"validated": True},
     "patient": {"validated": True, "patience": 2},
+    "cooling": {"cool_down": 0.5},
 }
 
 
@@ -338,6 +341,41 @@ def test_a_fit_imports_neither_torchs_compiler_nor_scikit_learn() -> None:
     fit += "print([name for name in ('torch._dynamo', 'sklearn', 'pandas') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", fit], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("cool_down", "expected"),
+    [
+        (0.0, [1, 1, 1, 1, 1, 1, 1, 1]),
+        (0.5, [1, 1, 1, 1, 1, 3 / 4, 2 / 4, 1 / 4]),
+        (1.0, [8 / 8, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
+        (0.01, [1, 1, 1, 1, 1, 1, 1, 1]),  # less than an epoch
+    ],
+)
+def test_the_rate_falls_in_the_last_epochs(cool_down: float, expected: list[float], device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    p = nn.Parameter(torch.zeros(1, device=device))
+    seen = [0.0]
+    settings = Settings(epochs=8, batch_size=10, learning_rate=0.1, cool_down=cool_down)
+    minimize(  # a slope of 1 everywhere: a step is as long as the rate
+        lambda batch, _: p.sum(),
+        {"p": p},
+        ITEMS.to(device),
+        settings,
+        generator=torch.Generator(device).manual_seed(0),
+        on_epoch=lambda _: seen.append(-float(p.detach())),
+    )
+    steps = [after - before for before, after in pairwise(seen)]
+    assert steps == pytest.approx([0.1 * rate for rate in expected], rel=1e-4)
+
+
+def test_the_rate_does_not_fall_below_a_twentieth() -> None:
+    settings = Settings(epochs=1000, batch_size=1, learning_rate=0.1, cool_down=0.5)
+    rates = [training._rate(settings, done) for done in range(1000)]
+    assert rates[:501] == [0.1] * 501 and rates == sorted(rates, reverse=True)
+    assert rates[-1] == pytest.approx(0.005) == min(rates)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -18,6 +18,7 @@ from torch.optim.adam import adam
 from dysat.errors import ModelError
 
 Loss = Callable[[Tensor, torch.Generator], Tensor]
+COOLEST = 0.05
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Settings:
     clip_norm: float | None = None  # of all gradients together
     patience: int | None = None  # epochs without a better score
     keep_best: bool = True  # by that score; else the last, whatever scores say
+    cool_down: float = 0.0  # the part of all epochs, at their end, in which the rate falls in a line to COOLEST of it
     tf32: bool = True  # on CUDA, products of matrices with a mantissa of 10 bits
     capture: bool = True  # on CUDA, record a step once and replay it
 
@@ -108,12 +110,13 @@ def minimize(
     progress = progress or Progress()
     if progress.history and not progress.tensors:
         raise ModelError("a training that has ended, or was not kept, cannot be taken up again")
-    optimizer = Adam(list(parameters.values()), settings.learning_rate)
+    optimizer = Adam(list(parameters.values()), settings.learning_rate, varies=settings.cool_down > 0)
     stepper = _Stepper(loss, parameters, optimizer, settings, generator, penalized)
     best = _take_up(progress, parameters, optimizer, generator)
     kept = time.monotonic()
     while not _done(progress, settings) and len(items):
         begin = time.monotonic()
+        optimizer.set_rate(_rate(settings, progress.epoch))
         mean = _epoch(stepper, items, settings.batch_size, generator)
         score = None if validate is None else validate()
         number = progress.epoch + 1
@@ -159,6 +162,12 @@ def _done(progress: Progress, settings: Settings) -> bool:
     best = progress.best
     waited = 0 if best is None else progress.epoch - best.number
     return settings.patience is not None and waited >= settings.patience
+
+
+def _rate(settings: Settings, done: int) -> float:
+    """The learning rate after so many epochs."""
+    left = (settings.epochs - done) / max(settings.cool_down * settings.epochs, 1.0)
+    return settings.learning_rate * (min(1.0, max(COOLEST, left)) if settings.cool_down else 1.0)
 
 
 def _better(score: float | None, best: Epoch | None) -> bool:
@@ -262,13 +271,21 @@ def _grad(p: nn.Parameter) -> Tensor:
 class Adam:
     """Torch's fused Adam without its `Optimizer`, which imports torch's compiler: two seconds of every first fit.
 
-    `state` holds, for each parameter that had a gradient, the step and both moments, as torch's does.
+    `state` holds, for each parameter that had a gradient, the step and both moments, as torch's does. On CUDA a rate
+    that varies is a tensor, which a recorded step reads anew.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], rate: float) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], rate: float, *, varies: bool = False) -> None:
         self.parameters, self.rate = list(parameters), rate
         self.state: dict[nn.Parameter, dict[str, Tensor]] = {}
         self.capturable = any(p.device.type == "cuda" for p in parameters)
+        self.read = torch.tensor(rate, device=parameters[0].device) if varies and self.capturable else None
+
+    def set_rate(self, rate: float) -> None:
+        """That of the next steps."""
+        self.rate = rate
+        if self.read is not None:
+            self.read.fill_(rate)
 
     def zero_grad(self) -> None:
         """No gradient yet."""
@@ -287,7 +304,7 @@ class Adam:
         adam(
             cast(list[Tensor], some), [_grad(p) for p in some], means, squares, [], steps,
             fused=True, capturable=self.capturable, amsgrad=False, maximize=False,
-            beta1=0.9, beta2=0.999, lr=self.rate, weight_decay=0.0, eps=1e-8,
+            beta1=0.9, beta2=0.999, lr=self.rate if self.read is None else self.read, weight_decay=0.0, eps=1e-8,
         )  # fmt: skip
 
 

@@ -115,6 +115,7 @@ LOOKING_AHEAD = replace(
         "future_negatives": 3,
         "matched": 0.0,
         "agreement": 0.7,
+        "cool_down": 1.0,
         "transitions": 1,
     },
     exempt=DYSAT.exempt

@@ -38,7 +38,7 @@ ROWS = {
 # Options that the paper's model has not; they stay off.
 OURS = (
     *("activity", "spectrum", "positions", "walk_weight", "future_weight", "future_negatives", "matched"),
-    *("agreement", "pair_score", "keep_epoch", "transitions"),
+    *("agreement", "pair_score", "keep_epoch", "cool_down", "transitions"),
 )
 FIGURES = {"macro", "macro_std", "micro", "micro_std"}
 ABLATIONS = ("No Structural", "No Temporal")

@@ -16,7 +16,7 @@ PRESETS = [(method, name) for method, model in dysat.MODELS.items() for name in 
 # What the paper's model has not.
 AHEAD = (
     *("activity", "spectrum", "positions", "walk_weight", "future_weight", "future_negatives", "matched"),
-    *("agreement", "pair_score", "keep_epoch", "transitions"),
+    *("agreement", "pair_score", "keep_epoch", "cool_down", "transitions"),
 )
 OURS = {
     "blocks",

@@ -71,6 +71,7 @@ class DySAT(AttentionModel):
     agreement: Annotated[float, "weight of embeddings agreeing with the pair score on what comes next"] = 0.0
     pair_score: Annotated[bool, "score links by what is known of the pair instead of the embeddings"] = False
     keep_epoch: Annotated[Literal["best", "last"], "the epoch that is kept where there is validation"] = "best"
+    cool_down: Annotated[float, "part of the epochs, the last ones, in which the learning rate falls"] = 0.0
     transitions: Annotated[int, "learn the future from the last so many transitions of a snapshot to the next"] = 6
 
     score_: ProductScore | None = field(init=False, repr=False, default=None)
@@ -81,8 +82,9 @@ class DySAT(AttentionModel):
         super().check()
         self._not_negative("walk_weight", "future_weight", "agreement", "spectrum")
         self._at_least_one("future_negatives", "transitions")
-        if not 0 <= self.matched <= 1:
-            raise ModelError(f"matched={self.matched} must lie in [0, 1]")
+        for name in ("matched", "cool_down"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ModelError(f"{name}={getattr(self, name)} must lie in [0, 1]")
         if not self.walk_weight + self.future_weight + self.agreement:
             raise ModelError("walk_weight=0, future_weight=0 and agreement=0: there is nothing to learn from")
 
@@ -185,7 +187,7 @@ class DySAT(AttentionModel):
         return cells.at(pairs.to(device), last), torch.sigmoid(log_odds).to(device, torch.get_default_dtype())
 
     def _settings(self, num_items: int) -> Settings:
-        found = replace(super()._settings(num_items), keep_best=self.keep_epoch == "best")
+        found = replace(super()._settings(num_items), keep_best=self.keep_epoch == "best", cool_down=self.cool_down)
         return replace(found, batch_size=max(1, min(found.batch_size, num_items))) if self._looks_ahead else found
 
     def _parameters(self) -> dict[str, nn.Parameter]:
