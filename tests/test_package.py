@@ -38,6 +38,26 @@ def test_import_brings_in_nothing_heavy() -> None:
     assert not heavy & {module.partition(".")[0] for module in python(code).split()}
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_wait_asleep_unless_told_otherwise(
+    given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    code = """
+import sys
+class Watch:  # what the environment says when torch is looked for
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            import os
+            print(os.environ["OMP_WAIT_POLICY"])
+sys.meta_path.insert(0, Watch())
+import dysat
+"""
+    assert python(code).split() == [expected]
+
+
 def test_a_saved_graph_loads_without_polars(tmp_path: Path) -> None:
     events = dysat.read_events((["a", "b"], ["b", "c"], ["2024-01-01", "2024-01-09"]))
     graph = dysat.build_snapshots(events, every="1w")

@@ -1,7 +1,12 @@
 """Node embeddings of graphs that change over time, and their next links."""
 
+import os
 from importlib import import_module
 from typing import Any
+
+# Threads that wait awake hold a core that their own partner may need: beside another program on the same cores a fit
+# was many times slower. Read once, when torch is loaded; whoever sets it decides (docs/performance.md).
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from dysat.data.csr import Snapshot
 from dysat.data.datasets import DATASETS, load_dataset

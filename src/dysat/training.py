@@ -79,7 +79,9 @@ class Settings:
     clip_norm: float | None = None  # of all gradients together
     patience: int | None = None  # epochs without a better score
     keep_best: bool = True  # by that score; else the last, whatever scores say
-    cool_down: float = 0.0  # the part of all epochs, at their end, in which the rate falls in a line to COOLEST of it
+    cool_down: float = (
+        0.0  # the part of all epochs, at their end, in which the rate falls in a line, never below COOLEST
+    )
     tf32: bool = True  # on CUDA, products of matrices with a mantissa of 10 bits
     capture: bool = True  # on CUDA, record a step once and replay it
 
@@ -105,7 +107,8 @@ def minimize(
     gives a score; in the end the parameters are those of the epoch with the highest (without it, or unless
     `keep_best`, of the last).
     `keep` is given all that is needed to go on, at most every `keep_every` seconds and at the end; `progress`
-    takes that up again, and the result is the same as without the break. `stop` is asked after each epoch.
+    takes that up again, and with the same settings the result is the same as without the break. `stop` is asked after
+    each epoch.
     """
     progress = progress or Progress()
     if progress.history and not progress.tensors:

@@ -20,7 +20,7 @@ Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
-MOST_TRANSITIONS = 24  # however few links they have
+MOST_TRANSITIONS = 24  # that are gone back for them
 SAME_TIME = 3  # what a transition counts whose window lies as the next one in a day or a week
 AGAIN = 0.04  # pairs that were linked before, but not next, for each link: many more cost what uniform ones gain
 ONCE = 1_000  # of them in each transition, for the regression of such pairs alone
@@ -107,7 +107,7 @@ def examples_of(graph: DynamicGraph, snapshots: Snapshots, far: bool, negatives:
 
 
 # The models of an evaluation, one for each step, have most of their examples in common.
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)
 def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tuple[Ids, Examples]:
     """The examples of the last transition, without their kinds, and their pairs.  # [B, 2]"""
     past, known = snapshots[:-1], snapshots[-2].num_nodes

@@ -17,7 +17,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.boosting import boosted_trees
 from dysat.models.pair_examples import Examples, examples_of, halves, recent_transitions, same_time, teaching
-from dysat.models.pair_features import Snapshots, differ_in_kind, in_parts, sorted_ends, standing, were_linked
+from dysat.models.pair_features import differ_in_kind, in_parts, sorted_ends, standing, were_linked
 from dysat.models.pair_more import pair_columns, uniform_columns
 from dysat.models.trees import Trees
 from dysat.nn.logistic import fit_logistic
@@ -30,7 +30,9 @@ FEW = 100  # links that came again, from which that regression counts as much as
 L2 = 300.0, 30.0  # of both regressions, on standardised features: many of them say nearly the same
 FURTHEST = 10.0  # standard deviations; a feature far beyond all examples counts no more
 EVEN = 4_000  # links from which trees learn as well as the logistic regression: their part is links / (links + EVEN)
-LEAST_SLOPE = 0.1  # a last transition that contradicts all others does not turn the order around
+LEAST_SLOPE = (
+    0.1  # of which half the way is taken; a last transition that contradicts all others does not turn the order around
+)
 MOST_NODES = 32_768  # for three-step paths
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")
 LOGISTIC = ("means", "scales", "weights", "bias")
@@ -54,8 +56,8 @@ class PairScore:
     above all new links.
 
     Slope and shift come from the last transition, or the latest one at the next window's time of day or of the week,
-    predicted by what was learned from those before it; so 0.8 means four in five among as many links and uniform pairs
-    without one. One transition is not every other, so that it moves them half the way.
+    predicted by what was learned from those before it; so 0.8 means about four in five among as many links and uniform
+    pairs without one. One transition is not every other, so that it moves them half the way.
 
     Shapes:
         means, scales [2F − 1], weights [2, 2F − 1], bias [2]: of both regressions, on features and standings
@@ -77,7 +79,7 @@ class PairScore:
     def learn(cls, graph: DynamicGraph, *, transitions: int = 6, negatives: int = 3, seed: int = 0) -> PairScore | None:
         """What the last transitions inside a graph teach, or None where there is no link or no other pair.
 
-        They are the last `transitions` of which links came, and those before them while there are fewer than `ENOUGH`
+        They are the last `transitions` of which links came, and some before them while there are fewer than `ENOUGH`
         links; and, where windows have a time of day or of the week, those into windows that lie as the next one does,
         which count more. Without any, half of all links stands for the past and another half for what came of it.
         """
@@ -95,14 +97,14 @@ class PairScore:
             found = examples_of(graph, halves(graph.aggregate(), seed), far, negatives, seed)
             return _learn([found], far, seed) if 0 < found.links < found.uniform else None
 
-        def learned(before: Snapshots, recent: list[int]) -> PairScore:
-            return _learn([examples(last) for last in teaching(before, recent)], far, seed)
+        def learned(steps: Sequence[int]) -> PairScore:
+            return _learn([examples(last) for last in steps], far, seed)
 
-        score = learned(snapshots, recent)
+        taught = teaching(snapshots, recent)
+        score = learned(taught)
         for last in (*same_time(snapshots)[-1:], recent[-1]):
-            earlier = [step for step in recent if step < last] or recent_transitions(snapshots[:last], transitions)
-            if earlier:
-                return _calibrated(score, learned(snapshots[:last], earlier), examples(last))
+            if earlier := [step for step in taught if step < last] or recent_transitions(snapshots[:last], transitions):
+                return _calibrated(score, learned(earlier), examples(last))
         return score
 
     def log_odds(self, graph: DynamicGraph, step: int, pairs: Tensor) -> Tensor:
@@ -124,9 +126,8 @@ class PairScore:
         """What regressions and trees say together, not calibrated.  # [B, F], [B, F − 1], [B] → [B]"""
         columns = np.column_stack([features, standings])
         if columns.shape[1] != len(self.means):
-            number = columns.shape[1] - len(self.means)
-            more = f"{abs(number)} features {'fewer' if number > 0 else 'more'} than there are now"
-            raise ModelError(f"the pair score was learned from {more}; fit the model anew")
+            given = f"{len(self.means)} columns, and there are {columns.shape[1]} now"
+            raise ModelError(f"the pair score was learned from {given}; fit the model anew")
         standard = (torch.from_numpy(columns) - self.means) / self.scales
         of_any, of_once = (standard.clamp(-FURTHEST, FURTHEST) @ self.weights.mT + self.bias).numpy().T
         mixed: Reals = (1 - self.mix) * of_any + self.mix * self.trees.sum(features)

@@ -17,19 +17,20 @@ HALF = 0.5  # of a window
 
 
 def shares(snapshots: Snapshots) -> Reals:
-    """How much of each window lies in the next one moved back by 1, 2, … days, and weeks.  # [periods, back, T]
+    """What each window and the next one, moved back by 1, 2, … days and weeks, have in common.  # [periods, back, T]
 
-    The next window begins where the last one ends and is as wide. Windows of more than half a day, or half a week, have
-    no rhythm of that length, and steps that are only numbered have none.
+    It is a part of the wider of the two. The next window begins where the last one ends and is as wide. Windows of more
+    than half a day, or half a week, have no rhythm of that length; numbered steps are too close together to have one.
     """
-    starts, stops = (np.array([getattr(s, end) for s in snapshots]) for end in ("start", "stop"))
-    width = stops[-1] - starts[-1]
+    now = snapshots[-1].stop
+    starts, stops = (np.array([getattr(s, end) - now for s in snapshots]) for end in ("start", "stop"))
+    width = -starts[-1]
     found = np.zeros((len(PERIODS), FARTHEST, len(snapshots)))
     for period, part in zip(PERIODS, found, strict=True):
-        if 2 * width <= period:
-            begin = stops[-1] - period * np.arange(1, FARTHEST + 1)[:, None]
+        if 0 < 2 * width <= period:
+            begin = -period * np.arange(1, FARTHEST + 1)[:, None]
             both = np.minimum(begin + width, stops) - np.maximum(begin, starts)
-            part[:] = np.maximum(both, 0) / width
+            part[:] = np.maximum(both, 0) / np.maximum(width, stops - starts)
     return found
 
 
@@ -41,5 +42,5 @@ def recurrence(snapshots: Snapshots) -> Reals:
 
 
 def like_the_next(snapshots: Snapshots) -> list[int]:
-    """The windows at least half of which lie as the next one does, one to three days or weeks before it."""
+    """The windows that have at least half in common with the next one, one to three days or weeks before it."""
     return np.flatnonzero((shares(snapshots)[:, :TAUGHT] >= HALF).any(axis=(0, 1))).tolist()
