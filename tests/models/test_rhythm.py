@@ -116,9 +116,9 @@ def test_transitions_at_the_same_time_of_day_count_thrice() -> None:
     graph = mornings_and_evenings()
     snapshots = graph.snapshots[:21]  # the next is the noon of day 5
     assert same_time(snapshots) == [9, 13, 17]
-    assert sorted(teaching(snapshots, [13, 19])) == [9] * 3 + [13] * 3 + [17] * 3 + [19]
+    assert sorted(teaching([13, 19], same_time(snapshots))) == [9] * 3 + [13] * 3 + [17] * 3 + [19]
     assert same_time(snapshots[:20]) == []  # nobody meets in the evening
-    assert teaching(make_graph([4] * 3, [[(0, 1)]] * 3).snapshots, [1, 2]) == [1, 2]
+    assert teaching([1, 2], []) == [1, 2]
 
 
 def test_who_meets_at_which_hour_is_learned_where_windows_have_one() -> None:

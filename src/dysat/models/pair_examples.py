@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
-from dysat.models.pair_features import Snapshots, differ_in_kind, past_links, standing, were_linked
+from dysat.models.pair_features import Snapshots, differ_in_kind, links_among, past_links, standing, were_linked
 from dysat.models.pair_more import pair_columns, uniform_columns
 from dysat.models.rhythm import like_the_next
 from dysat.sampling.pairs import unlinked_pairs
@@ -63,16 +63,10 @@ class Examples:
         return np.column_stack([self.features[rows], self.standings[rows]]), rows < self.links
 
 
-def _next_links(snapshots: Snapshots) -> Ids:
-    """Links of the last snapshot between two nodes known before it.  # [L, 2]"""
-    u, v, _ = (part.cpu().numpy() for part in snapshots[-1].links())
-    links: Ids = np.stack([u, v], axis=1)[(v < snapshots[-2].num_nodes) & (u != v)]
-    return links
-
-
-def _teaches(snapshots: Snapshots) -> int:
-    """How many links came of the last transition, where other pairs had none; else 0."""
-    links, known = len(_next_links(snapshots)), snapshots[-2].num_nodes
+def _teaches(snapshots: Snapshots, last: int) -> int:
+    """How many links came of the transition to a step, where other pairs had none; else 0."""
+    known = snapshots[last - 1].num_nodes
+    links = len(links_among(snapshots[last], known))
     return links if links < known * (known - 1) // 2 else 0
 
 
@@ -83,7 +77,7 @@ def recent_transitions(snapshots: Snapshots, transitions: int) -> list[int]:
     for last in range(len(snapshots) - 1, 0, -1):
         if len(found) >= transitions and (links >= ENOUGH or len(found) >= MOST_TRANSITIONS):
             break
-        if number := _teaches(snapshots[: last + 1]):
+        if number := _teaches(snapshots, last):
             found.insert(0, last)
             links += number
     return found
@@ -91,13 +85,12 @@ def recent_transitions(snapshots: Snapshots, transitions: int) -> list[int]:
 
 def same_time(snapshots: Snapshots) -> list[int]:
     """Transitions that teach something, into windows that lie as the one after the snapshots does, in order."""
-    return [last for last in like_the_next(snapshots) if last and _teaches(snapshots[: last + 1])]
+    return [last for last in like_the_next(snapshots) if last and _teaches(snapshots, last)]
 
 
-def teaching(snapshots: Snapshots, recent: list[int]) -> list[int]:
-    """The last transitions and those, each as often as it counts."""
-    again = [last for last in same_time(snapshots) for _ in range(SAME_TIME - (last in recent))]
-    return [*recent, *again]
+def teaching(recent: list[int], same: list[int]) -> list[int]:
+    """The last transitions and those at the same time, each as often as it counts."""
+    return [*recent, *(last for last in same for _ in range(SAME_TIME - (last in recent)))]
 
 
 def examples_of(graph: DynamicGraph, snapshots: Snapshots, far: bool, negatives: int, seed: int) -> Examples:
@@ -112,7 +105,7 @@ def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tup
     """The examples of the last transition, without their kinds, and their pairs.  # [B, 2]"""
     past, known = snapshots[:-1], snapshots[-2].num_nodes
     rng = np.random.default_rng([seed, len(snapshots)])
-    links = _next_links(snapshots)
+    links = links_among(snapshots[-1], known)
     others = unlinked_pairs(known, links, negatives * len(links), rng)
     u, v, _, _ = past_links(past)
     left = np.setdiff1d(u * known + v, links @ [known, 1])  # were linked, and are not next

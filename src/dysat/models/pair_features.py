@@ -63,8 +63,7 @@ def transition_examples(
 def _examples(snapshots: Snapshots, low_rank: bool, far: bool, seed: int) -> tuple[Ids, NDArray[np.bool_], Reals]:
     """The examples of the last transition: pairs, labels, features.  # [B, 2], [B], [B, F]"""
     known = snapshots[-2].num_nodes
-    u, v, _ = (part.cpu().numpy() for part in snapshots[-1].links())
-    links = np.stack([u, v], axis=1)[(v < known) & (u != v)]
+    links = links_among(snapshots[-1], known)
     others = unlinked_pairs(known, links, len(links), np.random.default_rng([seed, len(snapshots)]))
     pairs = np.concatenate([links, others])
     columns = pair_history(snapshots[:-1], low_rank).features(pairs, far)
@@ -244,6 +243,13 @@ def past_links(snapshots: Snapshots) -> tuple[Ids, Ids, Reals, Ids]:
         parts.append([u[some], v[some], np.maximum(weights[some], 0.0), np.full(some.sum(), step)])
     u, v, weights, steps = (np.concatenate(column) for column in zip(*parts, strict=True))
     return u, v, weights, steps
+
+
+def links_among(snapshot: Snapshot, known: int) -> Ids:
+    """Links u < v of a snapshot between two of the first so many nodes.  # [L, 2]"""
+    u, v, _ = (part.cpu().numpy() for part in snapshot.links())
+    links: Ids = np.stack([u, v], axis=1)[(v < known) & (u != v)]
+    return links
 
 
 def sorted_ends(pairs: NDArray[Any], known: int) -> Ids:

@@ -100,9 +100,10 @@ class PairScore:
         def learned(steps: Sequence[int]) -> PairScore:
             return _learn([examples(last) for last in steps], far, seed)
 
-        taught = teaching(snapshots, recent)
+        same = same_time(snapshots)
+        taught = teaching(recent, same)
         score = learned(taught)
-        for last in (*same_time(snapshots)[-1:], recent[-1]):
+        for last in (*same[-1:], recent[-1]):
             if earlier := [step for step in taught if step < last] or recent_transitions(snapshots[:last], transitions):
                 return _calibrated(score, learned(earlier), examples(last))
         return score
