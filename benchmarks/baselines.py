@@ -131,7 +131,7 @@ def fits(args: argparse.Namespace) -> None:
 
 def fit(name: str, args: argparse.Namespace) -> None:
     """One fit, after a small one that imports and compiles what is needed."""
-    from dysat.training import keep_freed_memory
+    from dysat.allocator import keep_freed_memory
 
     keep_freed_memory()
     method, fixed, _ = GRIDS[name] if name != "DySAT" else ("dysat", {}, [])

@@ -8,11 +8,12 @@
 FOLDER holds graph folders named after the datasets, or any others (unseen.py makes some). One model is fitted for every
 predicted snapshot, on the snapshots before it, all its epochs: no label of the predicted snapshot chooses anything. Its
 embeddings are tested with the paper's probe (which is trained on a fifth of these labels), its score as it is: on
-single-step links, on new links, against historical negatives, and one link against 100 random nodes (MRR). With --parts
-each part of the preset is left out in turn. With --own-labels the pair score is taught on four fifths of the predicted
-snapshot's own examples and asked of the fifth that is left: what its features could say if the past were no different.
-With --heuristics other opponents are measured too. Finished steps are kept in the file; what is there is not computed
-again.
+single-step links, on new links, against historical negatives (all links, and those that come again), and one link
+against 100 random nodes (MRR). With --parts each part of the preset is left out in turn. With --own-labels the pair
+score is taught what no forecast can know: four fifths of the predicted snapshot's own examples, to be asked of the
+fifth that is left, and every other transition of the graph, later ones too. So much its features could say if the past
+were no different, or if there were more of it. With --heuristics other opponents are measured too. Finished steps are
+kept in the file; what is there is not computed again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import json
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
+from math import isnan
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
@@ -30,7 +32,7 @@ from typing import Any
 from dysat.data.datasets import DATASETS
 from dysat.errors import DysatError
 
-OWN = "own labels"
+OWN, OTHERS = "own labels", "all other transitions"
 HEURISTICS = ("edgebank", "edge-memory", "degree-product", "degree-sum", "common-neighbours", "pair-logistic")
 LAST, LEAST = 8, 20  # of a graph that is none of the paper's: predicted snapshots, and the fewest links of one
 PARTS: dict[str, dict[str, Any]] = {
@@ -52,14 +54,15 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     import dysat
-    from dysat.training import keep_freed_memory
+    from dysat.allocator import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)
     graph, target = dysat.DynamicGraph.load(task["graph"]), task["target"]
     begin = time.perf_counter()
-    if task["model"] == OWN:
-        return {"score": own_labels(graph, target, task["seed"]), "seconds": round(time.perf_counter() - begin, 2)}
+    if task["model"] in (OWN, OTHERS):
+        hindsight = own_labels if task["model"] == OWN else all_others
+        return {"score": hindsight(graph, target, task["seed"]), "seconds": round(time.perf_counter() - begin, 2)}
     if task["model"] in dysat.MODELS:
         model: Any = dysat.MODELS[task["model"]]()
     else:
@@ -80,20 +83,13 @@ def own_labels(graph: Any, target: int, seed: int) -> float:
     import torch
 
     from dysat.evaluation.probe import evaluate_scores
-    from dysat.evaluation.protocols import link_split
     from dysat.models.pair_examples import Examples
-    from dysat.models.pair_features import differ_in_kind, standing
-    from dysat.models.pair_more import pair_columns, uniform_columns
-    from dysat.models.pair_score import MOST_NODES, _learn
+    from dysat.models.pair_score import _learn
 
-    split, snapshots = link_split(graph, target - 1, seed=seed), graph.snapshots[:target]
-    far = snapshots[-1].num_nodes < MOST_NODES
-    pairs, labels = np.sort(split.pairs.numpy(), axis=1), split.labels.numpy()
-    columns = pair_columns(snapshots, pairs, far)
-    standings = standing(columns, uniform_columns(snapshots, far))
-    features = np.column_stack([columns, differ_in_kind(graph, pairs)])
-    part, never = np.random.default_rng(seed).permutation(len(pairs)) % 5, np.zeros(len(pairs), dtype=bool)
-    scores = np.zeros(len(pairs))
+    split, far, features, standings, _ = asked(graph, target, seed)
+    labels = split.labels.numpy()
+    part, never = np.random.default_rng(seed).permutation(len(labels)) % 5, np.zeros(len(labels), dtype=bool)
+    scores = np.zeros(len(labels))
     for k in range(5):
         rows = np.concatenate([np.flatnonzero((part != k) & (labels == is_link)) for is_link in (True, False)])
         number = {"links": int(labels[rows].sum()), "uniform": len(rows), "added": 0, "left": 0, "unlinked": len(rows)}
@@ -102,14 +98,51 @@ def own_labels(graph: Any, target: int, seed: int) -> float:
     return evaluate_scores(torch.from_numpy(scores), split).auc
 
 
+def all_others(graph: Any, target: int, seed: int) -> float:
+    """AUC of the pair score on examples of a snapshot, taught by the transitions to all other snapshots."""
+    import torch
+
+    from dysat.evaluation.probe import evaluate_scores
+    from dysat.models.pair_examples import examples_of, recent_transitions
+    from dysat.models.pair_score import _learn
+
+    split, far, features, standings, once = asked(graph, target, seed)
+    steps = [last for last in recent_transitions(graph.snapshots, len(graph)) if last != target]
+    taught = _learn([examples_of(graph, graph.snapshots[: last + 1], far, 3, seed) for last in steps], far, seed)
+    return evaluate_scores(torch.from_numpy(taught.raw(features, standings, once)), split).auc
+
+
+def asked(graph: Any, target: int, seed: int) -> Any:
+    """The examples of a snapshot as the pair score sees them from the one before: how they are divided, whether with
+    three-step paths, features, standings, and which were linked."""
+    import numpy as np
+
+    from dysat.evaluation.protocols import link_split
+    from dysat.models.pair_features import differ_in_kind, were_linked
+    from dysat.models.pair_more import pair_columns, uniform_columns
+    from dysat.models.pair_score import MOST_NODES
+    from dysat.models.standing import standing
+
+    split, snapshots = link_split(graph, target - 1, seed=seed), graph.snapshots[:target]
+    far = snapshots[-1].num_nodes < MOST_NODES
+    pairs = np.sort(split.pairs.numpy(), axis=1)
+    columns = pair_columns(snapshots, pairs, far)
+    standings = standing(columns, uniform_columns(snapshots, far))
+    features = np.column_stack([columns, differ_in_kind(graph, pairs)])
+    return split, far, features, standings, were_linked(snapshots, pairs)
+
+
 def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
     """AUC by the probe and of the score, and the score's in harder cases."""
+    from dataclasses import replace
+
     import torch
 
     from dysat.evaluation.negatives import with_negatives
     from dysat.evaluation.probe import evaluate_probe, evaluate_scores
     from dysat.evaluation.protocols import link_split
     from dysat.evaluation.ranking import mrr, ranking_candidates, ranks
+    from dysat.models.pair_features import were_linked
 
     split = link_split(graph, target - 1, seed=seed)
     found = {"score": evaluate_scores(model.pair_scores(split.pairs), split).auc}
@@ -119,7 +152,12 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
         try:
             other = link_split(graph, target - 1, seed=seed, **options)
             hard = other if options else with_negatives(other, graph, "historical", seed)
-            found[name] = evaluate_scores(model.pair_scores(hard.pairs), hard).auc
+            scores = model.pair_scores(hard.pairs)
+            found[name] = evaluate_scores(scores, hard).auc
+            if not options:  # the links that are not new: who meets again
+                once = torch.from_numpy(were_linked(graph.snapshots[:target], hard.pairs.numpy()))
+                again = evaluate_scores(scores, replace(hard, test=hard.test & once)).auc
+                found |= {} if isnan(again) else {"again": again}
         except DysatError:
             continue  # too few of them
     try:
@@ -139,7 +177,7 @@ def sweep(args: argparse.Namespace) -> None:
 
     rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     done = {(row["dataset"], row["model"], row["target"], row["seed"]) for row in rows}
-    models = [OWN] if args.own_labels else list(PARTS) if args.parts else ["whole", "pair-boosting"]
+    models = [OWN, OTHERS] if args.own_labels else list(PARTS) if args.parts else ["whole", "pair-boosting"]
     models += HEURISTICS if args.heuristics else ()
     waiting = []
     for dataset in args.dataset:
@@ -187,7 +225,7 @@ def show(files: list[Path]) -> None:
         for model in models:
             some = [row for row in mine if row["model"] == model and row["target"] in common]
             cells = []
-            for name in ("embeddings", "score", "new links", "historical", "mrr", "seconds"):
+            for name in ("embeddings", "score", "new links", "historical", "again", "mrr", "seconds"):
                 values = [row[name] for row in some if name in row]
                 scale = 1 if name == "seconds" else 100
                 cells.append(f"{scale * fmean(values):.2f}" if values else "–")

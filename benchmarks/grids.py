@@ -37,9 +37,9 @@ def judge_one(task: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     import dysat
+    from dysat.allocator import keep_freed_memory
     from dysat.experiments.objective import judge, validation_of
     from dysat.experiments.request import Request
-    from dysat.training import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)

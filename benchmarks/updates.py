@@ -25,10 +25,10 @@ import numpy as np
 import polars  # noqa: F401  what an update writes its table with; importing it is not timed
 
 import dysat
+from dysat.allocator import keep_freed_memory
 from dysat.data.continuation import Continuation, NextSnapshot
 from dysat.experiments.bench import hardware, peak_gib
 from dysat.run import Run
-from dysat.training import keep_freed_memory
 from dysat.update import updating
 
 ROOT = Path(__file__).resolve().parents[1]

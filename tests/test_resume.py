@@ -291,7 +291,7 @@ def test_no_room_for_a_checkpoint(short: Whole, tmp_path: Path, epochs: int) -> 
 def test_no_room_for_the_results(short: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     run = Run.start(tmp_path / "run", small_graph(), small_model())
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_write_results", Mock(side_effect=KeyboardInterrupt))
+        patch.setattr("dysat.run.write_results", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run.train()
     assert in_a_process(train_in, run.folder, (short.folder / name).stat().st_size - 10) == 2

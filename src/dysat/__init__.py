@@ -15,8 +15,9 @@ from dysat.data.graph import DynamicGraph
 from dysat.data.snapshots import build_snapshots
 from dysat.errors import DatasetError, DysatError, EventsError, GraphError, ModelError, SnapshotsError
 from dysat.models import MODELS
-from dysat.models.base import EmbeddingModel, Forecast, LinkModel
+from dysat.models.base import Forecast, LinkModel
 from dysat.models.dysat import DySAT
+from dysat.models.embedding import EmbeddingModel
 from dysat.models.incsat import IncSAT
 
 __version__ = "0.1.0"

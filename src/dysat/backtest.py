@@ -12,7 +12,7 @@ from dysat.evaluation.probe import auc, average_precision, evaluate_probe, evalu
 from dysat.evaluation.protocols import LinkSplit
 from dysat.evaluation.reliability import reliability
 from dysat.models import MODELS, OPPONENTS
-from dysat.models.base import EmbeddingModel
+from dysat.models.embedding import EmbeddingModel
 from dysat.training import Progress
 
 

@@ -15,14 +15,12 @@ stop. Then the model that is kept learns from all snapshots, for so many epochs.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,21 +30,24 @@ from dysat.backtest import backtest_facts
 from dysat.checkpoints import CHECKPOINTS, Checkpoints
 from dysat.data.graph import DynamicGraph
 from dysat.data.journal import only_one
-from dysat.data.storage import umask, write_beside
+from dysat.data.storage import umask
 from dysat.data.toml import as_toml
 from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import validation_auc
 from dysat.evaluation.protocols import LinkSplit, single_step
 from dysat.models import MODELS
-from dysat.models.base import GRAPH_FOLDER, MODEL_FILE, EmbeddingModel, Incremental, choose_device
+from dysat.models.base import GRAPH_FOLDER, MODEL_FILE, Incremental
+from dysat.models.embedding import EmbeddingModel
 from dysat.models.incsat import IncSAT
 from dysat.models.option import NONE
 from dysat.models.stepwise import StepwiseModel
 from dysat.models.trained import TrainedModel
+from dysat.nn.device import choose_device
+from dysat.results import EMBEDDINGS, HISTORY, METRICS, write_results, write_text
 from dysat.stream import Stream, without_features
 from dysat.training import Epoch, Progress
 
-CONFIG, METRICS, HISTORY, EMBEDDINGS = "config.toml", "metrics.json", "history.csv", "embeddings.parquet"
+CONFIG = "config.toml"
 KEEP_EVERY = 10.0  # seconds between checkpoints
 
 # What a run can have, by name.
@@ -105,7 +106,7 @@ class Run:
             path.parent.mkdir(parents=True, exist_ok=True)
             beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
             graph.save(beside / GRAPH_FOLDER)
-            _write(beside / CONFIG, as_toml(config))
+            write_text(beside / CONFIG, as_toml(config))
             beside.chmod(0o777 & ~umask())
             check_new(path)
             beside.rename(path)
@@ -203,7 +204,7 @@ class Run:
         before = {"backtest": backtest, "earlier": history}
         done = self._stage("final", model, graph, None, saved, before, watch, keep_every)
         if done.finished or not isinstance(model, Incremental):  # which, stopped early, has not seen the whole graph
-            self._write_results(model, backtest, history, done)
+            write_results(self.folder, model, backtest, history, done)
         if done.finished:
             if isinstance(model, IncSAT) and model.inputs == "identity":
                 Stream.begin(self.folder, model, self.config["graph"])
@@ -266,29 +267,6 @@ class Run:
             for file in self.folder.glob(f".{name}.*"):
                 file.unlink(missing_ok=True)
 
-    def _write_results(
-        self, model: EmbeddingModel, backtest: dict[str, Any] | None, history: list[dict[str, Any]], done: Progress
-    ) -> None:
-        """The model, its embeddings, and what is known of it; each file whole or not at all."""
-        history = history + [{"stage": "final", **asdict(epoch)} for epoch in done.history]
-        model.save_weights(self.folder)
-        write_embeddings(model, self.folder / EMBEDDINGS)
-        table = io.StringIO()
-        writer = csv.DictWriter(table, ["stage", *(Epoch.__dataclass_fields__)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(history)
-        _write(self.folder / HISTORY, table.getvalue())
-        metrics = {
-            "backtest": backtest,
-            "epochs": len(done.history),
-            "loss": done.history[-1].loss if done.history else None,
-            "seconds": round(sum(row["seconds"] for row in history), 3),
-            "device": str(model.embed().device),
-            "nodes": model.graph_.num_nodes,
-            "snapshots": len(model.graph_),
-        }
-        _write(self.folder / METRICS, json.dumps(metrics, indent=2) + "\n")
-
 
 def check_new(folder: Path) -> None:
     """Refuse a folder that exists already."""
@@ -297,22 +275,6 @@ def check_new(folder: Path) -> None:
         raise ModelError(f"{folder}: exists already, choose another folder{hint}")
 
 
-def write_embeddings(model: EmbeddingModel, file: Path, steps: Iterable[int] | None = None) -> int:
-    """Label, (kind,) step and embedding of every known node at some steps, as Parquet or CSV; how many rows.
-
-    Without `steps`, at all of them for which nothing must be learned anew.
-    """
-    from dysat.data.tables import write_table
-
-    parts = [model.table(step) for step in (model.steps_at_hand() if steps is None else steps)]
-    return write_table(parts, file)
-
-
 def _validation(split: LinkSplit) -> Callable[[EmbeddingModel], float]:
     """A score for the best epoch: how well the validation links are told from other pairs."""
     return lambda model: validation_auc(model.embed(), split, feature=model.pair_feature)
-
-
-def _write(file: Path, text: str) -> None:
-    with write_beside(file, ModelError) as beside:
-        beside.write_text(text, encoding="utf-8", newline="")

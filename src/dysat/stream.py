@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dysat.data.csr import Snapshot
-from dysat.data.graph import CSR, DynamicGraph
+from dysat.data.csr import CSR, Snapshot
+from dysat.data.graph import DynamicGraph
 from dysat.data.journal import Journal
 from dysat.data.labels import Labels, pack_labels, unpack_labels
 from dysat.data.storage import write_beside

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
 
 from dysat.errors import ModelError
+from dysat.nn.adam import Adam, gradient
 
 Loss = Callable[[Tensor, torch.Generator], Tensor]
 COOLEST = 0.05
@@ -147,18 +145,6 @@ def minimize(
     return progress
 
 
-def keep_freed_memory() -> None:
-    """Let the C library keep what a step frees for the next one, where that can be asked for (glibc).
-
-    Fresh memory is dear: the system must clear it page by page. It holds for the whole process, so a program asks for
-    it, not the library.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(-4, 0)  # M_MMAP_MAX: no allocation has pages of its own, however large
-        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: free memory at the end stays
-
-
 def _done(progress: Progress, settings: Settings) -> bool:
     if progress.epoch >= settings.epochs:
         return True
@@ -223,7 +209,7 @@ class _Stepper:
         loss = self.loss(batch, self.generator)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.settings.l2 and self.penalized:
-            grads = [_grad(p) for p in self.penalized]
+            grads = [gradient(p) for p in self.penalized]
             torch._foreach_add_(grads, [p.detach() for p in self.penalized], alpha=self.settings.l2)
         if self.settings.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm, foreach=True)
@@ -263,52 +249,6 @@ def _matmul_precision(precision: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def _grad(p: nn.Parameter) -> Tensor:
-    if p.grad is None:
-        p.grad = torch.zeros_like(p)
-    return p.grad
-
-
-class Adam:
-    """Torch's fused Adam without its `Optimizer`, which imports torch's compiler: two seconds of every first fit.
-
-    `state` holds, for each parameter that had a gradient, the step and both moments, as torch's does. On CUDA a rate
-    that varies is a tensor, which a recorded step reads anew.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter], rate: float, *, varies: bool = False) -> None:
-        self.parameters, self.rate = list(parameters), rate
-        self.state: dict[nn.Parameter, dict[str, Tensor]] = {}
-        self.capturable = any(p.device.type == "cuda" for p in parameters)
-        self.read = torch.tensor(rate, device=parameters[0].device) if varies and self.capturable else None
-
-    def set_rate(self, rate: float) -> None:
-        """That of the next steps."""
-        self.rate = rate
-        if self.read is not None:
-            self.read.fill_(rate)
-
-    def zero_grad(self) -> None:
-        """No gradient yet."""
-        for p in self.parameters:
-            p.grad = None
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """One step along the gradients there are."""
-        some = [p for p in self.parameters if p.grad is not None]
-        for p in some:
-            if p not in self.state:
-                step = torch.zeros((), dtype=torch.float32, device=p.device)
-                self.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-        steps, means, squares = ([self.state[p][name] for p in some] for name in ("step", "exp_avg", "exp_avg_sq"))
-        adam(
-            cast(list[Tensor], some), [_grad(p) for p in some], means, squares, [], steps,
-            fused=True, capturable=self.capturable, amsgrad=False, maximize=False,
-            beta1=0.9, beta2=0.999, lr=self.rate if self.read is None else self.read, weight_decay=0.0, eps=1e-8,
-        )  # fmt: skip
 
 
 def _state(

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from dysat.data.continuation import Continuation, Grid, NextSnapshot, continue_snapshots
+from dysat.data.continuation import Continuation, NextSnapshot, continue_snapshots
 from dysat.data.events import Events
 from dysat.data.graph import DynamicGraph
+from dysat.data.grid import Grid
 from dysat.data.journal import only_one
 from dysat.data.windows import Moment, write_moment
 from dysat.errors import ModelError, SnapshotsError

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dysat.data import numbering as module
+from dysat.data import labels as module
 from dysat.data.labels import as_labels, number_nodes, pack_labels, unpack_labels
 from dysat.errors import GraphError
 

@@ -10,13 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 from small import QUICK, make_graph, meetings
 from torch.testing import assert_close
 
 from dysat import DynamicGraph, DySAT, DysatError, Forecast, GraphError, ModelError
 from dysat.data.tensors import read_tensors, write_tensors
-from dysat.models import base
+from dysat.models import highest
 from dysat.models.option import Option
 
 NAMES = np.array(["ann", "bob", "cy", "dee", "eve", "fay", "gus", "hal"], dtype=object)
@@ -128,11 +127,11 @@ def agree(links: list[Forecast], expected: list[tuple[Any, Any, float, bool]]) -
 
 
 @pytest.mark.parametrize("choice", [{}, {"known": "exclude"}, {"node": "cy"}, {"node": "cy", "known": "exclude"}])
-@pytest.mark.parametrize("block", [base.BLOCK, 1, 20])  # scores at once: all, a row, two rows
+@pytest.mark.parametrize("block", [highest.BLOCK, 1, 20])  # scores at once: all, a row, two rows
 def test_top_links_equal_brute_force(
     model: DySAT, choice: dict[str, Any], block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "BLOCK", block)
+    monkeypatch.setattr(highest, "BLOCK", block)
     expected = brute_force(model, **choice)
     for k in (0, 1, 3, len(expected), 1000):
         links = model.top_links(k, **choice)
@@ -192,21 +191,6 @@ def test_scores_are_chances_of_unordered_pairs(model: DySAT) -> None:
     assert float(model.score_links([[2, 5]])[0]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
     assert model.score_links(torch.empty(0, 2)).shape == (0,)
     assert model.score_links([[0, 5]], step=0).shape == (1,)
-
-
-def test_the_scorer_is_a_logistic_regression_of_the_last_snapshot_on_what_was_known_before() -> None:
-    links = [[(u, v) for u, v in combinations(range(9), 2) if (3 * u + v * v + t) % 4] for t in range(3)]
-    links[2] += [(0, 9), (9, 9), (5, 5)]  # a new node and self-loops are no examples
-    model = DySAT(**QUICK | {"learning_rate": 0.05, "epochs": 10}).fit(make_graph([9, 9, 10], links))
-    pairs = np.array(list(combinations(range(9), 2)))  # most are links, so all others are their counterparts
-    linked = [tuple(pair) in set(links[2]) for pair in pairs.tolist()]
-    assert sum(linked) > len(pairs) / 2
-    e = model.embed(-2).double().numpy()
-    expected = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000).fit(e[pairs[:, 0]] * e[pairs[:, 1]], linked)
-    np.testing.assert_allclose(model.scorer_[0], expected.coef_[0], atol=1e-4)
-    assert float(model.scorer_[1]) == pytest.approx(expected.intercept_[0], abs=1e-4)
-    one = DySAT(**QUICK).fit(meetings()[:1])  # nothing to learn it from: the product
-    assert torch.equal(one.scorer_[0], torch.ones(8)) and one.scorer_[1] == 0
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import dysat
-from dysat.models.base import EmbeddingModel, LinkModel
+from dysat.models.base import LinkModel
+from dysat.models.embedding import EmbeddingModel
 
 
 @dataclass(frozen=True)

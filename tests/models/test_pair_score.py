@@ -22,9 +22,10 @@ from dysat.errors import ModelError
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import link_split
 from dysat.models import pair_examples, pair_features, pair_score
-from dysat.models.pair_features import coarse, pair_history, standing, were_linked
+from dysat.models.pair_features import pair_history, were_linked
 from dysat.models.pair_more import more_history, pair_columns, uniform_columns
 from dysat.models.pair_score import PairScore
+from dysat.models.standing import coarse, standing
 from dysat.nn.logistic import fit_logistic
 
 
@@ -380,6 +381,7 @@ def test_compiled_or_not_features_and_standings_have_the_same_bits(far: bool, mo
     ordered = np.sort(coarse(columns[:500]), axis=0)
     standings = standing(columns, ordered)
     monkeypatch.setattr(pair_features, "native", lambda: None)
+    monkeypatch.setattr("dysat.models.standing.native", lambda: None)
     monkeypatch.setattr(pair_features, "DENSE", 100 * graph.num_nodes)  # several parts
     assert np.array_equal(columns, pair_columns(graph.snapshots, pairs, far))
     assert np.array_equal(standings, standing(columns, ordered))

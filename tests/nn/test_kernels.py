@@ -1,4 +1,4 @@
-"""The Triton kernels against the plain versions of `segment`, on CUDA."""
+"""The Triton kernels against the plain versions, on CUDA."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from dysat.nn import segment
+from dysat.nn.plain import plain_entry_logits, plain_pair_dot, plain_softmax, plain_weighted_sum
 from dysat.sampling.blocks import PIECE, Pattern
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -35,8 +35,8 @@ def test_weighted_sum(heads: int, width: int, mean: int) -> None:
     entries = pattern(mean=mean)
     alpha, x, y = random(entries.num_entries, heads), random(200, heads, width), random(300, heads, width)
     close = {"atol": 1e-3, "rtol": 1e-4}
-    assert_close(kernels.weighted_sum(alpha, x, entries, None), segment.plain_weighted_sum(alpha, x, entries), **close)
-    backwards = segment.plain_weighted_sum(alpha[entries.by_sender], y, entries.transposed)
+    assert_close(kernels.weighted_sum(alpha, x, entries, None), plain_weighted_sum(alpha, x, entries), **close)
+    backwards = plain_weighted_sum(alpha[entries.by_sender], y, entries.transposed)
     assert_close(kernels.weighted_sum(alpha, y, entries.transposed, entries.by_sender), backwards, **close)
 
 
@@ -46,7 +46,7 @@ def test_pair_dot(heads: int, width: int) -> None:
 
     entries = pattern()
     x, y = random(300, heads, width), random(200, heads, width)
-    assert_close(kernels.pair_dot(x, y, entries), segment.plain_pair_dot(x, y, entries), atol=1e-4, rtol=1e-4)
+    assert_close(kernels.pair_dot(x, y, entries), plain_pair_dot(x, y, entries), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 8, 16])
@@ -58,7 +58,7 @@ def test_softmax_and_its_gradient(heads: int) -> None:
     for over, order in ((entries, None), (entries.transposed, entries.by_sender)):
         at = torch.arange(len(logits), device="cuda") if order is None else order
         alpha = kernels.softmax(logits, over, order)
-        assert_close(alpha[at], segment.plain_softmax(logits[at], over))
+        assert_close(alpha[at], plain_softmax(logits[at], over))
         weighted = (alpha * grad)[at]
         mean = torch.zeros(over.num_receivers, heads, device="cuda").index_add_(0, over.receivers, weighted)
         expected = weighted - alpha[at] * mean[over.receivers]
@@ -73,7 +73,7 @@ def test_entry_logits_and_their_gradient(heads: int) -> None:
     both = random(300, 2 * heads)
     sender, receiver, weights = both[:200, :heads], both[:, heads:], random(entries.num_entries).abs()
     logits = kernels.entry_logits(sender, receiver, weights, 0.2, entries)
-    assert_close(logits, segment.plain_entry_logits(sender, receiver, weights, 0.2, entries))
+    assert_close(logits, plain_entry_logits(sender, receiver, weights, 0.2, entries))
     grad = random(entries.num_entries, heads)
     inner = torch.where(logits > 0, grad, 0.2 * grad) * weights[:, None]
     assert_close(kernels.entry_logits_backward(grad, logits, weights, 0.2), inner)

@@ -1,4 +1,4 @@
-"""The functions of native.c against the plain versions of `segment`, on one thread and on several."""
+"""The functions of native.c against the plain versions, on one thread and on several."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import dysat
 from dysat.nn import native, segment
 from dysat.nn.dropout import _mixed, _random_bits
 from dysat.nn.history import History
+from dysat.nn.plain import plain_entry_logits, plain_head_dots, plain_pair_dot, plain_softmax, plain_weighted_sum
 from dysat.sampling.blocks import Pattern
 from dysat.sampling.walks import Contexts
 
@@ -89,13 +90,13 @@ def test_weighted_sum(name: str, heads: int, width: int) -> None:
     entries = pattern(name)
     alpha, x = random(entries.num_entries, heads), random(entries.num_senders, heads, width)
     y = random(entries.num_receivers, heads, width)
-    expected = segment.plain_weighted_sum(alpha.double(), x.double(), entries)
+    expected = plain_weighted_sum(alpha.double(), x.double(), entries)
     (found,) = on_threads(lambda: native.weighted_sum(alpha, x, entries, None))
     close(found, expected)
     (found,) = on_threads(lambda: native.weighted_sum(alpha, x, entries, None, elu=True))
     close(found, torch.nn.functional.elu(expected))
     across, order = entries.transposed, entries.by_sender
-    sums = segment.plain_weighted_sum(alpha[order].double(), y.double(), across)
+    sums = plain_weighted_sum(alpha[order].double(), y.double(), across)
     (found,) = on_threads(lambda: native.weighted_sum(alpha, y, across, order))
     close(found, sums)
     (found,) = on_threads(lambda: native.weighted_sum(alpha, y, across, order, first=x))
@@ -108,7 +109,7 @@ def test_pair_dot(name: str, heads: int, width: int) -> None:
     entries = pattern(name)
     x, y = random(entries.num_receivers, heads, width), random(entries.num_senders, heads, width, seed=2)
     (found,) = on_threads(lambda: native.pair_dot(x, y, entries))
-    close(found, segment.plain_pair_dot(x.double(), y.double(), entries))
+    close(found, plain_pair_dot(x.double(), y.double(), entries))
 
 
 @shapes
@@ -116,9 +117,9 @@ def test_pair_dot(name: str, heads: int, width: int) -> None:
 def test_head_dots_and_their_gradient(rows: int, heads: int, width: int) -> None:
     x, a = random(rows, heads, width), random(2, heads, width, seed=2)
     (found,) = on_threads(lambda: native.head_dots(x, a))
-    close(found, segment.plain_head_dots(x.double(), a.double()))
+    close(found, plain_head_dots(x.double(), a.double()))
     grad, exact = random(rows, 2 * heads, seed=3), [t.double().requires_grad_() for t in (x, a)]
-    expected = torch.autograd.grad(segment.plain_head_dots(*exact), exact, grad.double())
+    expected = torch.autograd.grad(plain_head_dots(*exact), exact, grad.double())
     for mine, theirs in zip(on_threads(lambda: native.head_dots_backward(grad, x, a)), expected, strict=True):
         close(mine, theirs)
     close(native.head_dots_backward(grad, x, a, x)[0], x + expected[0])
@@ -132,7 +133,7 @@ def test_softmax_and_its_gradient(name: str, heads: int) -> None:
     for over, order in ((entries, None), (entries.transposed, entries.by_sender)):
         at = torch.arange(len(logits)) if order is None else order
         (alpha,) = on_threads(lambda over=over, order=order: native.softmax(logits, over, order))
-        close(alpha[at], segment.plain_softmax(logits[at].double(), over))
+        close(alpha[at], plain_softmax(logits[at].double(), over))
         weighted = (alpha * grad)[at].double()
         mean = weighted.new_zeros(over.num_receivers, heads).index_add_(0, over.receivers, weighted)
         (found,) = on_threads(lambda a=alpha, over=over, order=order: native.softmax_backward(a, grad, over, order))
@@ -148,7 +149,7 @@ def test_entry_logits_and_their_gradient(name: str, heads: int) -> None:
     sender, receiver = sender[: entries.num_senders], receiver[: entries.num_receivers]
     weights = random(entries.num_entries).abs()
     (logits,) = on_threads(lambda: native.entry_logits(sender, receiver, weights, 0.2, entries))
-    close(logits, segment.plain_entry_logits(sender.double(), receiver.double(), weights.double(), 0.2, entries))
+    close(logits, plain_entry_logits(sender.double(), receiver.double(), weights.double(), 0.2, entries))
     grad = random(entries.num_entries, heads, seed=2)
     (inner,) = on_threads(lambda: native.entry_logits_backward(grad, logits, weights, 0.2))
     close(inner, torch.where(logits > 0, grad, 0.2 * grad) * weights[:, None])

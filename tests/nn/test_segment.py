@@ -11,20 +11,16 @@ from graphs import on_each_device, seeded, softmax
 from torch import Tensor
 from torch.testing import assert_close
 
-from dysat.nn import segment
-from dysat.nn.segment import (
+from dysat.nn import plain
+from dysat.nn.plain import (
     bag_weighted_sum,
     chunked_pair_dot,
-    look_up,
-    pair_dot,
     plain_pair_dot,
     plain_softmax,
     plain_weighted_sum,
-    segment_softmax,
     segment_softmax_cpu,
-    sender_softmax,
-    weighted_sum,
 )
+from dysat.nn.segment import look_up, pair_dot, segment_softmax, sender_softmax, weighted_sum
 from dysat.sampling.blocks import Pattern
 
 pytestmark = pytest.mark.usefixtures("each_path")
@@ -173,7 +169,7 @@ def test_nobody_to_multiply(operation: str) -> None:
 
 
 @each_dtype
-@pytest.mark.parametrize("num_entries", [segment.CHUNK - 1, segment.CHUNK, 2 * segment.CHUNK + 7])
+@pytest.mark.parametrize("num_entries", [plain.CHUNK - 1, plain.CHUNK, 2 * plain.CHUNK + 7])
 def test_more_entries_than_a_chunk(num_entries: int, dtype: torch.dtype) -> None:
     entries = random_entries(num_entries, 50, 60)
     receivers, senders = torch.tensor(entries).T
@@ -188,7 +184,7 @@ def test_more_entries_than_a_chunk(num_entries: int, dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("chunk", [1, 3, 8, 100])
 def test_chunks_of_any_size(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "CHUNK", chunk)
+    monkeypatch.setattr(plain, "CHUNK", chunk)
     entries, num_receivers, num_senders = PATTERNS["some"]
     x, y = random(num_receivers, HEADS, WIDTH), random(num_senders, HEADS, WIDTH, seed=1)
     close(chunked_pair_dot(x, y, make(*PATTERNS["some"])), dot_loop(x, y, entries), torch.float64)

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
+from dysat.allocator import keep_freed_memory
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.learn import PRESET, Device
@@ -26,7 +27,6 @@ from dysat.experiments.request import Contender, Probe
 from dysat.experiments.summary import PROBES, Evaluation, Figures, per_cent, spread
 from dysat.models import MODELS
 from dysat.options import DataDir, EventOptions, Json, option, takes
-from dysat.training import keep_freed_memory
 
 OUT = Path("evaluation")
 

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 import dysat
+from dysat.allocator import keep_freed_memory
 from dysat.cli.app import StoppedError, app
 from dysat.cli.learn import Device
 from dysat.cli.show import new_console, new_table, print_json, telling
@@ -23,7 +24,6 @@ from dysat.experiments.reproduce import RESULTS, Budget, check_methods, needs, r
 from dysat.experiments.results import Results
 from dysat.experiments.windows import METHODS
 from dysat.options import DataDir, Json, option
-from dysat.training import keep_freed_memory
 
 OUT = Path("reproduction")
 ALL = "all"

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dysat.allocator import keep_freed_memory
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.evaluate import WithModelOptions, contender_of, setting_of
@@ -27,7 +28,6 @@ from dysat.experiments.study import shown_url
 from dysat.experiments.trials import Trial
 from dysat.experiments.tune import RESULTS, Tuning, tune
 from dysat.options import DataDir, EventOptions, Json, option, takes
-from dysat.training import keep_freed_memory
 
 OUT = Path("tuning")
 SHOWN = 20  # trials in the table

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 import dysat
+from dysat.allocator import keep_freed_memory
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import read_log
 from dysat.cli.learn import Device, RunFolder
@@ -32,7 +33,6 @@ from dysat.errors import ModelError
 from dysat.feed import POLL, EventFile, Feed, check_file
 from dysat.options import EventOptions, as_options, option, takes
 from dysat.run import Run, Watch
-from dysat.training import keep_freed_memory
 from dysat.update import SHOWN, StoppedUpdate, Update, Updater, updating
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from dysat.errors import GraphError
 
 MAX_NODES = 2**31 - 1  # two ids fit in one 64-bit key
+CSR = ("rows", "offsets", "neighbours", "weights")
 HIGH = 1 if sys.byteorder == "little" else 0  # which half of a 64-bit number counts more
 
 

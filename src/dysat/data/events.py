@@ -141,13 +141,7 @@ def read_events(
         raise EventsError(f"at_least={at_least!r} is neither 1 nor 2")
     asked = {"src": src, "dst": dst, "time": time, "weight": weight}
     wanted = [str(column) for column in asked.values() if column is not None]
-    if isinstance(source, str | os.PathLike):
-        with reading(str(source), "events"):
-            opened = open_file(Path(source), format=format, header=header, separator=separator, wanted=wanted)
-    elif format or separator or header is not None:
-        raise EventsError("format=, header= and separator= are for files, not for tables")
-    else:
-        opened = open_table(source)
+    opened = _open(source, format, header, separator, wanted)
     columns, notes = choose_columns(opened, asked, pair_separator)
     notes += opened.notes
     with reading(opened.name, "events"):
@@ -162,6 +156,16 @@ def read_events(
         kind_names = _kinds(opened, kinds, notes)
         events = _assemble(opened.name, labels, numbering, times, weights, rows.good, kind_names, notes, at_least)
         return replace(events, columns=columns)
+
+
+def _open(source: Any, format: Format | None, header: bool | None, separator: str | None, wanted: list[str]) -> Source:
+    """A file or folder, or a table in memory."""
+    if isinstance(source, str | os.PathLike):
+        with reading(str(source), "events"):
+            return open_file(Path(source), format=format, header=header, separator=separator, wanted=wanted)
+    if format or separator or header is not None:
+        raise EventsError("format=, header= and separator= are for files, not for tables")
+    return open_table(source)
 
 
 def _time_complaint(pattern: str | None, timezone: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any, overload
@@ -15,16 +15,22 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from dysat.data.csr import Snapshot
-from dysat.data.growth import as_features, check_distinct, kind_codes, more_features, new_kinds, new_labels
-from dysat.data.labels import Labels, pack_labels, unpack_labels
+from dysat.data.growth import (
+    Features,
+    as_features,
+    check_distinct,
+    check_features,
+    kind_codes,
+    more_features,
+    new_kinds,
+    new_labels,
+)
+from dysat.data.labels import Labels
+from dysat.data.packing import FORMAT_VERSION, Parts, pack_graph, unpack_graph
 from dysat.data.storage import read_folder, write_folder
 from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, summarize
 from dysat.data.windows import Clock, write_moment, write_span
 from dysat.errors import GraphError, nearest
-
-Features = Tensor | tuple[Tensor, ...]
-FORMAT_VERSION = 1
-CSR = ("rows", "offsets", "neighbours", "weights")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -228,25 +234,10 @@ class DynamicGraph:
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write a folder of open formats (`graph.json` and `.npy` arrays), whole or not at all."""
-        arrays: dict[str, NDArray[Any]] = pack_labels(self.nodes)
-        for name in CSR:
-            arrays[name] = np.concatenate([getattr(s, name).cpu().numpy() for s in self.snapshots])
-        if self.kinds is not None:
-            arrays["kinds"] = self.kinds
-        if self.features is not None:
-            parts = (self.features,) if isinstance(self.features, Tensor) else self.features
-            arrays["features"] = np.concatenate([part.cpu().numpy() for part in parts])
-        manifest = {
-            "clock": self.clock,
-            "boundaries": self.boundaries,
-            "known": self.known,
-            "rows": [s.num_active for s in self.snapshots],
-            "entries": [len(s.neighbours) for s in self.snapshots],
-            "kind_names": self.kind_names,
-            "features_per_snapshot": isinstance(self.features, tuple),
-            "report": self.report and asdict(self.report),
-            "notes": self.notes,
-        }
+        parts = Parts(
+            self.nodes, self.snapshots, self.clock, self.kinds, self.kind_names, self.features, self.report, self.notes
+        )
+        manifest, arrays = pack_graph(parts)
         write_folder(path, "graph", FORMAT_VERSION, manifest, arrays, overwrite=overwrite, error=GraphError)
 
     @classmethod
@@ -258,7 +249,7 @@ class DynamicGraph:
         """
         manifest, arrays = read_folder(path, "graph", FORMAT_VERSION, verify=verify, mmap=mmap, error=GraphError)
         try:
-            return _unpack(manifest, arrays)
+            return DynamicGraph(*unpack_graph(manifest, arrays))
         except GraphError as problem:
             raise GraphError(f"{path}: damaged: {problem}") from None
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as problem:
@@ -294,15 +285,8 @@ def _check(graph: DynamicGraph) -> None:
             raise GraphError(f"{len(graph.kinds):,} kinds for {graph.num_nodes:,} nodes")
         if len(graph.kinds) and graph.kinds.max() >= len(graph.kind_names):
             raise GraphError(f"a node of kind {graph.kinds.max()}, but only {len(graph.kind_names)} kinds have names")
-    if isinstance(graph.features, Tensor):
-        _check_features(graph.features, graph.num_nodes, "features")
-    elif graph.features is not None:
-        if len(graph.features) != len(graph):
-            raise GraphError(f"features for {len(graph.features)} snapshots, but the graph has {len(graph)}")
-        for step, part in enumerate(graph.features):
-            _check_features(part, known[step], f"features of snapshot {step}")
-        if len({part.shape[1] for part in graph.features}) > 1:
-            raise GraphError("features have a different width in different snapshots")
+    if graph.features is not None:
+        check_features(graph.features, known)
 
 
 def _check_next(graph: DynamicGraph, snapshot: Snapshot) -> None:
@@ -312,39 +296,3 @@ def _check_next(graph: DynamicGraph, snapshot: Snapshot) -> None:
         raise GraphError(f"the new snapshot begins at {start}, but the last one ends at {stop}")
     if snapshot.num_nodes < graph.num_nodes:
         raise GraphError(f"the new snapshot knows {snapshot.num_nodes:,} nodes, the graph {graph.num_nodes:,}")
-
-
-def _check_features(features: Tensor, nodes: int, name: str) -> None:
-    if features.dim() != 2 or len(features) != nodes:
-        raise GraphError(f"{name} have shape {tuple(features.shape)}, expected [{nodes}, F]: one row per known node")
-
-
-def _unpack(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> DynamicGraph:
-    """The graph whose parts `save` laid end to end."""
-    known, edges = manifest["known"], manifest["boundaries"]
-    num_rows, num_entries = np.array(manifest["rows"]), np.array(manifest["entries"])
-    lengths = {"rows": num_rows, "offsets": num_rows + 1, "neighbours": num_entries, "weights": num_entries}
-    parts = {}
-    for name, sizes in lengths.items():
-        if sizes.sum() != len(arrays[name]):
-            raise GraphError(f"{name} has {len(arrays[name]):,} entries, expected {sizes.sum():,}")
-        parts[name] = torch.split(torch.from_numpy(arrays[name]), sizes.tolist())
-    snapshots = [
-        Snapshot(**{name: parts[name][t] for name in CSR}, num_nodes=known[t], start=edges[t], stop=edges[t + 1])
-        for t in range(len(known))
-    ]
-    features: Features | None = None
-    if "features" in arrays:
-        features = torch.from_numpy(arrays["features"])
-        if manifest["features_per_snapshot"]:
-            features = torch.split(features, known)
-    return DynamicGraph(
-        nodes=unpack_labels(arrays),
-        snapshots=tuple(snapshots),
-        clock=manifest["clock"],
-        kinds=arrays.get("kinds"),
-        kind_names=tuple(manifest["kind_names"]),
-        features=features,
-        report=Report(**manifest["report"]) if manifest["report"] else None,
-        notes=tuple(manifest["notes"]),
-    )

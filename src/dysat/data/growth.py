@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from dysat.data.labels import Labels
 from dysat.errors import DysatError, GraphError
+
+Features = Tensor | tuple[Tensor, ...]
 
 
 def labels_like(labels: Iterable[Any], known: Labels, error: type[DysatError] = GraphError) -> Labels:
@@ -103,9 +105,27 @@ def as_features(values: ArrayLike | Tensor, names: Labels, like: Tensor, where: 
     return tensor
 
 
+def check_features(features: Features, known: Sequence[int]) -> None:
+    """One row per known node: of all, or at each step."""
+    if isinstance(features, Tensor):
+        _check_rows(features, known[-1], "features")
+        return
+    if len(features) != len(known):
+        raise GraphError(f"features for {len(features)} snapshots, but the graph has {len(known)}")
+    for step, part in enumerate(features):
+        _check_rows(part, known[step], f"features of snapshot {step}")
+    if len({part.shape[1] for part in features}) > 1:
+        raise GraphError("features have a different width in different snapshots")
+
+
+def _check_rows(features: Tensor, nodes: int, name: str) -> None:
+    if features.dim() != 2 or len(features) != nodes:
+        raise GraphError(f"{name} have shape {tuple(features.shape)}, expected [{nodes}, F]: one row per known node")
+
+
 def more_features(
-    features: Tensor | tuple[Tensor, ...] | None, more: ArrayLike | Tensor | None, known: Labels, new: Labels
-) -> Tensor | tuple[Tensor, ...] | None:
+    features: Features | None, more: ArrayLike | Tensor | None, known: Labels, new: Labels
+) -> Features | None:
     """Features of one more snapshot: of all its nodes where each snapshot has its own, else of the new ones only."""
     if features is None:
         if more is not None:

@@ -6,20 +6,24 @@ become int64; anything else (`007`, `1e3`, a number beyond 64 bits) keeps its te
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from dysat.data.numbering import Numbering, number_columns
-from dysat.data.slots import appearances, dense_slots, number_slots
+from dysat.data.numbering import Found, Numbering, Numbers, TextNumbering, Words, as_words
+from dysat.data.slots import appearances, chunks, dense_slots, number_slots
 from dysat.errors import GraphError
 
 if TYPE_CHECKING:
     import polars as pl
 
+CHUNK = 1 << 17  # rows looked up at once
 Labels = NDArray[Any]  # [N] int64, or [N] objects that are str
 
 
@@ -47,7 +51,7 @@ def number_nodes(
     elif dense := dense_slots(sides):
         slots, size = dense
     else:
-        slots, numbering = number_columns(sides)
+        slots, numbering = _number_columns(sides)
         size = numbering.size
     if separate:
         slots = [slots[0], slots[1] + np.int32(size)]
@@ -67,6 +71,45 @@ def number_nodes(
     ranked = break_ties(time[event], kind, labels.gather)
     from_, to = number_slots(slots, size * (1 + separate), slot[ranked])
     return from_, to, _to_labels(labels.gather(ranked)), kind[ranked].astype(np.uint8) if separate else None
+
+
+def _number_columns(sides: Sequence[pl.Series]) -> tuple[list[Numbers], TextNumbering]:
+    """The labels of two columns by 128 bits each, numbered row by row: whole numbers as they are, or two hashes.
+
+    That two of a billion texts share both hashes has a chance of 10^-21.
+    """
+    numbering = TextNumbering()
+    out = [np.empty(len(side), dtype=np.int32) for side in sides]
+
+    def find(part: slice) -> Found:
+        words = np.stack([_words_of(side.slice(part.start, part.stop - part.start)) for side in sides], axis=1)
+        return numbering.find(words.reshape(-1, 2))
+
+    def add(part: slice, found: Found) -> None:
+        numbers = numbering.add(found).reshape(-1, len(sides))
+        for side, column in enumerate(out):
+            column[part] = numbers[:, side]
+
+    _ahead(find, add, list(chunks(len(sides[0]), CHUNK)))
+    return out, numbering
+
+
+def _ahead(find: Callable[[slice], Found], add: Callable[[slice, Found], None], parts: list[slice]) -> None:
+    """Add all parts in order, while threads find the next few."""
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        coming = deque((part, pool.submit(find, part)) for part in parts[: 2 * threads])
+        for following in [*parts[2 * threads :], *[None] * len(coming)]:
+            part, found = coming.popleft()
+            add(part, found.result())
+            if following is not None:
+                coming.append((following, pool.submit(find, following)))
+
+
+def _words_of(column: pl.Series) -> Words:
+    if column.dtype.is_integer():
+        return as_words(column.to_numpy())
+    return np.stack([column.hash(seed=seed).to_numpy() for seed in (0, 1)], axis=1)
 
 
 def break_ties(

@@ -6,22 +6,13 @@ numbers to the rest, block by block in their order.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from dysat.data.slots import chunks
 from dysat.errors import GraphError
 
-if TYPE_CHECKING:
-    import polars as pl
-
-CHUNK = 1 << 17  # rows looked up at once
 MIX = 0x9E3779B97F4A7C15
 DENSE = 1 << 24  # whole numbers below it are their own places in a table
 Words = NDArray[np.uint64]
@@ -180,7 +171,7 @@ class IntegerNumbering(_Numbering):
     def find(self, values: Index) -> Found:
         """Any thread, any time.  # [B]"""
         if self.hashed is not None:
-            return self.hashed.find(_as_words(values))
+            return self.hashed.find(as_words(values))
         places = self.table.places
         numbers = places.take(values, mode="clip")
         left = np.flatnonzero((numbers <= 0) | (values >= len(places)))
@@ -203,7 +194,7 @@ class IntegerNumbering(_Numbering):
         if self.hashed is None:
             return self._finish(found)
         if found.labels.dtype != np.complex128:  # found before the first large number came
-            found = self.hashed.find(_as_words(found.labels))
+            found = self.hashed.find(as_words(found.labels))
         numbers = self.hashed.add(found)
         self.size, self.seen, self._firsts = self.hashed.size, self.hashed.seen, self.hashed._firsts
         return numbers
@@ -228,51 +219,12 @@ class IntegerNumbering(_Numbering):
     def _hash(self) -> None:
         """The same numbers in a hash table."""
         hashed = TextNumbering()
-        hashed.add(hashed.find(_as_words(self.labels)))
+        hashed.add(hashed.find(as_words(self.labels)))
         hashed.seen, hashed._firsts = self.seen, self._firsts
         self.hashed = hashed
 
 
 Numbering = TextNumbering | IntegerNumbering
-
-
-def number_columns(sides: Sequence[pl.Series]) -> tuple[list[Numbers], TextNumbering]:
-    """The labels of two columns by 128 bits each, numbered row by row: whole numbers as they are, or two hashes.
-
-    That two of a billion texts share both hashes has a chance of 10^-21.
-    """
-    numbering = TextNumbering()
-    out = [np.empty(len(side), dtype=np.int32) for side in sides]
-
-    def find(part: slice) -> Found:
-        words = np.stack([_words_of(side.slice(part.start, part.stop - part.start)) for side in sides], axis=1)
-        return numbering.find(words.reshape(-1, 2))
-
-    def add(part: slice, found: Found) -> None:
-        numbers = numbering.add(found).reshape(-1, len(sides))
-        for side, column in enumerate(out):
-            column[part] = numbers[:, side]
-
-    _ahead(find, add, list(chunks(len(sides[0]), CHUNK)))
-    return out, numbering
-
-
-def _ahead(find: Callable[[slice], Found], add: Callable[[slice, Found], None], parts: list[slice]) -> None:
-    """Add all parts in order, while threads find the next few."""
-    threads = torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as pool:
-        coming = deque((part, pool.submit(find, part)) for part in parts[: 2 * threads])
-        for following in [*parts[2 * threads :], *[None] * len(coming)]:
-            part, found = coming.popleft()
-            add(part, found.result())
-            if following is not None:
-                coming.append((following, pool.submit(find, following)))
-
-
-def _words_of(column: pl.Series) -> Words:
-    if column.dtype.is_integer():
-        return _as_words(column.to_numpy())
-    return np.stack([column.hash(seed=seed).to_numpy() for seed in (0, 1)], axis=1)
 
 
 def differ(some: Keys, others: Keys) -> NDArray[np.bool_]:
@@ -281,7 +233,8 @@ def differ(some: Keys, others: Keys) -> NDArray[np.bool_]:
     return np.asarray(halves.view(np.uint16) != 0)  # either half
 
 
-def _as_words(values: Index) -> Words:
+def as_words(values: Index) -> Words:
+    """Whole numbers as two words each.  # [B] → [B, 2]"""
     words = np.ones((len(values), 2), dtype=np.uint64)  # no two are both zero
     words[:, 0] = values.view(np.uint64)
     return words

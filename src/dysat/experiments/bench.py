@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 
+from dysat.allocator import keep_freed_memory
 from dysat.data.datasets import DATASETS, load_dataset
 from dysat.data.graph import DynamicGraph
-from dysat.models.base import choose_device
 from dysat.models.dysat import DySAT
-from dysat.training import Epoch, keep_freed_memory
+from dysat.nn.device import choose_device
+from dysat.training import Epoch
 
 # What the paper trains on: all snapshots but the one it predicts last, or the window it names.
 SNAPSHOTS = {"enron": 15, "uci": 12, "yelp": 11, "ml-10m": 10}

@@ -17,7 +17,8 @@ from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import Evaluation
 from dysat.experiments.workers import Told, processes_for, run_all
 from dysat.models import OPPONENTS
-from dysat.models.base import LinkModel, choose_device
+from dysat.models.base import LinkModel
+from dysat.nn.device import choose_device
 
 Models = str | LinkModel | Contender
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dysat.allocator import keep_freed_memory
 from dysat.data.graph import DynamicGraph
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import DysatError, GraphError, ModelError
@@ -23,10 +24,10 @@ from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import TENSORS, StepResult
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.attention import AttentionModel
-from dysat.models.base import EmbeddingModel, Incremental, LinkModel
+from dysat.models.base import Incremental, LinkModel
+from dysat.models.embedding import EmbeddingModel
 from dysat.models.trained import TrainedModel
 from dysat.nn.pair import PairFeature
-from dysat.training import keep_freed_memory
 
 FORMAT_VERSION = 1
 GRAPH, STEPS = "graph", "steps"

@@ -17,7 +17,8 @@ from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, predictable_
 from dysat.evaluation.tuning import can_tune, tuning_auc, validation_only
 from dysat.experiments.job import own_split, split_of
 from dysat.experiments.request import Contender, Request
-from dysat.models.base import EmbeddingModel, Incremental, LinkModel
+from dysat.models.base import Incremental, LinkModel
+from dysat.models.embedding import EmbeddingModel
 from dysat.models.trained import TrainedModel
 
 Told = Callable[[int, Mapping[int, float]], None]  # a predicted snapshot, and all values so far

@@ -22,7 +22,7 @@ from dysat.evaluation.protocols import TooFewLinksError, predictable_steps
 from dysat.experiments.job import GRAPH, STEPS, Job, split_of
 from dysat.experiments.request import Contender, Request
 from dysat.experiments.summary import Evaluation, Figures, StepResult
-from dysat.models.base import choose_device
+from dysat.nn.device import choose_device
 
 REQUEST, RESULTS = "evaluation.json", "results.json"
 WHICH = ("first", "last", "only")  # of a request: which snapshots are predicted, and nothing about how

@@ -29,7 +29,7 @@ from dysat.experiments.request import Contender, Request
 from dysat.experiments.results import NothingMeasuredError, Record, Results
 from dysat.experiments.windows import METHODS, measure_windows
 from dysat.experiments.workers import Told, processes_for, run_all
-from dysat.models.base import choose_device
+from dysat.nn.device import choose_device
 
 Budget = Literal["quick", "full"]
 QUICK_STEPS = 4  # predicted snapshots of a quick budget, spread evenly

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from dysat.allocator import keep_freed_memory
 from dysat.data.graph import DynamicGraph
 from dysat.data.storage import write_beside
 from dysat.errors import ModelError
@@ -30,8 +31,7 @@ from dysat.experiments.spaces import Given, combinations, search_space
 from dysat.experiments.study import free_the_dead, opened, run_trials, shown_url, trials_of
 from dysat.experiments.trials import Plan, Trial
 from dysat.experiments.workers import led_pool
-from dysat.models.base import choose_device
-from dysat.training import keep_freed_memory
+from dysat.nn.device import choose_device
 
 DATABASE, RESULTS = "tuning.db", "tuning.json"
 REQUEST = ("protocol", "first", "last", "seed", "self_loops", "typed", "new_ends")  # what of one counts here
@@ -150,15 +150,7 @@ def tune(
     where = choose_device(device)
     workers = min(processes or (1 if where.type == "cuda" else torch.get_num_threads()), plan.total)
     path = None if folder is None else Path(os.path.abspath(folder))
-    facts = {
-        **about(graph, wanted, where.type, "optuna"),
-        "request": {name: getattr(wanted, name) for name in REQUEST},
-        "study": plan.name,
-        "storage": DATABASE if storage is None else shown_url(storage),
-        "sampler": "grid" if plan.grid else "TPE",
-        "prune": prune,
-        "predicted": validation.targets,
-    }
+    facts = _facts(plan, graph, wanted, validation.targets, where.type, storage)
     if path is not None and storage is None:
         path.mkdir(parents=True, exist_ok=True)
         storage = f"sqlite:///{path / DATABASE}"
@@ -227,6 +219,21 @@ def _plan(
     tuned = "+".join(dimension.name for dimension in space)
     name = f"{contender.method} {tuned[:100]} graph {graph.fingerprint[:8]} {key[:12]}"
     return Plan(name, contender, space, total, request.seed, grid, prune)
+
+
+def _facts(
+    plan: Plan, graph: DynamicGraph, request: Request, targets: list[int], device: str, storage: str | None
+) -> dict[str, Any]:
+    """How it was tuned, as plain values."""
+    return {
+        **about(graph, request, device, "optuna"),
+        "request": {name: getattr(request, name) for name in REQUEST},
+        "study": plan.name,
+        "storage": DATABASE if storage is None else shown_url(storage),
+        "sampler": "grid" if plan.grid else "TPE",
+        "prune": plan.prune,
+        "predicted": targets,
+    }
 
 
 def _share(work: Work, graph: DynamicGraph, targets: list[int], workers: int, told: Callable[[], None]) -> None:

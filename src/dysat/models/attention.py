@@ -12,9 +12,9 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import choose_device
 from dysat.models.inputs import check_features
 from dysat.models.trained import Task, TrainedModel, load_weights
+from dysat.nn.device import choose_device
 from dysat.nn.network import AttentionNetwork, Inputs, Plan
 from dysat.nn.objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
 from dysat.nn.structural import Side

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import choose_device
 from dysat.models.inputs import check_features, features_at
 from dysat.models.trained import Task, TrainedModel, load_weights
+from dysat.nn.device import choose_device
 from dysat.nn.encoder import Encoder, Neighbours, reconstruction_loss
 from dysat.sampling.pairs import UnlinkedPairs
 from dysat.training import Settings

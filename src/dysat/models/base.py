@@ -17,15 +17,13 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import ModelError, listed, nearest
+from dysat.models.highest import highest, pair_keys
 from dysat.models.option import Option
 from dysat.models.preset import Presets, read_preset
-from dysat.nn.logistic import fit_logistic
-from dysat.nn.pair import PairFeature, pair_features, weighted_sums
 from dysat.sampling.pairs import unlinked_pairs
 
 FORMAT_VERSION = 1
 MODEL_FILE, GRAPH_FOLDER = "model.safetensors", "graph"
-BLOCK = 1 << 22  # scores held at once while the highest are looked for
 
 
 # What not every model can do.
@@ -185,7 +183,7 @@ class LinkModel(ABC):
         """The ids of the k most likely pairs (of some nodes), without some, and how likely they are.  # [k, 2], [k]"""
         known = self.graph_.known[-1]
         rows = torch.arange(known) if rows is None else rows
-        scores, pairs = _highest(self._all_scores(), known, rows, k, without, self._kinds())
+        scores, pairs = highest(self._all_scores(), known, rows, k, without, self._kinds())
         return pairs, self._chances(scores)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -275,113 +273,6 @@ class LinkModel(ABC):
         return None if self.graph_.kinds is None else torch.tensor(self.graph_.kinds.tolist())
 
 
-@dataclass(kw_only=True, eq=False)
-class EmbeddingModel(LinkModel):
-    """A method that learns a vector for every node; a link's score is a weighted sum of its pair features.
-
-    These are e_u ⊙ e_v, or where `pair_feature` says so |e_u − e_v|; a probe is trained on the same.
-    """
-
-    pair_feature: ClassVar[PairFeature] = "product"
-
-    settled: ClassVar[bool] = False  # embeddings of a step are what they were when it was learned
-    scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and a bias: log-odds of a link
-
-    def steps_at_hand(self) -> range:
-        """The steps whose embeddings need no new learning."""
-        return self.steps()
-
-    @abstractmethod
-    def embed(self, step: int = -1) -> Tensor:
-        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
-
-    def table(self, step: int = -1) -> dict[str, Any]:
-        """Columns of a table: label, (kind,) step and embedding of the nodes known at a step."""
-        e, graph = self.embed(step).cpu().numpy(), self.graph_
-        columns: dict[str, Any] = {"node": graph.nodes[: len(e)]}
-        if graph.kinds is not None:
-            columns["kind"] = [graph.kind_names[kind] for kind in graph.kinds[: len(e)]]
-        return {**columns, "step": step % len(graph), "embedding": e}
-
-    def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
-        """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""
-        weights, bias = self.scorer_
-        scores: Tensor = self._pair_features(self.embed(step).cpu(), pairs) @ weights + bias
-        return scores
-
-    def _chances(self, scores: Tensor) -> Tensor:
-        return torch.sigmoid(scores)
-
-    def _state(self) -> dict[str, Tensor]:
-        weights, bias = self.scorer_
-        return {**self._learned(), "scorer/weights": weights, "scorer/bias": bias}
-
-    def _take_state(self, tensors: dict[str, Tensor]) -> None:
-        self.scorer_ = tensors.pop("scorer/weights"), tensors.pop("scorer/bias")
-        self._restore(tensors)
-
-    def _all_scores(self) -> Callable[[Tensor], Tensor]:
-        e = self.embed().cpu()
-        weights, bias = self.scorer_
-        return lambda rows: weighted_sums(e[rows], e, weights, self.pair_feature) + bias
-
-    def _fit_scorer(self) -> None:
-        """Learn what of the pair features speaks for a link, from the last step that has one after it.
-
-        Features are the embeddings before the last snapshot, labels its links and as many pairs without; so a score
-        of ½ means as likely as not among those, not among all pairs. With one snapshot it stays as it is.
-        """
-        pairs, labels = self._last_transition()
-        if not len(pairs):
-            return
-        e = self.embed(-2).cpu()
-        weights, bias = fit_logistic(self._pair_features(e, pairs), labels)
-        self.scorer_ = weights.to(e.dtype), bias.to(e.dtype)
-
-    def _pair_features(self, e: Tensor, pairs: Tensor) -> Tensor:
-        """Of pairs of rows.  # [N, d], [B, 2] → [B, d]"""
-        return pair_features(e[pairs[:, 0]], e[pairs[:, 1]], self.pair_feature)
-
-
-def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one; a device that does not exist is an error that says which do."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        if device.type in ("cpu", "cuda"):
-            torch.empty(0, device=device)
-            return device
-    except (RuntimeError, AssertionError):
-        pass
-    there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    raise ModelError(f"device={name!r} does not exist here; there are {', '.join(there)}")
-
-
-def _highest(
-    scores_of: Callable[[Tensor], Tensor], size: int, rows: Tensor, k: int, without: Tensor | None, kinds: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The k highest of the scores of rows u with all nodes v ≠ u, each pair once.  # [k], [k, 2]"""
-    nodes = torch.arange(size)
-    best, pairs = torch.empty(0), torch.empty(0, 2, dtype=torch.int64)
-    for part in torch.split(rows, max(1, BLOCK // max(1, size))):
-        scores = scores_of(part)  # [b, N]
-        allowed = nodes != part[:, None] if len(rows) == 1 else nodes > part[:, None]
-        if kinds is not None:
-            allowed &= kinds[part][:, None] != kinds
-        if without is not None:
-            found = torch.stack([part[:, None].expand_as(scores), nodes.expand_as(scores)], 2).flatten(0, 1)
-            allowed &= ~torch.isin(pair_keys(found, size), without).view_as(allowed)
-        scores = scores.masked_fill_(~allowed, -torch.inf).flatten()
-        top, at = scores.topk(min(k, len(scores)))
-        at = at[top > -torch.inf]
-        best = torch.cat([best, scores[at]])
-        pairs = torch.cat([pairs, torch.stack([part[at // size], at % size], 1)])
-        best, order = best.sort(descending=True, stable=True)
-        best, pairs = best[:k], pairs[order[:k]]
-    return best, pairs
-
-
 def _as_pairs(pairs: Any) -> Tensor:
     """Whatever holds pairs of whole numbers.  # [B, 2]"""
     try:
@@ -393,9 +284,3 @@ def _as_pairs(pairs: Any) -> Tensor:
     if found.numel() and (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool):
         raise ModelError("pairs must be whole numbers: ids of nodes")
     return found.to("cpu", torch.int64)
-
-
-def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
-    """A number for each pair, whichever of the two comes first.  # [B, 2] → [B]"""
-    low, high = pairs.min(1).values, pairs.max(1).values
-    return low * num_nodes + high

@@ -13,8 +13,8 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import choose_device
 from dysat.models.trained import Task, TrainedModel, load_weights
+from dysat.nn.device import choose_device
 from dysat.nn.recurrent import RecurrentAutoencoder, Windows, linear_error
 
 Sizes = tuple[int, ...]

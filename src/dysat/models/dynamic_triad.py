@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from dysat.errors import ModelError
-from dysat.models.base import choose_device
 from dysat.models.trained import Task, TrainedModel
+from dysat.nn.device import choose_device
 from dysat.nn.pair import PairFeature
 from dysat.nn.triadic import closing_loss, homophily, roughness
 from dysat.sampling.triads import StackedLinks, Triads

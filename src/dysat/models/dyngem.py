@@ -11,10 +11,10 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import choose_device
 from dysat.models.stepwise import StepwiseModel, step_seed
 from dysat.models.trained import Task
 from dysat.nn.deep import DeepAutoencoder, Output, first_layers, prop_size
+from dysat.nn.device import choose_device
 from dysat.nn.rows import Rows
 from dysat.training import Progress
 

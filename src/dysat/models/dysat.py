@@ -15,8 +15,8 @@ from dysat.data.graph import DynamicGraph
 from dysat.data.spectrum import spectrum
 from dysat.errors import ModelError
 from dysat.models.attention import AttentionModel
-from dysat.models.base import pair_keys
 from dysat.models.candidates import likely_pairs
+from dysat.models.highest import pair_keys
 from dysat.models.pair_score import PairScore
 from dysat.models.trained import Task, load_weights
 from dysat.nn.future import Cells, ProductScore, Transitions, agreement_loss, future_loss

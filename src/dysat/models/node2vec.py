@@ -13,7 +13,7 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import EmbeddingModel
+from dysat.models.embedding import EmbeddingModel
 from dysat.sampling.second_order import second_order_walks
 
 LONGEST = 10_000  # what gensim cuts a walk to, without a word

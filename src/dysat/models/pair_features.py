@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from dysat.compiled import native
-from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.low_rank import Spectrum, leading, low_rank_scores, scaled_by_degree
+from dysat.models.past_links import Snapshots, links_among, past_links
 from dysat.sampling.pairs import unlinked_pairs
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
-Snapshots = tuple[Snapshot, ...]
 Met = tuple[Ids, Ids, Ids, Ids]
 
 FACTORS = (0.0, 0.3, 0.6, 0.9, 1.0)  # what a snapshot counts less than the one after it
@@ -234,24 +233,6 @@ def pair_history(snapshots: Snapshots, low_rank: bool) -> PairHistory:
     return PairHistory(**{**vars(history), "spectra": tuple(spectra)})
 
 
-def past_links(snapshots: Snapshots) -> tuple[Ids, Ids, Reals, Ids]:
-    """All links u < v of all snapshots, with their steps.  # each [ΣE]"""
-    parts: list[list[NDArray[Any]]] = []
-    for step, snapshot in enumerate(snapshots):
-        u, v, weights = (part.cpu().numpy() for part in snapshot.links())
-        some = u < v
-        parts.append([u[some], v[some], np.maximum(weights[some], 0.0), np.full(some.sum(), step)])
-    u, v, weights, steps = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return u, v, weights, steps
-
-
-def links_among(snapshot: Snapshot, known: int) -> Ids:
-    """Links u < v of a snapshot between two of the first so many nodes.  # [L, 2]"""
-    u, v, _ = (part.cpu().numpy() for part in snapshot.links())
-    links: Ids = np.stack([u, v], axis=1)[(v < known) & (u != v)]
-    return links
-
-
 def sorted_ends(pairs: NDArray[Any], known: int) -> Ids:
     """Pairs as u ≤ v, both of them known nodes.  # [B, 2]"""
     ends = np.sort(pairs.astype(np.int64), axis=1)
@@ -274,27 +255,6 @@ def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
     """The smaller and the larger of the two nodes' values."""
     one, two = values[pairs[:, 0]], values[pairs[:, 1]]
     return [np.minimum(one, two), np.maximum(one, two)]
-
-
-def standing(values: Reals, ordered: NDArray[np.float32]) -> Reals:
-    """What part of a column's ordered values is smaller, half of the equal ones counted.  # [B, F], [B', F] → [B, F]
-
-    Values count as `coarse` has them, and so must the others be.
-    """
-    if not len(ordered):
-        return np.full(values.shape, 0.5)
-    own, others = (torch.from_numpy(np.ascontiguousarray(part.T)) for part in (coarse(values), ordered))
-    if (call := native()) is not None:
-        found = torch.empty(values.shape, dtype=torch.float64)
-        call("standings", own, others, found, *own.shape, len(ordered))
-        return found.numpy()
-    below = torch.searchsorted(others, own) + torch.searchsorted(others, own, right=True)
-    return np.ascontiguousarray((below.double() / (2 * len(ordered))).numpy().T)
-
-
-def coarse(values: Reals) -> NDArray[np.float32]:
-    """Values that are the same when they were added up in another order."""
-    return np.round(values, 9).astype(np.float32)
 
 
 def were_linked(snapshots: Snapshots, pairs: Ids) -> NDArray[np.bool_]:

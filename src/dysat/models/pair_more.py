@@ -9,19 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.models.low_rank import scaled_by_degree
-from dysat.models.pair_features import (
-    FACTORS,
-    Met,
-    PairHistory,
-    Snapshots,
-    coarse,
-    in_parts,
-    low_and_high,
-    pair_history,
-    past_links,
-    standing,
-)
+from dysat.models.pair_features import FACTORS, Met, PairHistory, in_parts, low_and_high, pair_history
+from dysat.models.past_links import Snapshots, past_links
 from dysat.models.rhythm import recurrence
+from dysat.models.standing import coarse, standing
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]

@@ -17,8 +17,9 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.boosting import boosted_trees
 from dysat.models.pair_examples import Examples, examples_of, halves, recent_transitions, same_time, teaching
-from dysat.models.pair_features import differ_in_kind, in_parts, sorted_ends, standing, were_linked
+from dysat.models.pair_features import differ_in_kind, in_parts, sorted_ends, were_linked
 from dysat.models.pair_more import pair_columns, uniform_columns
+from dysat.models.standing import standing
 from dysat.models.trees import Trees
 from dysat.nn.logistic import fit_logistic
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.data.windows import DAY
-from dysat.models.pair_features import Snapshots
+from dysat.models.past_links import Snapshots
 
 Reals = NDArray[np.float64]
 PERIODS = (DAY, 7 * DAY)

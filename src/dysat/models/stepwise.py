@@ -16,8 +16,8 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.data.labels import Labels
 from dysat.errors import ModelError
-from dysat.models.base import choose_device
 from dysat.models.trained import TrainedModel
+from dysat.nn.device import choose_device
 from dysat.training import Callbacks, Epoch, Progress
 
 

@@ -17,7 +17,7 @@ from dysat.data.csr import Snapshot
 from dysat.data.decay import decayed_links
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import EmbeddingModel
+from dysat.models.embedding import EmbeddingModel
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.base import EmbeddingModel, choose_device
+from dysat.models.embedding import EmbeddingModel
+from dysat.nn.device import choose_device
 from dysat.training import Callbacks, Epoch, Loss, Settings, minimize
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from dysat.nn import jitted
 from dysat.sampling.blocks import PIECE, Pattern
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | Non
     if len(pieces.long):
         out.index_fill_(0, pieces.long, 0)  # what several pieces add to
     if len(out):
-        _weighted_sum[(len(pieces.receivers),)](
+        jitted.weighted_sum[(len(pieces.receivers),)](
             alpha.contiguous(), x.contiguous(), pieces.receivers, pieces.firsts, pieces.shared, pattern.offsets,
             pattern.senders, _given(order, pattern), out, num_heads, width, max(1, NUMBERS // size), PIECE,
             order is not None, num_warps=max(1, size // NUMBERS),
@@ -53,7 +53,7 @@ def pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
     out = x.new_empty(pattern.num_entries, num_heads)
     if len(out):
         grid = (triton.cdiv(len(out), ENTRIES),)
-        _pair_dot[grid](
+        jitted.pair_dot[grid](
             x.contiguous(), y.contiguous(), pattern.receivers, pattern.senders, out, len(out), num_heads, width,
             ENTRIES, num_warps=max(1, min(4, num_heads * width // 64)),
         )  # fmt: skip
@@ -64,7 +64,7 @@ def entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float
     """LeakyReLU of weight times (number of the sender + number of the receiver), of every entry and head."""
     out = sender.new_empty(pattern.num_entries, sender.shape[1])
     if out.numel():
-        _entry_logits[(triton.cdiv(out.numel(), FLAT),)](
+        jitted.entry_logits[(triton.cdiv(out.numel(), FLAT),)](
             sender, receiver, weights, pattern.senders, pattern.receivers, out, out.numel(), sender.stride(0),
             receiver.stride(0), slope, sender.shape[1], FLAT,
         )  # fmt: skip
@@ -75,7 +75,7 @@ def entry_logits_backward(grad: Tensor, logits: Tensor, weights: Tensor, slope: 
     """The gradient of what the two numbers add up to."""
     out = torch.empty_like(logits)
     if out.numel():
-        _entry_logits_backward[(triton.cdiv(out.numel(), FLAT),)](
+        jitted.entry_logits_backward[(triton.cdiv(out.numel(), FLAT),)](
             grad.contiguous(), logits, weights, out, out.numel(), slope, logits.shape[1], FLAT
         )
     return out
@@ -85,7 +85,7 @@ def segment_sum(values: Tensor, pattern: Pattern, order: Tensor | None) -> Tenso
     """The sum of each receiver's entries, which stand in rows `order` of the values."""
     out = values.new_empty(pattern.num_receivers, values.shape[1])
     if len(out):
-        _segment_sum[(len(out),)](
+        jitted.segment_sum[(len(out),)](
             values, pattern.offsets, _given(order, pattern), out, values.shape[1], WIDE, order is not None, num_warps=1
         )
     return out
@@ -95,7 +95,7 @@ def softmax(logits: Tensor, pattern: Pattern, order: Tensor | None) -> Tensor:
     """Softmax over each receiver's entries, which stand in rows `order` of the logits."""
     out = torch.empty_like(logits, memory_format=torch.contiguous_format)
     if pattern.num_receivers and len(out):
-        _softmax[(pattern.num_receivers,)](
+        jitted.softmax[(pattern.num_receivers,)](
             logits.contiguous(), pattern.offsets, _given(order, pattern), out, logits.shape[1], WIDE, order is not None,
             num_warps=1,
         )  # fmt: skip
@@ -106,7 +106,7 @@ def softmax_backward(alpha: Tensor, grad: Tensor, pattern: Pattern, order: Tenso
     """The gradient of the logits from that of the softmax."""
     out = torch.empty_like(alpha)
     if pattern.num_receivers and len(out):
-        _softmax_backward[(pattern.num_receivers,)](
+        jitted.softmax_backward[(pattern.num_receivers,)](
             alpha, grad.contiguous(), pattern.offsets, _given(order, pattern), out, alpha.shape[1], WIDE,
             order is not None, num_warps=1,
         )  # fmt: skip
@@ -120,7 +120,7 @@ def history_attention(q: Tensor, kv: Tensor, history: History, keep: Tensor | No
     out, logits = torch.empty_like(q), q.new_empty(past.num_entries, num_heads)
     scale = q.new_empty(len(q), 2, num_heads)
     if len(q):
-        _history_attention[(len(q),)](
+        jitted.history_attention[(len(q),)](
             q, kv, kv[past.num_senders :] if stepped else kv, past.offsets, past.senders, steps,
             logits if keep is None else keep, logits, scale, out, num_heads, width, ENTRIES, stepped, keep is not None,
             num_warps=_warps(num_heads * width),
@@ -140,7 +140,7 @@ def history_attention_backward(
     d_q, rows = torch.empty_like(q), q.new_empty(len(q), 2 * num_heads, width)
     weights = q.new_empty(past.num_entries, 2 * num_heads)
     if len(q):
-        _history_attention_backward[(len(q),)](
+        jitted.history_attention_backward[(len(q),)](
             grad, z, q, kv, kv[past.num_senders :] if stepped else kv, past.offsets, past.senders, steps,
             logits if keep is None else keep, logits, scale, d_q, weights, rows, num_heads, width, ENTRIES, stepped,
             keep is not None, num_warps=_warps(num_heads * width),
@@ -156,205 +156,3 @@ def _warps(features: int) -> int:
 
 def _given(order: Tensor | None, pattern: Pattern) -> Tensor:
     return pattern.senders if order is None else order  # a pointer is needed, read or not
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _cells(order, first, stop, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where the numbers of the next B entries stand, and which of these are there.  # [B, H], [B, 1]"""
-    entry = first + tl.arange(0, B)
-    there = entry < stop
-    at = tl.load(order + entry, mask=there, other=0) if ORDERED else entry
-    return at[:, None] * H + tl.arange(0, H)[None, :], there[:, None]
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _weighted_sum(  # type: ignore[no-untyped-def]
-    alpha, x, receivers, firsts, shared, offsets, senders, order, out,
-    H: tl.constexpr, F: tl.constexpr, B: tl.constexpr, PIECE: tl.constexpr, ORDERED: tl.constexpr,
-):  # fmt: skip
-    piece = tl.program_id(0)
-    row, start = tl.load(receivers + piece), tl.load(firsts + piece)
-    stop = tl.minimum(start + PIECE, tl.load(offsets + row + 1))
-    d = tl.arange(0, H * F)
-    total = tl.zeros([H * F], dtype=x.dtype.element_ty)
-    for first in range(start, stop, B):
-        entry = first + tl.arange(0, B)
-        there = entry < stop
-        sender = tl.load(senders + entry, mask=there, other=0)
-        at = tl.load(order + entry, mask=there, other=0) if ORDERED else entry
-        weight = tl.load(alpha + at[:, None] * H + d[None, :] // F, mask=there[:, None], other=0.0)
-        value = tl.load(x + sender[:, None] * (H * F) + d[None, :], mask=there[:, None], other=0.0)
-        total += tl.sum(weight * value, axis=0)
-    if tl.load(shared + piece):
-        tl.atomic_add(out + row * (H * F) + d, total)
-    else:
-        tl.store(out + row * (H * F) + d, total)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _pair_dot(  # type: ignore[no-untyped-def]
-    x, y, receivers, senders, out, num_entries, H: tl.constexpr, F: tl.constexpr, B: tl.constexpr
-):
-    entry = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    there = entry < num_entries
-    d = tl.arange(0, H * F)
-    receiver = tl.load(receivers + entry, mask=there, other=0)
-    sender = tl.load(senders + entry, mask=there, other=0)
-    left = tl.load(x + receiver[:, None] * (H * F) + d[None, :], mask=there[:, None], other=0.0)
-    right = tl.load(y + sender[:, None] * (H * F) + d[None, :], mask=there[:, None], other=0.0)
-    dots = tl.sum(tl.reshape(left * right, [B, H, F]), axis=2)
-    tl.store(out + entry[:, None] * H + tl.arange(0, H)[None, :], dots, mask=there[:, None])
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _softmax(logits, offsets, order, out, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(0)
-    start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
-    top = tl.full([H], float("-inf"), dtype=logits.dtype.element_ty)
-    for first in range(start, stop, B):
-        cell, there = _cells(order, first, stop, H, B, ORDERED)
-        value = tl.load(logits + cell, mask=there, other=float("-inf"))
-        top = tl.maximum(top, tl.max(value, axis=0))
-    total = tl.zeros([H], dtype=logits.dtype.element_ty)
-    for first in range(start, stop, B):
-        cell, there = _cells(order, first, stop, H, B, ORDERED)
-        value = tl.load(logits + cell, mask=there, other=float("-inf"))
-        total += tl.sum(tl.exp(value - top[None, :]), axis=0)
-    for first in range(start, stop, B):
-        cell, there = _cells(order, first, stop, H, B, ORDERED)
-        value = tl.load(logits + cell, mask=there, other=float("-inf"))
-        tl.store(out + cell, tl.exp(value - top[None, :]) / total[None, :], mask=there)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _softmax_backward(  # type: ignore[no-untyped-def]
-    alpha, grad, offsets, order, out, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr
-):
-    row = tl.program_id(0)
-    start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
-    mean = tl.zeros([H], dtype=alpha.dtype.element_ty)
-    for first in range(start, stop, B):
-        cell, there = _cells(order, first, stop, H, B, ORDERED)
-        a = tl.load(alpha + cell, mask=there, other=0.0)
-        g = tl.load(grad + cell, mask=there, other=0.0)
-        mean += tl.sum(a * g, axis=0)
-    for first in range(start, stop, B):
-        cell, there = _cells(order, first, stop, H, B, ORDERED)
-        a = tl.load(alpha + cell, mask=there, other=0.0)
-        g = tl.load(grad + cell, mask=there, other=0.0)
-        tl.store(out + cell, a * (g - mean[None, :]), mask=there)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _entry_logits(  # type: ignore[no-untyped-def]
-    sender, receiver, weights, senders, receivers, out, size, sender_stride, receiver_stride, slope,
-    H: tl.constexpr, B: tl.constexpr,
-):  # fmt: skip
-    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    there = at < size
-    entry, head = at // H, at % H
-    u, v = tl.load(senders + entry, mask=there, other=0), tl.load(receivers + entry, mask=there, other=0)
-    both = tl.load(sender + u * sender_stride + head, mask=there, other=0.0)
-    both += tl.load(receiver + v * receiver_stride + head, mask=there, other=0.0)
-    both *= tl.load(weights + entry, mask=there, other=0.0)
-    tl.store(out + at, tl.where(both > 0, both, both * slope), mask=there)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _entry_logits_backward(grad, logits, weights, out, size, slope, H: tl.constexpr, B: tl.constexpr):  # type: ignore[no-untyped-def]
-    at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    there = at < size
-    inner = tl.load(grad + at, mask=there, other=0.0)
-    inner = tl.where(tl.load(logits + at, mask=there, other=0.0) > 0, inner, inner * slope)
-    tl.store(out + at, inner * tl.load(weights + at // H, mask=there, other=0.0), mask=there)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _segment_sum(values, offsets, order, out, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(0)
-    start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
-    total = tl.zeros([H], dtype=values.dtype.element_ty)
-    for first in range(start, stop, B):
-        cell, there = _cells(order, first, stop, H, B, ORDERED)
-        total += tl.sum(tl.load(values + cell, mask=there, other=0.0), axis=0)
-    tl.store(out + row.to(tl.int64) * H + tl.arange(0, H), total)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _keys_and_values(  # type: ignore[no-untyped-def]
-    kv, kv_step, senders, steps, first, stop, d, D: tl.constexpr, B: tl.constexpr, STEPS: tl.constexpr
-):
-    """Of the next B entries, each its row's and its step's; 0 after the last.  # [B, H, F] each"""
-    entry = first + tl.arange(0, B)
-    there = (entry < stop)[:, None, None]
-    at = kv + tl.load(senders + entry, mask=entry < stop, other=0)[:, None, None] * (2 * D) + d[None, :, :]
-    k, v = tl.load(at, mask=there, other=0.0), tl.load(at + D, mask=there, other=0.0)
-    if STEPS:
-        at = kv_step + tl.load(steps + entry, mask=entry < stop, other=0)[:, None, None] * (2 * D) + d[None, :, :]
-        k += tl.load(at, mask=there, other=0.0)
-        v += tl.load(at + D, mask=there, other=0.0)
-    return k, v
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _history_attention(  # type: ignore[no-untyped-def]
-    q, kv, kv_step, offsets, senders, steps, keep, logits, scale, out,
-    H: tl.constexpr, F: tl.constexpr, B: tl.constexpr, STEPS: tl.constexpr, KEEP: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
-    head = tl.arange(0, H)
-    d = head[:, None] * F + tl.arange(0, F)[None, :]
-    asking = tl.load(q + row * (H * F) + d)
-    top = tl.full([H], float("-inf"), dtype=tl.float32)
-    total = tl.zeros([H], dtype=tl.float32)
-    z = tl.zeros([H, F], dtype=tl.float32)
-    for first in range(start, stop, B):  # what is summed so far is scaled anew where a larger logit comes
-        cell, there = _cells(senders, first, stop, H, B, False)
-        k, v = _keys_and_values(kv, kv_step, senders, steps, first, stop, d, H * F, B, STEPS)
-        logit = tl.sum(asking[None, :, :] * k, axis=2)  # [B, H]
-        tl.store(logits + cell, logit, mask=there)
-        logit = tl.where(there, logit, float("-inf"))
-        higher = tl.maximum(top, tl.max(logit, axis=0))
-        weight, before = tl.exp(logit - higher[None, :]), tl.exp(top - higher)
-        total = total * before + tl.sum(weight, axis=0)
-        if KEEP:
-            weight *= tl.load(keep + cell, mask=there, other=0.0)
-        z = z * before[:, None] + tl.sum(weight[:, :, None] * v, axis=0)
-        top = higher
-    total = tl.maximum(total, 1.0)  # the largest logit alone is 1: for who has no entries
-    tl.store(scale + row * (2 * H) + head, top)
-    tl.store(scale + row * (2 * H) + H + head, total)
-    tl.store(out + row * (H * F) + d, z / total[:, None])
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _history_attention_backward(  # type: ignore[no-untyped-def]
-    grad, z, q, kv, kv_step, offsets, senders, steps, keep, logits, scale, d_q, weights, rows,
-    H: tl.constexpr, F: tl.constexpr, B: tl.constexpr, STEPS: tl.constexpr, KEEP: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
-    head = tl.arange(0, H)
-    d = head[:, None] * F + tl.arange(0, F)[None, :]
-    asking, dz = tl.load(q + row * (H * F) + d), tl.load(grad + row * (H * F) + d)
-    tl.store(rows + row * (2 * H * F) + d, asking)
-    tl.store(rows + row * (2 * H * F) + H * F + d, dz)
-    mean = tl.sum(dz * tl.load(z + row * (H * F) + d), axis=1)  # Σ β dβ is dz · z
-    top, total = tl.load(scale + row * (2 * H) + head), tl.load(scale + row * (2 * H) + H + head)
-    to_q = tl.zeros([H, F], dtype=tl.float32)
-    for first in range(start, stop, B):
-        cell, there = _cells(senders, first, stop, H, B, False)
-        k, v = _keys_and_values(kv, kv_step, senders, steps, first, stop, d, H * F, B, STEPS)
-        logit = tl.load(logits + cell, mask=there, other=float("-inf"))
-        beta = tl.exp(logit - top[None, :]) / total[None, :]
-        kept = beta
-        if KEEP:
-            kept = beta * tl.load(keep + cell, mask=there, other=0.0)
-        to_logit = kept * tl.sum(dz[None, :, :] * v, axis=2) - beta * mean[None, :]
-        to_logit = tl.where(stop - start > 1, to_logit, 0.0)  # one entry's β is 1; dz · z is its dβ but for rounding
-        to_q += tl.sum(to_logit[:, :, None] * k, axis=0)
-        pair = 2 * cell - head[None, :]  # 2 H numbers to an entry
-        tl.store(weights + pair, to_logit, mask=there)
-        tl.store(weights + pair + H, kept, mask=there)
-    tl.store(d_q + row * (H * F) + d, to_q)

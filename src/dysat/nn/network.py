@@ -85,18 +85,9 @@ class AttentionNetwork(nn.Module):
             )
             nodes, features, width = 0, size, size
         self.structural = nn.ModuleList(layers)
-        self.input = None
-        if not structural:
-            self.input = nn.ParameterDict()
-            for name, rows in (("table", num_nodes), ("weight", num_features)):
-                if rows:
-                    weight = torch.empty(rows, width)
-                    self.input[name] = nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator))
-        self.position = None
+        self.input = None if structural else _input_weights(num_nodes, num_features, width, generator)
+        self.position = _drawn(num_steps, width, generator) if temporal and times is None else None
         steps: list[TemporalAttention] = []
-        if temporal and times is None:
-            position = torch.empty(num_steps, width)
-            self.position = nn.Parameter(nn.init.xavier_uniform_(position, generator=generator))
         for heads, size in temporal:
             steps.append(
                 TemporalAttention(
@@ -226,6 +217,19 @@ def renumbered(past: Pattern, at: Tensor, senders: Tensor, num_senders: int, ste
     """A past whose senders are renumbered; the last entry of each query is the query itself."""
     own = Pattern.lookup(senders[past.offsets[1:] - 1], num_senders)
     return History(own, steps, Pattern(past.receivers, senders, past.offsets, num_senders), at, num_steps)
+
+
+def _input_weights(num_nodes: int, num_features: int, width: int, generator: torch.Generator) -> nn.ParameterDict:
+    """What turns a node, its attributes or both into the input of temporal layers."""
+    weights = nn.ParameterDict()
+    for name, rows in (("table", num_nodes), ("weight", num_features)):
+        if rows:
+            weights[name] = _drawn(rows, width, generator)
+    return weights
+
+
+def _drawn(rows: int, width: int, generator: torch.Generator) -> nn.Parameter:
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, width), generator=generator))
 
 
 def _present(x: Tensor | None) -> Tensor:

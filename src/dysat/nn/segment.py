@@ -1,8 +1,7 @@
 """Softmax, weighted sums and dot products over the entries of a sparse pattern, all heads at once.
 
-Each has a plain version, which runs anywhere; one for the CPU that never holds an array of E · d numbers, which costs
-more there than the arithmetic; a kernel for CUDA (`kernels`), and one for the CPU where there is a compiler (`native`).
-The plain version is the test of the others.
+Each has a plain version and one for the CPU (`plain`), a kernel for CUDA (`kernels`), and one for the CPU where there
+is a compiler (`native`).
 """
 
 from __future__ import annotations
@@ -17,9 +16,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from dysat.nn import native
+from dysat.nn.plain import (
+    bag_weighted_sum,
+    chunked_pair_dot,
+    plain_entry_logits,
+    plain_head_dots,
+    plain_pair_dot,
+    plain_softmax,
+    plain_weighted_sum,
+    segment_softmax_cpu,
+    segment_sum,
+)
 from dysat.sampling.blocks import Pattern
-
-CHUNK = 2048  # entries whose vectors stay in the cache
 
 
 def segment_softmax(logits: Tensor, pattern: Pattern) -> Tensor:
@@ -64,93 +72,6 @@ def head_dots(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     if x.is_cpu and kernels_for(x, *x.shape[1:]):
         return _HeadDots.apply(x, a)  # type: ignore[no-any-return, no-untyped-call]
     return plain_head_dots(x, a), x
-
-
-def plain_head_dots(x: Tensor, a: Tensor) -> Tensor:
-    """`head_dots` as one product, with zeros between the heads."""
-    heads = torch.eye(a.shape[1], dtype=a.dtype, device=a.device)  # [H, H]
-    apart = (a.permute(1, 2, 0)[..., None] * heads[:, None, None, :]).flatten(0, 1).flatten(1)  # [H · F, K · H]
-    return x.flatten(1) @ apart
-
-
-def plain_entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
-    """`entry_logits` without gradient, as it is written."""
-    both = sender.index_select(0, pattern.senders).add_(receiver.index_select(0, pattern.receivers))
-    return functional.leaky_relu_(both.mul_(weights[:, None]), slope)
-
-
-def plain_weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
-    """`weighted_sum` without gradient, as it is written."""
-    messages = alpha[..., None] * x.index_select(0, pattern.senders)  # [E, H, F]
-    return x.new_zeros(pattern.num_receivers, *x.shape[1:]).index_add_(0, pattern.receivers, messages)
-
-
-def plain_pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    """`pair_dot` without gradient, as it is written."""
-    return (x.index_select(0, pattern.receivers) * y.index_select(0, pattern.senders)).sum(-1)
-
-
-def plain_softmax(logits: Tensor, pattern: Pattern) -> Tensor:
-    """`segment_softmax` without gradient, as it is written."""
-    index = pattern.receivers[:, None].expand_as(logits)
-    top = logits.new_zeros(pattern.num_receivers, logits.shape[1])
-    top = top.scatter_reduce_(0, index, logits, "amax", include_self=False)
-    weights = (logits - top.index_select(0, pattern.receivers)).exp_()
-    total = torch.zeros_like(top).index_add_(0, pattern.receivers, weights)
-    return weights.div_(total.index_select(0, pattern.receivers))
-
-
-def bag_weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
-    """`weighted_sum` for the CPU: an embedding bag per receiver and head adds rows as it reads them."""
-    num_heads, width = x.shape[1:]
-    if not pattern.num_receivers:
-        return x.new_zeros(0, num_heads, width)
-    if pattern.is_short_lived(num_heads):
-        return _bags_by_head(alpha, x, pattern)
-    place, senders, starts = pattern.expanded(num_heads)
-    weights = alpha.reshape(-1).index_select(0, place)
-    table = x.reshape(len(x) * num_heads, width)
-    sums = functional.embedding_bag(senders, table, starts, mode="sum", per_sample_weights=weights)
-    return sums.view(pattern.num_receivers, num_heads, width)
-
-
-def _bags_by_head(alpha: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
-    """The same head by head, which needs nothing prepared."""
-    out = x.new_empty(pattern.num_receivers, *x.shape[1:])
-    starts = pattern.offsets[:-1]
-    for head, (weights, table) in enumerate(zip(alpha.t().contiguous(), x.transpose(0, 1).contiguous(), strict=True)):
-        out[:, head] = functional.embedding_bag(pattern.senders, table, starts, mode="sum", per_sample_weights=weights)
-    return out
-
-
-def chunked_pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    """`pair_dot` for the CPU: vectors are gathered a chunk at a time; a product with 0s and 1s adds up each head."""
-    num_heads, width = x.shape[1:]
-    heads = torch.eye(num_heads, dtype=x.dtype).repeat_interleave(width, 0)  # [H · F, H]
-    left, right = x.reshape(len(x), num_heads * width), y.reshape(len(y), num_heads * width)
-    out = x.new_empty(pattern.num_entries, num_heads)
-    some, others = (x.new_empty(min(CHUNK, pattern.num_entries), num_heads * width) for _ in range(2))
-    for start in range(0, pattern.num_entries, CHUNK):
-        part = slice(start, min(start + CHUNK, pattern.num_entries))
-        size = part.stop - start
-        torch.index_select(left, 0, pattern.receivers[part], out=some[:size])
-        torch.index_select(right, 0, pattern.senders[part], out=others[:size])
-        torch.mm(some[:size].mul_(others[:size]), heads, out=out[part])
-    return out
-
-
-def segment_sum(values: Tensor, pattern: Pattern) -> Tensor:
-    """Sum over the entries of each receiver, on the CPU.  # [E, H] → [R, H]"""
-    if not pattern.num_receivers:
-        return values.new_zeros(0, values.shape[1])
-    return functional.embedding_bag(torch.arange(pattern.num_entries), values, pattern.offsets[:-1], mode="sum")
-
-
-def segment_softmax_cpu(logits: Tensor, pattern: Pattern) -> Tensor:
-    """`segment_softmax` without gradient, for the CPU."""
-    top = torch.segment_reduce(logits, "max", offsets=pattern.offsets, axis=0)
-    weights = (logits - top.index_select(0, pattern.receivers)).exp_()
-    return weights.div_(segment_sum(weights, pattern).index_select(0, pattern.receivers))
 
 
 @cache
