@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
+from dysat.data.past_links import past_links
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -57,13 +58,10 @@ def decayed_links(snapshots: Sequence[Snapshot], decay: float, *, weighted: bool
 
     Pairs with the same history have the same sum to the last bit, in whatever order the nodes are.
     """
-    keys, values, num_nodes = [np.empty(0, dtype=np.int64)], [np.empty(0)], snapshots[-1].num_nodes
-    for age, snapshot in enumerate(reversed(snapshots)):
-        if not (factor := decay**age):
-            break  # 0⁰ is 1: without memory there is still the last snapshot
-        u, v, weights = (part.cpu().numpy() for part in snapshot.links())
-        u, v, weights = u[u != v], v[u != v], weights[u != v]
-        keys.append(u * num_nodes + v)
-        values.append(factor * weights if weighted else np.full(len(u), factor))
-    found, which = np.unique(np.concatenate(keys), return_inverse=True)
-    return Links(found, np.bincount(which, np.concatenate(values), len(found)).astype(np.float64), num_nodes)
+    factors = [decay**age for age in range(len(snapshots))]  # 0⁰ is 1: without memory there is still the last snapshot
+    counted, num_nodes = sum(factor > 0 for factor in factors), snapshots[-1].num_nodes
+    u, v, weights, steps = (part[::-1] for part in past_links(tuple(snapshots[-counted:])))  # the newest first
+    keys, which = np.unique(u * num_nodes + v, return_inverse=True)
+    values = np.array(factors)[counted - 1 - steps]
+    sums = np.bincount(which, values * weights if weighted else values, len(keys))
+    return Links(keys, sums.astype(np.float64), num_nodes)

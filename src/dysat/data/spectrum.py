@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dysat.data.decay import decayed_links
+from dysat.data.eigen import Floats, lanczos
 from dysat.data.graph import DynamicGraph
+from dysat.threads import few_blas_threads
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Floats = NDArray[np.float64]
 DECAY = 0.8  # what a snapshot counts less than the one after it
 
 
@@ -27,33 +26,28 @@ def spectrum(graph: DynamicGraph, number: int) -> tuple[Tensor, ...]:
     largest and the smallest eigenvalues, each times the root of its size. Both are turned such that they lie as near
     as they can to those of the step before, which changes no product of two rows, and brought to a mean square of ¼.
     """
-    before: tuple[Floats, Floats] | None = None
-    found = []
-    for step in range(len(graph)):
-        matrix = decayed_links(graph.snapshots[: step + 1], DECAY).matrix()
-        matrix.data = np.log1p(matrix.data)
-        parts = _both_ends(matrix, number)
-        if before is not None:
-            parts = _turned(parts[0], before[0]), _turned(parts[1], before[1])
-        before = parts
-        scaled = [0.5 * part / max(float(np.sqrt(np.square(part).sum() / max(1, part.size))), 1e-12) for part in parts]
-        columns = torch.from_numpy(np.concatenate(scaled, axis=1))
-        found.append(columns.to(graph.device, torch.get_default_dtype()))
+    with few_blas_threads(graph.num_nodes):
+        before: tuple[Floats, Floats] | None = None
+        found = []
+        for step in range(len(graph)):
+            matrix = decayed_links(graph.snapshots[: step + 1], DECAY).matrix()
+            matrix.data = np.log1p(matrix.data)
+            parts = _both_ends(matrix, number)
+            if before is not None:
+                parts = _turned(parts[0], before[0]), _turned(parts[1], before[1])
+            before = parts
+            columns = torch.from_numpy(np.concatenate([_scaled(part) for part in parts], axis=1))
+            found.append(columns.to(graph.device, torch.get_default_dtype()))
     return tuple(found)
 
 
 def _both_ends(matrix: csr_array[np.float64], number: int) -> tuple[Floats, Floats]:
     """P and M; columns of zeros where there are fewer eigenvalues of that sign.  # [N, number] each"""
-    from scipy.sparse.linalg import eigsh
-
     size = matrix.shape[0]
     if size <= 4 * number or not matrix.nnz:
         values, vectors = np.linalg.eigh(matrix.toarray())
     else:
-        rng = np.random.default_rng(0)
-        # SciPy < 1.17 has a fixed generator of its own for what is drawn besides the start.
-        more: dict[str, Any] = {"rng": rng} if "rng" in signature(eigsh).parameters else {}
-        values, vectors = eigsh(matrix, 2 * number, which="BE", v0=rng.standard_normal(size), tol=1e-3, **more)
+        values, vectors = lanczos(matrix, 2 * number, which="BE", tol=1e-3)
     parts = []
     for sign in (1, -1):
         some = np.flatnonzero(sign * values > 1e-9 * np.abs(values).max(initial=0.0))
@@ -69,3 +63,9 @@ def _turned(part: Floats, before: Floats) -> Floats:
     left, _, right = np.linalg.svd(part[: len(before)].T @ before)
     turned: Floats = part @ (left @ right)
     return turned
+
+
+def _scaled(part: Floats) -> Floats:
+    """With a mean square of ¼."""
+    scaled: Floats = 0.5 * part / max(float(np.sqrt(np.square(part).sum() / max(1, part.size))), 1e-12)
+    return scaled

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dysat.data.eigen import lanczos
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -40,7 +41,7 @@ def leading(matrix: sp.csr_array[np.float64]) -> Spectrum:
     elif side is not None and most < side.sum() < n - most:
         values, vectors = _leading_of_two_sides(matrix, side)
     else:
-        values, vectors = _lanczos(matrix, most)
+        values, vectors = lanczos(matrix, most, tol=TOLERANCE)
     order = np.argsort(-np.abs(values), kind="stable")[:most]
     return values[order], np.ascontiguousarray(vectors[:, order], dtype=np.float32)
 
@@ -64,7 +65,7 @@ def _leading_of_two_sides(matrix: sp.csr_array[np.float64], side: NDArray[np.boo
     block: Any = matrix[few][:, many]
     across = block.T.tocsr()
     gram = LinearOperator((len(few),) * 2, matvec=lambda x: block @ (across @ x), dtype=np.float64)
-    squares, x = _lanczos(gram, max(RANKS) // 2)
+    squares, x = lanczos(gram, max(RANKS) // 2, tol=TOLERANCE)
     some = squares > 1e-9 * squares.max()
     sigma, x = np.sqrt(squares[some]), x[:, some]
     vectors = np.zeros((len(side), 2 * len(sigma)))
@@ -73,16 +74,6 @@ def _leading_of_two_sides(matrix: sp.csr_array[np.float64], side: NDArray[np.boo
     vectors[many] = np.concatenate([y, -y], axis=1) / np.sqrt(2)
     order = np.arange(2 * len(sigma)).reshape(2, -1).T.ravel()  # σ and −σ side by side
     return np.concatenate([sigma, -sigma])[order], vectors[:, order]
-
-
-def _lanczos(matrix: Any, rank: int) -> tuple[Reals, Reals]:
-    """The eigenvalues of largest size and their eigenvectors, the same in every call."""
-    from scipy.sparse.linalg import eigsh
-
-    rng = np.random.default_rng(0)
-    seeded: dict[str, Any] = {"rng": rng} if "rng" in signature(eigsh).parameters else {}  # from SciPy 1.17 on
-    values, vectors = eigsh(matrix, rank, v0=rng.standard_normal(matrix.shape[0]), tol=TOLERANCE, **seeded)
-    return values, vectors
 
 
 def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> tuple[list[Reals], Reals]:

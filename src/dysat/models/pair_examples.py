@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
+from dysat.data.past_links import Snapshots, links_among, past_links
 from dysat.models.pair_features import differ_in_kind, were_linked
 from dysat.models.pair_more import pair_columns, uniform_columns
-from dysat.models.past_links import Snapshots, links_among, past_links
 from dysat.models.rhythm import like_the_next
 from dysat.models.standing import standing
 from dysat.sampling.pairs import unlinked_pairs

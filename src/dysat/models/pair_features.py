@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from dysat.compiled import native
 from dysat.data.graph import DynamicGraph
+from dysat.data.past_links import Snapshots, links_among, past_links
 from dysat.errors import ModelError
 from dysat.models.low_rank import Spectrum, leading, low_rank_scores, scaled_by_degree
-from dysat.models.past_links import Snapshots, links_among, past_links
 from dysat.sampling.pairs import unlinked_pairs
 
 if TYPE_CHECKING:
@@ -192,6 +192,7 @@ def pair_history(snapshots: Snapshots, low_rank: bool) -> PairHistory:
     """What the features of a step are looked up in, from the snapshots up to it; self-loops are left out."""
     n, now = snapshots[-1].num_nodes, len(snapshots) - 1
     u, v, weights, steps = past_links(snapshots)
+    weights = np.maximum(weights, 0.0)
     keys, which = np.unique(u * n + v, return_inverse=True)
     low, high = keys // n, keys % n
     age = now - steps

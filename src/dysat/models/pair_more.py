@@ -8,9 +8,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dysat.data.past_links import Snapshots, past_links
 from dysat.models.low_rank import scaled_by_degree
 from dysat.models.pair_features import FACTORS, Met, PairHistory, in_parts, low_and_high, pair_history
-from dysat.models.past_links import Snapshots, past_links
 from dysat.models.rhythm import recurrence
 from dysat.models.standing import coarse, standing
 
@@ -122,6 +122,7 @@ def more_history(snapshots: Snapshots) -> MoreHistory:
     """Those sums, from the snapshots up to a step."""
     base = pair_history(snapshots, True)
     u, v, weights, steps = past_links(snapshots)
+    weights = np.maximum(weights, 0.0)
     which = np.searchsorted(base.keys, u * base.num_nodes + v)
     times = np.bincount(which, minlength=len(base.keys)).astype(np.float64)
     first = np.full(len(base.keys), base.now)

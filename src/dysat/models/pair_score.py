@@ -22,6 +22,7 @@ from dysat.models.pair_more import pair_columns, uniform_columns
 from dysat.models.standing import standing
 from dysat.models.trees import Trees
 from dysat.nn.logistic import fit_logistic
+from dysat.threads import few_blas_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -99,7 +100,8 @@ class PairScore:
             return _learn([found], far, seed) if 0 < found.links < found.uniform else None
 
         def learned(steps: Sequence[int]) -> PairScore:
-            return _learn([examples(last) for last in steps], far, seed)
+            with few_blas_threads(graph.num_nodes):
+                return _learn([examples(last) for last in steps], far, seed)
 
         same = same_time(snapshots)
         taught = teaching(recent, same)
@@ -117,11 +119,12 @@ class PairScore:
         ends = sorted_ends(pairs.cpu().numpy(), graph.known[step])
         order = np.argsort(ends[:, 0], kind="stable")  # paths from a node are then looked for once
         found = np.empty(len(ends))
-        for some in in_parts(order):
-            columns = pair_columns(snapshots, ends[some], self.far)
-            standings = standing(columns, uniform_columns(snapshots, self.far))
-            features = np.column_stack([columns, differ_in_kind(graph, ends[some])])
-            found[some] = self.raw(features, standings, were_linked(snapshots, ends[some]))
+        with few_blas_threads(graph.known[step]):
+            for some in in_parts(order):
+                columns = pair_columns(snapshots, ends[some], self.far)
+                standings = standing(columns, uniform_columns(snapshots, self.far))
+                features = np.column_stack([columns, differ_in_kind(graph, ends[some])])
+                found[some] = self.raw(features, standings, were_linked(snapshots, ends[some]))
         return torch.from_numpy(self.slope * found + self.shift)
 
     def raw(self, features: Reals, standings: Reals, once: Bools) -> Reals:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dysat.data.past_links import Snapshots
 from dysat.data.windows import DAY
-from dysat.models.past_links import Snapshots
 
 Reals = NDArray[np.float64]
 PERIODS = (DAY, 7 * DAY)

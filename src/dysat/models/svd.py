@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from inspect import signature
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dysat.data.csr import Snapshot
 from dysat.data.decay import decayed_links
+from dysat.data.eigen import Floats, lanczos
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.embedding import EmbeddingModel
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -90,16 +87,11 @@ def _decompose(snapshots: tuple[Snapshot, ...], features: int, decay: float, see
 
 def _leading(matrix: csr_array[np.float64], features: int, seed: int) -> tuple[Floats, Floats]:
     """The eigenvalues of largest size and their eigenvectors, largest first.  # [≤ d], [N, ≤ d]"""
-    from scipy.sparse.linalg import eigsh
-
     size = matrix.shape[0]
     if size <= 2 * features:  # a dense one is no larger than twice the embeddings
         values, vectors = np.linalg.eigh(matrix.toarray())
     else:
-        rng = np.random.default_rng(seed)
-        # SciPy < 1.17 has a fixed generator of its own for what is drawn besides the start.
-        more: dict[str, Any] = {"rng": rng} if "rng" in signature(eigsh).parameters else {}
-        values, vectors = eigsh(matrix, k=features, v0=rng.normal(size=size), **more)
+        values, vectors = lanczos(matrix, features, seed=seed)
     order = np.argsort(-np.abs(values), kind="stable")[:features]
     values, vectors = values[order], vectors[:, order]
     # Rounding leaves something of values that are 0, with any vectors.

@@ -40,7 +40,7 @@ def _links(snapshots: Snapshots) -> tuple[NDArray[Any], ...]:
     for step, snapshot in enumerate(snapshots):
         u, v, weights = (part.cpu().numpy() for part in snapshot.links())
         some = u < v
-        parts.append((u[some], v[some], np.maximum(weights[some], 0.0), np.full(some.sum(), step)))
+        parts.append((u[some], v[some], weights[some], np.full(some.sum(), step)))
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 

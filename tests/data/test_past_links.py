@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dysat.data.csr import Snapshot
-from dysat.models.past_links import TOGETHER, links_among, past_links
+from dysat.data.past_links import TOGETHER, links_among, past_links
 
 
 def windows(number: int) -> tuple[Snapshot, ...]:
