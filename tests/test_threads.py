@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import warnings
 from threading import Event, Thread
 
 import pytest
@@ -55,7 +58,29 @@ def test_one_for_so_many_rows_and_no_more_than_before(rows: int, number: int) ->
     assert threads() == {2}
 
 
-def test_two_at_once_give_back_what_there_was() -> None:
+def test_of_two_the_second_waits_until_the_first_has_given_back() -> None:
+    entered, leave = (Event(), Event()), (Event(), Event())
+
+    def stay(who: int) -> None:
+        with few_blas_threads(10):
+            entered[who].set()
+            leave[who].wait(60)
+
+    both = [Thread(target=stay, args=[who]) for who in (0, 1)]
+    both[0].start()
+    assert entered[0].wait(60)
+    both[1].start()
+    assert not entered[1].wait(0.3)
+    leave[0].set()
+    assert entered[1].wait(60)
+    leave[1].set()
+    for thread in both:
+        thread.join(60)
+    assert threads() == {2}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+def test_a_child_does_not_wait_for_a_thread_it_has_not() -> None:
     entered, leave = Event(), Event()
 
     def stay() -> None:
@@ -63,14 +88,19 @@ def test_two_at_once_give_back_what_there_was() -> None:
             entered.set()
             leave.wait(60)
 
-    one, two = Thread(target=stay), Thread(target=stay)
-    one.start()
+    thread = Thread(target=stay)
+    thread.start()
     assert entered.wait(60)
-    two.start()
+    with warnings.catch_warnings():  # that a process with threads is forked is the point
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        signal.alarm(30)
+        with few_blas_threads(10):
+            os._exit(7)
     leave.set()
-    one.join(60)
-    two.join(60)
-    assert threads() == {2}
+    thread.join(60)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_what_a_forecast_begins_with_is_computed_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +117,7 @@ def test_what_a_forecast_begins_with_is_computed_in_one(monkeypatch: pytest.Monk
         where, _, what = name.rpartition(".")
         monkeypatch.setattr(name, watched(name, getattr(__import__(where, fromlist=[what]), what)))
     spectrum(graph, 8)
+    PairScore.learn(graph[:1])
     score = PairScore.learn(graph)
     assert score is not None
     score.log_odds(graph, 3, torch.tensor([[0, 1], [2, 3]]))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 
 ROWS = 2_000  # of a matrix, for each of which one more thread is worth its waking
-_one_at_a_time = RLock()  # of two at once the later one would give back what the earlier had set
+_lock = RLock()  # one at a time: of two the later one would give back what the earlier had set
 
 
 @contextmanager
@@ -22,7 +23,17 @@ def few_blas_threads(rows: int) -> Iterator[None]:
     from threadpoolctl import ThreadpoolController
 
     libraries = ThreadpoolController().select(internal_api="openblas")
-    with _one_at_a_time:
+    with _lock:
         before = min((library["num_threads"] for library in libraries.info()), default=1)
         with libraries.limit(limits=min(before, max(1, rows // ROWS))):
             yield
+
+
+def _begin_anew() -> None:
+    """A child of this process has none of its threads, so that nobody would give back what one of them holds."""
+    global _lock
+    _lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -19,7 +19,7 @@ from dysat.data.journal import only_one
 from dysat.data.windows import Moment, write_moment
 from dysat.errors import ModelError, SnapshotsError
 from dysat.evaluation.probe import auc
-from dysat.models.base import GRAPH_FOLDER
+from dysat.models.base import DIGITS, GRAPH_FOLDER
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 from dysat.run import CONFIG, Run, Watch
@@ -262,7 +262,9 @@ def check_forecast(model: Updated, step: NextSnapshot) -> dict[str, Any]:
     pairs, chances = model.top_pairs(LIKELIEST)
     came = np.isin(_keys(pairs.numpy(), known), _keys(links, known))
     names = model.graph_.nodes[pairs.numpy()].tolist()
-    true = (CameTrue(int(i) + 1, names[i][0], names[i][1], round(float(chances[i]), 9)) for i in np.flatnonzero(came))
+    true = (
+        CameTrue(int(i) + 1, names[i][0], names[i][1], round(float(chances[i]), DIGITS)) for i in np.flatnonzero(came)
+    )
     return {**found, "likeliest": len(pairs), "came_true": tuple(true)}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+from weakref import ref
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 from dysat.data.csr import Snapshot
-from dysat.data.past_links import TOGETHER, links_among, past_links
+from dysat.data.past_links import TOGETHER, _kept, links_among, past_links
 
 
 def windows(number: int) -> tuple[Snapshot, ...]:
@@ -60,3 +63,21 @@ def test_links_among_the_first_nodes() -> None:
     assert links_among(snapshot, 4).tolist() == [[0, 1], [2, 3]]
     assert links_among(snapshot, 2).tolist() == [[0, 1]]
     assert links_among(snapshot, 1).tolist() == []
+
+
+def test_what_is_kept_goes_with_the_snapshots() -> None:
+    snapshots = windows(2 * TOGETHER)
+    past_links(snapshots)
+    alive = [ref(snapshot) for snapshot in snapshots]
+    before = len(_kept)
+    del snapshots
+    gc.collect()
+    assert not any(each() for each in alive)
+    assert len(_kept) == before - 2
+
+
+def test_a_run_that_begins_as_another_is_not_taken_for_it() -> None:
+    snapshots = windows(2 * TOGETHER)
+    one, two = snapshots[:TOGETHER], (*snapshots[: TOGETHER - 1], snapshots[-2])
+    for run in (one, two, one):
+        assert_array_equal(past_links(run)[2][-1], run[-1].links()[2].numpy()[0])

@@ -17,13 +17,13 @@ from rich.markup import escape
 from rich.table import Table
 
 import dysat
+from dysat.models.base import DIGITS
 from dysat.options import as_options
 
 WIDE = 120  # columns when the output is no terminal
 BAR = 12
 MINUTES = len("2024-01-01 00:00")
 EIGHTHS = " ▏▎▍▌▋▊▉"
-DIGITS = 9  # of a score, at most
 SCORE = "score: between 0 and 1; ½ means as likely as not among the last snapshot's links and as many other pairs"
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,8 @@ from dysat.data.csr import Snapshot
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Snapshots = tuple[Snapshot, ...]
-TOGETHER = 32  # snapshots whose links are kept once they are looked up
-MOST_KEPT = 512  # times so many
+TOGETHER = 32  # snapshots whose links are kept, as long as these are there
+_kept: WeakKeyDictionary[Snapshot, tuple[list[ref[Snapshot]], tuple[NDArray[Any], ...]]] = WeakKeyDictionary()
 
 
 def past_links(snapshots: Snapshots) -> tuple[Ids, Ids, Reals, Ids]:
@@ -22,7 +22,7 @@ def past_links(snapshots: Snapshots) -> tuple[Ids, Ids, Reals, Ids]:
     parts = []
     for first in range(0, len(snapshots), TOGETHER):
         some = snapshots[first : first + TOGETHER]
-        links = _kept(some) if len(some) == TOGETHER else _links(some)
+        links = _once(some) if len(some) == TOGETHER else _links(some)
         parts.append((*links[:3], links[3] + first))
     u, v, weights, steps = (np.concatenate(column) for column in zip(*parts, strict=True))
     return u, v, weights, steps
@@ -35,6 +35,15 @@ def links_among(snapshot: Snapshot, known: int) -> Ids:
     return links
 
 
+def _once(snapshots: Snapshots) -> tuple[NDArray[Any], ...]:
+    """Those that are kept, or kept from now on: one history of many windows begins as the other does."""
+    whose, links = _kept.get(snapshots[0], ([], ()))
+    if [each() for each in whose] != list(snapshots):
+        links = _links(snapshots)
+        _kept[snapshots[0]] = [ref(snapshot) for snapshot in snapshots], links
+    return links
+
+
 def _links(snapshots: Snapshots) -> tuple[NDArray[Any], ...]:
     parts = []
     for step, snapshot in enumerate(snapshots):
@@ -42,7 +51,3 @@ def _links(snapshots: Snapshots) -> tuple[NDArray[Any], ...]:
         some = u < v
         parts.append((u[some], v[some], weights[some], np.full(some.sum(), step)))
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
-
-
-# One history of many windows begins as the other does.
-_kept = lru_cache(maxsize=MOST_KEPT)(_links)

@@ -24,7 +24,7 @@ from dysat.sampling.pairs import unlinked_pairs
 
 FORMAT_VERSION = 1
 MODEL_FILE, GRAPH_FOLDER = "model.safetensors", "graph"
-
+DIGITS = 9  # of a score that is shown, at most: such near 1 are told apart
 
 # What not every model can do.
 ABILITIES = ("embed", "attention", "partial_fit", "take_in")

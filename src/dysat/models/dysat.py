@@ -104,14 +104,14 @@ class DySAT(AttentionModel):
         if not self._own_inputs:
             return given
         # Of the whole past, also where only the last snapshots are attended to.
-        whole, parts = self.graph_.to(graph.device), list[tuple[Tensor, ...]]()
+        parts = list[tuple[Tensor, ...]]()
         if self.activity:
-            parts.append(activity(whole))
-        if self.spectrum:
-            parts.append(spectrum(whole, self.spectrum))
+            parts.append(activity(self.graph_.to(graph.device)))
+        if self.spectrum:  # computed where the graph is
+            parts.append(tuple(part.to(graph.device) for part in spectrum(self.graph_, self.spectrum)))
         if given is not None:
             every = given if isinstance(given, tuple) else tuple(given[:known] for known in graph.known)
-            parts.append((*[every[0]] * (len(whole) - len(graph)), *every))
+            parts.append((*[every[0]] * (len(self.graph_) - len(graph)), *every))
         return tuple(
             torch.cat([p.to(columns[0]) for p in columns], 1)
             for columns in list(zip(*parts, strict=True))[-len(graph) :]

@@ -96,8 +96,9 @@ class PairScore:
 
         recent = recent_transitions(snapshots, transitions)
         if not recent:
-            found = examples_of(graph, halves(graph.aggregate(), seed), far, negatives, seed)
-            return _learn([found], far, seed) if 0 < found.links < found.uniform else None
+            with few_blas_threads(graph.num_nodes):
+                found = examples_of(graph, halves(graph.aggregate(), seed), far, negatives, seed)
+                return _learn([found], far, seed) if 0 < found.links < found.uniform else None
 
         def learned(steps: Sequence[int]) -> PairScore:
             with few_blas_threads(graph.num_nodes):
