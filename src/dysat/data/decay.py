@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
-from dysat.data.past_links import TOGETHER, past_links
+from dysat.data.past_links import past_links
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -58,13 +58,9 @@ def decayed_links(snapshots: Sequence[Snapshot], decay: float, *, weighted: bool
 
     Pairs with the same history have the same sum to the last bit, in whatever order the nodes are.
     """
-    factors = [decay**age for age in range(len(snapshots))]  # 0⁰ is 1: without memory there is still the last snapshot
-    without, num_nodes = factors.count(0.0), snapshots[-1].num_nodes
-    first = without - without % TOGETHER  # what is kept of the past begins at such steps
-    links = past_links(tuple(snapshots[first:]))
-    counts = links[3] + first >= without
-    u, v, weights, steps = (part[counts][::-1] for part in links)  # the newest first
+    factors = np.array([decay**age for age in reversed(range(len(snapshots)))])  # 0⁰ is 1: the last snapshot counts
+    links, num_nodes = past_links(tuple(snapshots)), snapshots[-1].num_nodes
+    u, v, weights, steps = (part[factors[links[3]] > 0][::-1] for part in links)  # the newest first
     keys, which = np.unique(u * num_nodes + v, return_inverse=True)
-    values = np.array(factors)[len(snapshots) - 1 - first - steps]
-    sums = np.bincount(which, values * weights if weighted else values, len(keys))
+    sums = np.bincount(which, factors[steps] * weights if weighted else factors[steps], len(keys))
     return Links(keys, sums.astype(np.float64), num_nodes)
