@@ -238,8 +238,8 @@ class LinkModel(ABC):
             raise ModelError(f"{cls.method} has no preset {name!r}; {there}")
         return cls.with_options({**presets[name]["parameters"], **changes})
 
-    @classmethod
-    def _check_preset(cls, parameters: Mapping[str, Any], file: str) -> None:  # noqa: B027
+    @classmethod  # noqa: B027
+    def _check_preset(cls, parameters: Mapping[str, Any], file: str) -> None:
         """Raise if a preset file was written for other defaults than today's."""
 
     def without_effect(self, names: Iterable[str]) -> dict[str, str]:
