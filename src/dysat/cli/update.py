@@ -195,8 +195,9 @@ def _lines(update: Update) -> Iterator[str]:
     )
     if update.auc is not None:
         yield (
-            f"  last forecast: AUC [bold]{update.auc:.4f}[/bold] on {update.forecast_links:,} links between known nodes "
-            f"and as many other pairs; {len(update.came_true):,} of its {update.likeliest:,} most likely links came true"
+            f"  last forecast: AUC [bold]{update.auc:.4f}[/bold] on {update.forecast_links:,} links between known "
+            f"nodes and as many other pairs; {len(update.came_true):,} of its {update.likeliest:,} most likely links "
+            "came true"
         )
     if update.epochs or update.links:
         yield f"[dim]  trained for {epochs_text(update.epochs)}, {update.seconds:.1f} s[/dim]"

@@ -193,7 +193,7 @@ class AttentionModel(TrainedModel):
         """Build the block of the graph, the inputs, and a network with initial weights."""
         graph = self._recent()
         self._look_at(graph.to(device))
-        weights = torch.Generator().manual_seed(self.seed)  # the same initial weights on every device
+        weights = torch.Generator().manual_seed(int(self.seed))  # the same initial weights on every device
         self.network_ = self._network(graph.num_nodes, len(graph), weights).to(device)
 
     def _look_at(self, graph: DynamicGraph) -> None:

@@ -81,7 +81,7 @@ class TrainedModel(EmbeddingModel):
             self.check_graph(graph)
             self.graph_ = graph
             device = choose_device(self.device)
-            generator = torch.Generator(device).manual_seed(self.seed)
+            generator = torch.Generator(device).manual_seed(int(self.seed))
             self._train(self._prepare(device, generator), generator, validate, how)
             self._fit_scorer()
         return self
