@@ -30,9 +30,9 @@ from typing import Any
 
 import dysat
 from dysat.data.datasets import DATASETS
-from dysat.experiments.bench import hardware, peak_gib
-from dysat.experiments.request import Contender
-from dysat.experiments.summary import Figures
+from dysat.experiments.evaluate.outcome import Figures
+from dysat.experiments.evaluate.request import Contender
+from dysat.system.hardware import hardware, peak_gib
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, TUNED, FITS = ROOT / "docs" / "baselines.md", "<!-- tuned -->", "<!-- fits -->"
@@ -131,7 +131,7 @@ def fits(args: argparse.Namespace) -> None:
 
 def fit(name: str, args: argparse.Namespace) -> None:
     """One fit, after a small one that imports and compiles what is needed."""
-    from dysat.allocator import keep_freed_memory
+    from dysat.system.process import keep_freed_memory
 
     keep_freed_memory()
     method, fixed, _ = GRIDS[name] if name != "DySAT" else ("dysat", {}, [])

@@ -1,4 +1,4 @@
-"""What eigenvectors cost with a thread per core, and with one for every 2,000 nodes (`dysat.threads`).
+"""What eigenvectors cost with a thread per core, and with one for every 2,000 nodes (`dysat.system.process`).
 
     python benchmarks/blas_threads.py [--out results/blas_threads.json]
 
@@ -21,7 +21,7 @@ SIZES, REPEATS = (500, 2_000, 8_000, 20_000), 5
 
 def seconds(matrix: Any) -> float:
     """Of one call."""
-    from dysat.data.eigen import lanczos
+    from dysat.features.eigenvectors import lanczos
 
     begin = time.perf_counter()
     lanczos(matrix, 64, tol=1e-2)
@@ -35,8 +35,8 @@ def measure() -> dict[str, Any]:
     from scipy.sparse import coo_array, csr_array
     from threadpoolctl import ThreadpoolController
 
-    from dysat.experiments.bench import hardware
-    from dysat.threads import few_blas_threads
+    from dysat.system.hardware import hardware
+    from dysat.system.process import few_blas_threads
 
     rng, rows = np.random.default_rng(0), []
     for size in SIZES:

@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    from dysat.experiments.bench import hardware
+    from dysat.system.hardware import hardware
 
     found: dict[str, list[float]] = {}
     for _ in range(3):

@@ -111,7 +111,7 @@ def machine() -> dict[str, Any]:
     """Where and with what this was measured."""
     from importlib.metadata import version
 
-    from dysat.experiments.bench import hardware
+    from dysat.system.hardware import hardware
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = {name: version(name) for name in ("dysat", "torch", "numpy", "polars", "pandas", "pyarrow", "scipy")}

@@ -26,7 +26,7 @@ def fits(graph: str | None, device: str) -> dict[str, Any]:
     import torch
 
     import dysat
-    from dysat.allocator import keep_freed_memory
+    from dysat.system.process import keep_freed_memory
 
     keep_freed_memory()
     data = (dysat.load_dataset("uci") if graph is None else dysat.DynamicGraph.load(graph))[:12]
@@ -49,7 +49,7 @@ def _median(model: Any) -> float:
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """One process with nothing compiled, then one with everything."""
-    from dysat.experiments.bench import hardware
+    from dysat.system.hardware import hardware
 
     command = [sys.executable, __file__, "--here", "--device", args.device]
     command += [] if args.graph is None else ["--graph", args.graph]

@@ -54,7 +54,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     import dysat
-    from dysat.allocator import keep_freed_memory
+    from dysat.system.process import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)
@@ -83,8 +83,8 @@ def own_labels(graph: Any, target: int, seed: int) -> float:
     import torch
 
     from dysat.evaluation.probe import evaluate_scores
-    from dysat.models.pair_examples import Examples
-    from dysat.models.pair_score import _learn
+    from dysat.models.forecast.examples import Examples
+    from dysat.models.forecast.pair_score import _learn
 
     split, far, features, standings, _ = asked(graph, target, seed)
     labels = split.labels.numpy()
@@ -103,8 +103,8 @@ def all_others(graph: Any, target: int, seed: int) -> float:
     import torch
 
     from dysat.evaluation.probe import evaluate_scores
-    from dysat.models.pair_examples import examples_of, recent_transitions
-    from dysat.models.pair_score import _learn
+    from dysat.models.forecast.examples import examples_of, recent_transitions
+    from dysat.models.forecast.pair_score import _learn
 
     split, far, features, standings, once = asked(graph, target, seed)
     steps = [last for last in recent_transitions(graph.snapshots, len(graph)) if last != target]
@@ -118,10 +118,9 @@ def asked(graph: Any, target: int, seed: int) -> Any:
     import numpy as np
 
     from dysat.evaluation.protocols import link_split
-    from dysat.models.pair_features import differ_in_kind, were_linked
-    from dysat.models.pair_more import pair_columns, uniform_columns
-    from dysat.models.pair_score import MOST_NODES
-    from dysat.models.standing import standing
+    from dysat.features.pair_columns import pair_columns, standing, uniform_columns
+    from dysat.features.pair_history import differ_in_kind, were_linked
+    from dysat.models.forecast.pair_score import MOST_NODES
 
     split, snapshots = link_split(graph, target - 1, seed=seed), graph.snapshots[:target]
     far = snapshots[-1].num_nodes < MOST_NODES
@@ -138,11 +137,11 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
 
     import torch
 
-    from dysat.evaluation.negatives import with_negatives
+    from dysat.evaluation.hard_negatives import with_negatives
     from dysat.evaluation.probe import evaluate_probe, evaluate_scores
     from dysat.evaluation.protocols import link_split
     from dysat.evaluation.ranking import mrr, ranking_candidates, ranks
-    from dysat.models.pair_features import were_linked
+    from dysat.features.pair_history import were_linked
 
     split = link_split(graph, target - 1, seed=seed)
     found = {"score": evaluate_scores(model.pair_scores(split.pairs), split).auc}
@@ -172,8 +171,8 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
 
 def sweep(args: argparse.Namespace) -> None:
     """Whatever the file has not yet."""
-    from dysat.experiments.bench import hardware
-    from dysat.experiments.workers import be_led
+    from dysat.experiments.evaluate.workers import be_led
+    from dysat.system.hardware import hardware
 
     rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     done = {(row["dataset"], row["model"], row["target"], row["seed"]) for row in rows}

@@ -2,9 +2,9 @@
 
     python benchmarks/grids.py --graphs FOLDER --dataset yelp ml-10m --processes 15 --out results/
 
-does what `dysat tune` does with a grid and without pruning (`dysat.experiments.objective.judge`, which no test link
-reaches), for the presets of the paper, several steps side by side on one GPU. FOLDER holds graph folders named after
-the datasets. Writes results/tuning_DATASET.json as it goes; what is there is not computed again.
+searches the same grid as `dysat tune`, without pruning, for the presets of the paper, several steps in parallel on one
+GPU. Settings are judged by `dysat.experiments.tune.objective.judge`, which never sees a test link. FOLDER holds graph
+folders named after the datasets. Writes results/tuning_DATASET.json as it goes; what is there is not computed again.
 
     python benchmarks/grids.py --chosen results/tuning_*.json
 
@@ -24,7 +24,7 @@ from statistics import fmean
 from typing import Any
 
 from dysat.data.datasets import DATASETS
-from dysat.experiments.paper import ROWS
+from dysat.experiments.paper.catalogue import ROWS
 
 METHODS = ("dysat", "dysat-text", "graphsage", "dynamic-triad", "dyngem", "dynaernn")
 # Predicted snapshots that are judged, of those the paper predicts.
@@ -37,9 +37,9 @@ def judge_one(task: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     import dysat
-    from dysat.allocator import keep_freed_memory
-    from dysat.experiments.objective import judge, validation_of
-    from dysat.experiments.request import Request
+    from dysat.experiments.evaluate.request import Request
+    from dysat.experiments.tune.objective import judge, validation_of
+    from dysat.system.process import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)
@@ -53,7 +53,7 @@ def judge_one(task: dict[str, Any]) -> dict[str, Any]:
 
 def tasks(args: argparse.Namespace) -> list[dict[str, Any]]:
     """All that is wanted, the long ones first."""
-    from dysat.experiments.spaces import combinations, search_space
+    from dysat.experiments.tune.spaces import combinations, search_space
 
     found = []
     for dataset in sorted(args.dataset, key=SLOW.index):
@@ -71,8 +71,8 @@ def tasks(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def sweep(args: argparse.Namespace) -> None:
     """Whatever no file has yet."""
-    from dysat.experiments.bench import hardware
-    from dysat.experiments.workers import be_led
+    from dysat.experiments.evaluate.workers import be_led
+    from dysat.system.hardware import hardware
 
     files = {dataset: args.out / f"tuning_{dataset}.json" for dataset in args.dataset}
     rows = {d: json.loads(file.read_text())["rows"] if file.exists() else [] for d, file in files.items()}

@@ -27,7 +27,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from dysat.experiments.bench import SHALLOW, hardware
+from dysat.experiments.bench import SHALLOW
+from dysat.system.hardware import hardware
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "<!-- incsat -->"

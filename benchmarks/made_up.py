@@ -117,8 +117,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    from dysat.experiments.bench import hardware
-    from dysat.experiments.workers import be_led
+    from dysat.experiments.evaluate.workers import be_led
+    from dysat.system.hardware import hardware
 
     tasks = list(product(WORLDS, args.seeds, ("whole", "pair-boosting")))
     with ProcessPoolExecutor(args.processes, get_context("spawn"), be_led) as pool:

@@ -44,8 +44,8 @@ def fit(windows: int, device: str) -> dict[str, Any]:
     import polars as pl
 
     import dysat
-    from dysat.allocator import keep_freed_memory
-    from dysat.models.pair_score import PairScore
+    from dysat.models.forecast.pair_score import PairScore
+    from dysat.system.process import keep_freed_memory
 
     keep_freed_memory()
     events = dysat.read_events(pl.DataFrame(hourly_log(windows)), src="src", dst="dst", time="time")
@@ -75,7 +75,7 @@ def main() -> None:
     if args.here:
         print(json.dumps(fit(args.windows[0], args.device)))
         return
-    from dysat.experiments.bench import hardware
+    from dysat.system.hardware import hardware
 
     rows = []
     for windows in args.windows:

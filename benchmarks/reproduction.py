@@ -12,12 +12,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from dysat.experiments.cells import Table
-from dysat.experiments.lineup import find
-from dysat.experiments.outputs import made_of, write
-from dysat.experiments.paper import BOOSTING, DATASETS, DYSAT, TARGETS
-from dysat.experiments.pictures import Picture
-from dysat.experiments.results import Record, Results
+from dysat.experiments.paper.catalogue import BOOSTING, DATASETS, DYSAT, TARGETS
+from dysat.experiments.paper.cells import Table
+from dysat.experiments.paper.lineup import find
+from dysat.experiments.paper.outputs import made_of, write
+from dysat.experiments.paper.pictures import Picture
+from dysat.experiments.paper.records import Record, Results
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "results" / "paper"

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from dysat.data.datasets import DATASETS
-from dysat.experiments.bench import SHALLOW, hardware
+from dysat.experiments.bench import SHALLOW
+from dysat.system.hardware import hardware
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "<!-- single-step -->"

@@ -25,11 +25,11 @@ import numpy as np
 import polars  # noqa: F401  what an update writes its table with; importing it is not timed
 
 import dysat
-from dysat.allocator import keep_freed_memory
 from dysat.data.continuation import Continuation, NextSnapshot
-from dysat.experiments.bench import hardware, peak_gib
-from dysat.run import Run
-from dysat.update import updating
+from dysat.runs.run import Run
+from dysat.runs.update import updating
+from dysat.system.hardware import hardware, peak_gib
+from dysat.system.process import keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT, MARK = ROOT / "results" / "bench_updates_cpu.json", "<!-- bench:updates -->"

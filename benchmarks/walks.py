@@ -23,7 +23,7 @@ import torch
 
 import dysat
 from dysat.data.csr import Snapshot
-from dysat.models.node2vec import Node2Vec
+from dysat.models.baselines.node2vec import Node2Vec
 
 Walks = list[list[int]]
 

@@ -16,8 +16,8 @@ import pytest
 
 import dysat
 from dysat.cli import main
-from dysat.compiled import native
 from dysat.data.datasets import DATASETS
+from dysat.system.compiled import native
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

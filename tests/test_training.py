@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from dysat import training
-from dysat.data.tensors import read_tensors, write_tensors
 from dysat.errors import ModelError
+from dysat.system.tensors import read_tensors, write_tensors
 from dysat.training import Epoch, Progress, Settings, minimize
 
 ITEMS = torch.arange(10)

@@ -15,9 +15,9 @@ from dysat.data.graph import DynamicGraph
 from dysat.data.snapshots import build_snapshots
 from dysat.errors import DatasetError, DysatError, EventsError, GraphError, ModelError, SnapshotsError
 from dysat.models import MODELS
-from dysat.models.base import Forecast, LinkModel
+from dysat.models.base.embedding import EmbeddingModel
+from dysat.models.base.link_model import Forecast, LinkModel
 from dysat.models.dysat import DySAT
-from dysat.models.embedding import EmbeddingModel
 from dysat.models.incsat import IncSAT
 
 __version__ = "0.1.0"
@@ -47,8 +47,19 @@ __all__ = [
 ]
 
 
+# Names from rooms above this one, imported when they are first used.
+_LATER = {
+    "evaluate": "dysat.experiments.evaluate.evaluate",
+    "tune": "dysat.experiments.tune.tune",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """`dysat.evaluate` and `dysat.tune`, from a room above this one, when they are asked for."""
-    if name in ("evaluate", "tune"):
-        return getattr(import_module(f"dysat.experiments.{name}"), name)
+    """Import a name of `_LATER` on first use."""
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'dysat' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

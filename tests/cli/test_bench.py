@@ -11,7 +11,8 @@ import pytest
 from test_run import small_graph
 
 from dysat.errors import GraphError, ModelError
-from dysat.experiments.bench import SHALLOW, SNAPSHOTS, Case, Timing, available, hardware, measure
+from dysat.experiments.bench import SHALLOW, SNAPSHOTS, Case, Timing, available, measure
+from dysat.system.hardware import hardware
 
 Cli = Callable[..., tuple[int, str, str]]
 

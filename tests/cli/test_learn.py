@@ -20,9 +20,9 @@ import torch
 from test_run import RESULTS, SMALL, assert_same, held, names, small_graph, small_model
 
 import dysat
-from dysat.checkpoints import CHECKPOINTS
 from dysat.cli.show import score_text
-from dysat.run import Run
+from dysat.runs.checkpoints import CHECKPOINTS
+from dysat.runs.run import Run
 
 Cli = Callable[..., tuple[int, str, str]]
 TINY = [f"--{side}-{what}={n}" for side in ("structural", "temporal") for what, n in (("heads", 2), ("features", 8))]
@@ -267,7 +267,7 @@ def test_forecast_of_kinds(cli: Cli, films: Path, node: str, kind: str | None) -
 WAITING = """
 import signal, sys, time
 from dysat.cli import main, watching
-from dysat.run import Run
+from dysat.runs.run import Run
 def wait(epoch):
     handle, heard = signal.getsignal(signal.SIGINT), []
     signal.signal(signal.SIGINT, lambda *signal: heard.append(1) or handle(*signal))

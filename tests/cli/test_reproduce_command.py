@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import dysat
-from dysat.experiments.paper import TARGETS
-from dysat.experiments.results import Point, Record, Results
+from dysat.experiments.paper.catalogue import TARGETS
+from dysat.experiments.paper.records import Point, Record, Results
 
 Cli = Callable[..., tuple[int, str, str]]
 

@@ -32,9 +32,9 @@ from weekly import (
 
 import dysat
 from dysat.cli import main
-from dysat.run import Run
-from dysat.stream import Stream
-from dysat.update import updating
+from dysat.runs.run import Run
+from dysat.runs.stream import Stream
+from dysat.runs.update import updating
 
 __all__ = ["one_thread"]
 

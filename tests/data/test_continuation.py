@@ -16,9 +16,8 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import dysat
-from dysat.data.continuation import Continuation, continue_snapshots
+from dysat.data.continuation import Continuation, Grid, continue_snapshots
 from dysat.data.csr import Snapshot
-from dysat.data.grid import Grid
 from dysat.data.windows import DAY, SECOND, Width, as_moment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

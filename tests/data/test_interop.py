@@ -15,7 +15,7 @@ from torch_geometric.nn import GCNConv
 import dysat
 from dysat import DynamicGraph, EventsError, GraphError, Snapshot, SnapshotsError, read_events
 from dysat.data import interop
-from dysat.data.labels import as_labels
+from dysat.data.reading.labels import as_labels
 from dysat.data.windows import DAY
 
 NEW_YEAR = 19_723 * DAY  # 2024-01-01

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import dysat
-from dysat.evaluation.negatives import NEGATIVES, Negatives, with_negatives
+from dysat.evaluation.hard_negatives import NEGATIVES, Negatives, with_negatives
 from dysat.evaluation.probe import evaluate_scores
 from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, link_split, single_step
 from dysat.nn.logistic import fit_logistic

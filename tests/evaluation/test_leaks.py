@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import dysat
-from dysat.evaluation.negatives import NEGATIVES, Negatives, with_negatives
+from dysat.evaluation.hard_negatives import NEGATIVES, Negatives, with_negatives
 from dysat.evaluation.probe import ProbeResult, evaluate_probe, evaluate_scores
 from dysat.evaluation.protocols import PROTOCOLS, LinkSplit, Protocol, link_split, single_step
 

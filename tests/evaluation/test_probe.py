@@ -16,7 +16,7 @@ from torch import Tensor
 
 import dysat
 from dysat.evaluation import probe
-from dysat.evaluation.negatives import with_negatives
+from dysat.evaluation.hard_negatives import with_negatives
 from dysat.evaluation.probe import (
     auc,
     average_precision,

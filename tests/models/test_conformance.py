@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import dysat
-from dysat.models.base import LinkModel
-from dysat.models.embedding import EmbeddingModel
+from dysat.models.base.embedding import EmbeddingModel
+from dysat.models.base.link_model import LinkModel
 
 
 @dataclass(frozen=True)

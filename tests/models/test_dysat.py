@@ -203,7 +203,7 @@ def test_the_seed_decides_the_first_weights_and_what_is_drawn(monkeypatch: pytes
         seeds.append(generator.initial_seed())
         return minimize(*given, generator=generator, **options)
 
-    monkeypatch.setattr("dysat.models.trained.minimize", watch)
+    monkeypatch.setattr("dysat.models.base.trained.minimize", watch)
     for seed in (3, 2**63):
         quick(seed=seed).fit(meetings())
     assert seeds == [3, 2**63]

@@ -16,7 +16,7 @@ from small import AHEAD, QUICK, all_pairs, make_graph, meetings, two_blocks
 from torch.testing import assert_close
 
 from dysat import DynamicGraph, DySAT, ModelError
-from dysat.models.pair_score import PairScore
+from dysat.models.forecast.pair_score import PairScore
 from dysat.training import Progress
 
 

@@ -56,7 +56,7 @@ def test_it_learns_and_is_used_without_a_gpu(preset: str, tmp_path: Path) -> Non
 
 
 def test_a_run_on_cuda_goes_on_after_a_stop(tmp_path: Path) -> None:
-    from dysat.run import Run, Watch
+    from dysat.runs.run import Run, Watch
 
     model = dysat.DySAT.from_preset("program", epochs=6, **SMALL)
     run = Run.start(tmp_path / "run", planted(), model)

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 import dysat
 from dysat.errors import GraphError, ModelError
-from dysat.models.base import Incremental
+from dysat.models.base.link_model import Incremental
 from dysat.models.incsat import IncSAT
 from dysat.training import Progress
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import SHARED
 
 import dysat
-from dysat.experiments.spaces import PAPER as SPACES
+from dysat.experiments.tune.spaces import PAPER as SPACES
 
 FOLDER = resources.files("dysat.models").joinpath("presets")
 RESULTS = Path(__file__).resolve().parents[2] / "results"

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import dysat
 from dysat.data.csr import Snapshot
 from dysat.models.dysat import DySAT
-from dysat.nn.objective import Examples, walk_loss
+from dysat.nn.walk_objective import Examples, walk_loss
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "program_forward.json"
 

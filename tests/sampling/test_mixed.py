@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dysat import DynamicGraph, Snapshot
-from dysat.sampling.mixed import LATELY, mixed_pairs
+from dysat.sampling.pairs import LATELY, mixed_pairs
 
 
 def graph_of(known: Sequence[int], links: Sequence[Sequence[tuple[int, int]]]) -> DynamicGraph:

@@ -10,8 +10,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import dysat
+from dysat.cli.options import as_options
 from dysat.errors import DysatError
-from dysat.options import as_options
 
 INTERRUPTED = 130  # what a shell says of a program ended by Ctrl-C
 USAGE_ERROR: Any = typer.BadParameter.__base__  # of Click, or of the Click that Typer brings along

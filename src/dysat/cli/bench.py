@@ -11,10 +11,11 @@ from typing import Annotated
 import torch
 
 from dysat.cli.app import app
+from dysat.cli.options import DataDir, Json, option
 from dysat.cli.show import new_console, new_table, print_json, telling
 from dysat.errors import ModelError
-from dysat.experiments.bench import Case, Timing, available, hardware, measure
-from dysat.options import DataDir, Json, option
+from dysat.experiments.bench import Case, Timing, available, measure
+from dysat.system.hardware import hardware
 
 
 @app.command()

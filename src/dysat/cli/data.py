@@ -12,11 +12,11 @@ from rich.markup import escape
 
 import dysat
 from dysat.cli.app import app
+from dysat.cli.options import DataDir, EventOptions, EventsFile, Json, option, takes
 from dysat.cli.show import new_console, new_table, print_json, show_graph, telling
 from dysat.data.datasets import DATASETS, data_folder
-from dysat.data.storage import check_target
 from dysat.errors import GraphError, nearest
-from dysat.options import DataDir, EventOptions, EventsFile, Json, option, takes
+from dysat.system.storage import check_target
 
 
 @app.command()

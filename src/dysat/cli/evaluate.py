@@ -11,22 +11,22 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand
 
-from dysat.allocator import keep_freed_memory
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.learn import PRESET, Device
+from dysat.cli.options import DataDir, EventOptions, Json, option, takes
 from dysat.cli.show import new_console, new_table, print_json, telling
 from dysat.cli.watching import counting
 from dysat.data.datasets import DATASETS
-from dysat.data.storage import write_beside
 from dysat.errors import ModelError
 from dysat.evaluation.probe import Means
 from dysat.evaluation.protocols import NewEnds, Protocol
-from dysat.experiments.evaluate import evaluate
-from dysat.experiments.request import Contender, Probe
-from dysat.experiments.summary import PROBES, Evaluation, Figures, per_cent, spread
+from dysat.experiments.evaluate.evaluate import evaluate
+from dysat.experiments.evaluate.outcome import PROBES, Evaluation, Figures, per_cent, spread
+from dysat.experiments.evaluate.request import Contender, Probe
 from dysat.models import MODELS
-from dysat.options import DataDir, EventOptions, Json, option, takes
+from dysat.system.process import keep_freed_memory
+from dysat.system.storage import write_beside
 
 OUT = Path("evaluation")
 

@@ -11,18 +11,17 @@ import typer
 from rich.markup import escape
 
 import dysat
-from dysat.allocator import keep_freed_memory
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
+from dysat.cli.options import DataDir, EventOptions, Json, ModelOptions, option, takes
 from dysat.cli.show import SCORE, epochs_text, link_facts, links_table, new_console, new_table, print_json, telling
 from dysat.cli.watching import watching
 from dysat.errors import ModelError, listed, nearest
 from dysat.evaluation.reliability import mean_gap
-from dysat.models.base import Incremental
-from dysat.models.embedding import EmbeddingModel
-from dysat.options import DataDir, EventOptions, Json, ModelOptions, option, takes
-from dysat.results import write_embeddings
-from dysat.run import LEARNERS, Run, check_new
+from dysat.models.base.embedding import EmbeddingModel
+from dysat.models.base.link_model import Incremental
+from dysat.runs.run import LEARNERS, Run, check_new, write_embeddings
+from dysat.system.process import keep_freed_memory
 
 RUN, PRESET, METHOD = Path("run"), "program", "dysat"
 DEFAULTS = {"dysat": "forecast", "incsat": PRESET}  # what options start from, where nothing else is said

@@ -9,21 +9,21 @@ import typer
 from rich.markup import escape
 
 import dysat
-from dysat.allocator import keep_freed_memory
 from dysat.cli.app import StoppedError, app
 from dysat.cli.learn import Device
+from dysat.cli.options import DataDir, Json, option
 from dysat.cli.show import new_console, new_table, print_json, telling
 from dysat.cli.watching import counting
 from dysat.data.datasets import DATASETS
 from dysat.errors import DatasetError, ModelError, listed, nearest
-from dysat.experiments.cells import Table
-from dysat.experiments.outputs import made_of, write
-from dysat.experiments.paper import DYSAT, TARGETS, Target
-from dysat.experiments.pictures import Picture
-from dysat.experiments.reproduce import RESULTS, Budget, check_methods, needs, reproduce
-from dysat.experiments.results import Results
-from dysat.experiments.windows import METHODS
-from dysat.options import DataDir, Json, option
+from dysat.experiments.paper.catalogue import DYSAT, TARGETS, Target
+from dysat.experiments.paper.cells import Table
+from dysat.experiments.paper.outputs import made_of, write
+from dysat.experiments.paper.pictures import Picture
+from dysat.experiments.paper.records import Results
+from dysat.experiments.paper.reproduce import RESULTS, Budget, check_methods, needs, reproduce
+from dysat.experiments.paper.runtime_study import METHODS
+from dysat.system.process import keep_freed_memory
 
 OUT = Path("reproduction")
 ALL = "all"

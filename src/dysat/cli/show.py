@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 import dysat
-from dysat.models.base import DIGITS
-from dysat.options import as_options
+from dysat.cli.options import as_options
+from dysat.models.base.link_model import DIGITS
 
 WIDE = 120  # columns when the output is no terminal
 BAR = 12

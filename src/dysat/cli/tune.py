@@ -12,22 +12,22 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dysat.allocator import keep_freed_memory
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.evaluate import WithModelOptions, contender_of, setting_of
 from dysat.cli.learn import Device
+from dysat.cli.options import DataDir, EventOptions, Json, option, takes
 from dysat.cli.show import new_console, new_table, print_json, telling
 from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
 from dysat.evaluation.protocols import NewEnds, Protocol
-from dysat.experiments.preset_file import write_preset
-from dysat.experiments.request import Contender
-from dysat.experiments.spaces import as_text
-from dysat.experiments.study import shown_url
-from dysat.experiments.trials import Trial
-from dysat.experiments.tune import RESULTS, Tuning, tune
-from dysat.options import DataDir, EventOptions, Json, option, takes
+from dysat.experiments.evaluate.request import Contender
+from dysat.experiments.tune.preset_file import write_preset
+from dysat.experiments.tune.spaces import as_text
+from dysat.experiments.tune.study import shown_url
+from dysat.experiments.tune.trials import Trial
+from dysat.experiments.tune.tune import RESULTS, Tuning, tune
+from dysat.system.process import keep_freed_memory
 
 OUT = Path("tuning")
 SHOWN = 20  # trials in the table

@@ -12,10 +12,10 @@ import typer
 from rich.markup import escape
 
 import dysat
-from dysat.allocator import keep_freed_memory
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import read_log
 from dysat.cli.learn import Device, RunFolder
+from dysat.cli.options import EventOptions, as_options, option, takes
 from dysat.cli.show import (
     SCORE,
     epochs_text,
@@ -30,10 +30,10 @@ from dysat.cli.show import (
 from dysat.cli.watching import watching
 from dysat.data.windows import write_moment
 from dysat.errors import ModelError
-from dysat.feed import POLL, EventFile, Feed, check_file
-from dysat.options import EventOptions, as_options, option, takes
-from dysat.run import Run, Watch
-from dysat.update import SHOWN, StoppedUpdate, Update, Updater, updating
+from dysat.runs.feed import POLL, EventFile, Feed, check_file
+from dysat.runs.run import Run, Watch
+from dysat.runs.update import SHOWN, StoppedUpdate, Update, Updater, updating
+from dysat.system.process import keep_freed_memory
 
 
 @app.command()

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dysat.cli.show import new_console
-from dysat.run import Watch
+from dysat.runs.run import Watch
 from dysat.training import Epoch
 
 QUIET = 5.0  # seconds between lines where the output is no terminal

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dysat.data.columns import (
+from dysat.data.reading.columns import (
     Column,
     Rows,
     choose_columns,
@@ -20,11 +20,11 @@ from dysat.data.columns import (
     times_of,
     weights_of,
 )
-from dysat.data.files import Format, open_file
-from dysat.data.labels import Labels, number_nodes
-from dysat.data.numbering import Numbering
-from dysat.data.sources import Source, open_table, reading
-from dysat.data.times import Times, TimeUnit
+from dysat.data.reading.files import Format, open_file
+from dysat.data.reading.labels import Labels, number_nodes
+from dysat.data.reading.numbering import Numbering
+from dysat.data.reading.sources import Source, open_table, reading
+from dysat.data.reading.times import Times, TimeUnit
 from dysat.data.windows import Clock, Moment, as_moment, write_moment
 from dysat.errors import EventsError
 

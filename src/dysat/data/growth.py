@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from dysat.data.labels import Labels
+from dysat.data.reading.labels import Labels
 from dysat.errors import DysatError, GraphError
 
 Features = Tensor | tuple[Tensor, ...]

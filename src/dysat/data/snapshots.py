@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dysat.data.csr import Snapshot
 from dysat.data.events import Events
 from dysat.data.graph import DynamicGraph
-from dysat.data.labels import Labels, break_ties
-from dysat.data.slots import appearances, number_slots
+from dysat.data.reading.labels import Labels, break_ties
+from dysat.data.reading.numbering import appearances, number_slots
 from dysat.data.summary import Report
 from dysat.data.windows import (
     MAX_SNAPSHOTS,

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import platform
-import resource
 import statistics
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +11,12 @@ from typing import Any
 
 import torch
 
-from dysat.allocator import keep_freed_memory
 from dysat.data.datasets import DATASETS, load_dataset
 from dysat.data.graph import DynamicGraph
 from dysat.models.dysat import DySAT
 from dysat.nn.device import choose_device
+from dysat.system.hardware import peak_gib
+from dysat.system.process import keep_freed_memory
 from dysat.training import Epoch
 
 # What the paper trains on: all snapshots but the one it predicts last, or the window it names.
@@ -70,19 +67,6 @@ def measure(case: Case) -> Timing:
         return pool.apply(_measure, (case,))
 
 
-def hardware() -> dict[str, Any]:
-    """Where a measurement was made."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": names[0] if names else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
 def _measure(case: Case) -> Timing:
     keep_freed_memory()
     graph = DynamicGraph.load(case.graph) if case.graph else load_dataset(case.dataset, case.data_dir)
@@ -126,19 +110,6 @@ def _prepare_seconds(case: Case, graph: DynamicGraph, device: torch.device) -> f
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - begin
-
-
-def peak_gib(device: str | torch.device = "cpu") -> float:
-    """The most memory that this process has held so far."""
-    if torch.device(device).type == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**30
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    for line in lines:  # rusage would have the peak of the process that started this one, where that is higher
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 2**20
-    unit = 2**30 if sys.platform == "darwin" else 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def available(data_dir: Path | None) -> list[str]:

@@ -1,13 +1,15 @@
 """One method, one file."""
 
-from dysat.models.autoencoder import GATAutoencoder, GCNAutoencoder
-from dysat.models.base import LinkModel
-from dysat.models.dynaernn import DynAERNN
-from dysat.models.dynamic_triad import DynamicTriad
-from dysat.models.dyngem import DynGEM
+from dysat.models.base.link_model import MODELS, LinkModel
+from dysat.models.baselines.autoencoder import GATAutoencoder, GCNAutoencoder
+from dysat.models.baselines.dynaernn import DynAERNN
+from dysat.models.baselines.dynamic_triad import DynamicTriad
+from dysat.models.baselines.dyngem import DynGEM
+from dysat.models.baselines.graphsage import GraphSAGE
+from dysat.models.baselines.node2vec import Node2Vec
 from dysat.models.dysat import DySAT
-from dysat.models.graphsage import GraphSAGE
-from dysat.models.heuristics import (
+from dysat.models.heuristics.pair_models import PairBoosting, PairLogistic
+from dysat.models.heuristics.scores import (
     AdamicAdar,
     CommonNeighbours,
     DegreeProduct,
@@ -17,39 +19,61 @@ from dysat.models.heuristics import (
     LastSnapshot,
     ResourceAllocation,
 )
+from dysat.models.heuristics.svd import TruncatedSVD
 from dysat.models.incsat import IncSAT
-from dysat.models.node2vec import Node2Vec
-from dysat.models.pairs import PairBoosting, PairLogistic
-from dysat.models.svd import TruncatedSVD
 
-MODELS: dict[str, type[LinkModel]] = {
-    model.method: model
-    for model in (
-        DySAT,
-        IncSAT,
-        LastSnapshot,
-        EdgeBank,
-        EdgeMemory,
-        DegreeProduct,
-        DegreeSum,
-        CommonNeighbours,
-        AdamicAdar,
-        ResourceAllocation,
-        TruncatedSVD,
-        Node2Vec,
-        PairLogistic,
-        PairBoosting,
-        GCNAutoencoder,
-        GATAutoencoder,
-        DynAERNN,
-        GraphSAGE,
-        DynamicTriad,
-        DynGEM,
-    )
-}
+_METHODS: tuple[type[LinkModel], ...] = (
+    DySAT,
+    IncSAT,
+    LastSnapshot,
+    EdgeBank,
+    EdgeMemory,
+    DegreeProduct,
+    DegreeSum,
+    CommonNeighbours,
+    AdamicAdar,
+    ResourceAllocation,
+    TruncatedSVD,
+    Node2Vec,
+    PairLogistic,
+    PairBoosting,
+    GCNAutoencoder,
+    GATAutoencoder,
+    DynAERNN,
+    GraphSAGE,
+    DynamicTriad,
+    DynGEM,
+)
+MODELS.update({model.method: model for model in _METHODS})
 
 # What a model that learns must beat, in the order in which they are tried.
 OPPONENTS = (
     *("last-snapshot", "edgebank", "edge-memory", "degree-product", "degree-sum", "common-neighbours", "adamic-adar"),
     *("resource-allocation", "svd", "pair-logistic", "pair-boosting"),
 )
+
+__all__ = [
+    "MODELS",
+    "OPPONENTS",
+    "AdamicAdar",
+    "CommonNeighbours",
+    "DegreeProduct",
+    "DegreeSum",
+    "DySAT",
+    "DynAERNN",
+    "DynGEM",
+    "DynamicTriad",
+    "EdgeBank",
+    "EdgeMemory",
+    "GATAutoencoder",
+    "GCNAutoencoder",
+    "GraphSAGE",
+    "IncSAT",
+    "LastSnapshot",
+    "LinkModel",
+    "Node2Vec",
+    "PairBoosting",
+    "PairLogistic",
+    "ResourceAllocation",
+    "TruncatedSVD",
+]

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.inputs import check_features
-from dysat.models.trained import Task, TrainedModel, load_weights
+from dysat.models.base.inputs import check_features
+from dysat.models.base.trained import Task, TrainedModel, load_weights
 from dysat.nn.device import choose_device
 from dysat.nn.network import AttentionNetwork, Inputs, Plan
-from dysat.nn.objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
 from dysat.nn.structural import Side
 from dysat.nn.temporal import Scale
+from dysat.nn.walk_objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
 from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
 from dysat.training import Settings
 

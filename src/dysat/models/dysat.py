@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dysat.data.activity import activity
 from dysat.data.graph import DynamicGraph
-from dysat.data.spectrum import spectrum
 from dysat.errors import ModelError
+from dysat.features.activity import activity
+from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel
-from dysat.models.candidates import likely_pairs
-from dysat.models.highest import pair_keys
-from dysat.models.pair_score import PairScore
-from dysat.models.trained import Task, load_weights
-from dysat.nn.future import Cells, ProductScore, Transitions, agreement_loss, future_loss
-from dysat.sampling.mixed import mixed_pairs
+from dysat.models.base.link_model import pair_keys
+from dysat.models.base.trained import Task, load_weights
+from dysat.models.forecast.candidates import likely_pairs
+from dysat.models.forecast.pair_score import PairScore
+from dysat.nn.future_objective import Cells, ProductScore, Transitions, agreement_loss, future_loss
+from dysat.sampling.pairs import mixed_pairs
 from dysat.training import Settings
 
 SCORE, PAIR, AXES = "score/", "pair/", "axes"

@@ -13,13 +13,13 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.attention import AttentionModel
+from dysat.models.base.stepwise import StepwiseModel, step_seed
+from dysat.models.base.trained import Task
 from dysat.models.dysat import DySAT
-from dysat.models.stepwise import StepwiseModel, step_seed
-from dysat.models.trained import Task
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.network import Plan
-from dysat.nn.objective import WalkSampler, walk_loss
 from dysat.nn.stored import LookBack, Rows, look_back
+from dysat.nn.walk_objective import WalkSampler, walk_loss
 from dysat.training import Progress, Settings
 
 SUMMARY = "summary/"

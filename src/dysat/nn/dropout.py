@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dysat.nn import native
+from dysat.nn.ops import cpu as native
 
 LEVELS = 1 << 16  # on the CPU the rate is a multiple of 1 / LEVELS, so that one random number serves two values
 BLOCK = 32  # values: 16 lower halves of random numbers, then 16 upper halves

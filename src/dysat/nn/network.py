@@ -8,7 +8,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from dysat.nn.segment import look_up
+from dysat.nn.ops.sparse import look_up
 from dysat.nn.structural import Side, StructuralAttention
 from dysat.nn.temporal import FeedForward, History, Scale, TemporalAttention
 from dysat.sampling.blocks import Block, Pattern

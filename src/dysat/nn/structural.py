@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dysat.nn.dropout import dropout, keep_mask
-from dysat.nn.segment import (
+from dysat.nn.ops.sparse import (
     entry_logits,
     head_dots,
     look_up,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dysat.nn.dropout import dropout, keep_mask
-from dysat.nn.history import History, history_attention, takes_history
-from dysat.nn.segment import look_up, pair_dot, segment_softmax, weighted_sum
+from dysat.nn.ops.history import History
+from dysat.nn.ops.sparse import history_attention, look_up, pair_dot, segment_softmax, takes_history, weighted_sum
 
 __all__ = ["FeedForward", "History", "Scale", "TemporalAttention"]
 

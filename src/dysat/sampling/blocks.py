@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from dysat.compiled import native
 from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError
+from dysat.system.compiled import native
 
 LinkWeights = Literal["raw", "normalized"]
 Unknown = Literal["masked", "zero"]

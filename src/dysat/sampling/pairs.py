@@ -7,7 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dysat.data.graph import DynamicGraph
+
 Ids = NDArray[np.int64]
+LATELY = 3  # snapshots
 
 
 def unlinked_pairs(num_nodes: int, links: Ids, wanted: int, rng: np.random.Generator, *, newest: int = 0) -> Ids:
@@ -91,3 +94,22 @@ def _pair(numbers: Ids) -> Ids:
     v = np.floor(np.sqrt(2.0 * numbers + 0.25) + 0.5).astype(np.int64)
     v -= v * (v - 1) // 2 > numbers  # the root may be rounded up to a whole number
     return np.stack([numbers - v * (v - 1) // 2, v], axis=1)
+
+
+def mixed_pairs(graph: DynamicGraph, number: int, seed: int) -> Tensor:
+    """At most `number` pairs of each kind, each pair once, of the nodes known in the end.  # [B, 2], u < v
+
+    The kinds: linked in any snapshot, the latest first; two ends of links of the last three snapshots; one such end and
+    any node; any two nodes.
+    """
+    rng, known = np.random.default_rng([seed, len(graph)]), graph.known[-1]
+    links = [np.stack([part.cpu().numpy() for part in s.links()[:2]], 1) for s in reversed(graph.snapshots)]
+    before = np.concatenate(links)
+    _, first = np.unique(before[:, 0] * known + before[:, 1], return_index=True)
+    before = before[np.sort(first)[:number]]
+    ends = np.concatenate(links[:LATELY]).ravel()
+    anyone = rng.integers(0, max(1, known), (3, number if known else 0))
+    parts = [before, anyone[:2].T]
+    if len(ends):
+        parts += [rng.choice(ends, (number, 2)), np.stack([rng.choice(ends, number), anyone[2]], 1)]
+    return torch.from_numpy(distinct_pairs(np.concatenate(parts), known))

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from dysat.compiled import native
+from dysat.system.compiled import native
 
 CPU_CHUNK = 65_536  # walks at a time: few enough for the cache, enough to keep every core busy
 

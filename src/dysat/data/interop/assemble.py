@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
-from dysat.data.labels import Labels, as_labels
+from dysat.data.reading.labels import Labels, as_labels
 from dysat.data.windows import Clock, check_edges
 from dysat.errors import GraphError
 

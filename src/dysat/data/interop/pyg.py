@@ -14,8 +14,8 @@ from torch import Tensor
 from dysat.data.events import Events, read_events
 from dysat.data.graph import DynamicGraph
 from dysat.data.interop.assemble import assemble, check_distinct, frame_of, given_labels, marks_of, typed_labels
-from dysat.data.labels import Labels
-from dysat.data.times import TimeUnit
+from dysat.data.reading.labels import Labels
+from dysat.data.reading.times import TimeUnit
 from dysat.errors import EventsError, GraphError, listed
 
 if TYPE_CHECKING:

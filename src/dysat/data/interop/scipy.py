@@ -9,7 +9,7 @@ import numpy as np
 
 from dysat.data.graph import DynamicGraph
 from dysat.data.interop.assemble import assemble, given_labels
-from dysat.data.labels import Labels
+from dysat.data.reading.labels import Labels
 from dysat.data.windows import Clock
 from dysat.errors import GraphError
 

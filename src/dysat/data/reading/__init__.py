@@ -1,0 +1,1 @@
+"""Logs of events in every format, read column by column."""

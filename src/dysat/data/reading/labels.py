@@ -1,0 +1,224 @@
+"""Node labels: from whatever stands in two columns to the numbers 0 … N − 1, and to arrays and back.
+
+A label is text or a whole number. Labels that are all whole numbers, written as a program would write them,
+become int64; anything else (`007`, `1e3`, a number beyond 64 bits) keeps its text, so no label ever changes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dysat.data.reading.numbering import (
+    Found,
+    Numbering,
+    Numbers,
+    TextNumbering,
+    Words,
+    appearances,
+    as_words,
+    chunks,
+    dense_slots,
+    number_slots,
+)
+from dysat.errors import GraphError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+CHUNK = 1 << 17  # rows looked up at once
+Labels = NDArray[Any]  # [N] int64, or [N] objects that are str
+
+
+def number_nodes(
+    src: pl.Series,
+    dst: pl.Series,
+    time: NDArray[np.int64],
+    order: NDArray[np.int64] | None = None,
+    *,
+    separate: bool = False,
+    numbering: Numbering | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], Labels, NDArray[np.uint8] | None]:
+    """Number the nodes of events. `time` is in order; `order` puts `src` and `dst` in the same (None: they are).
+
+    Nodes are in order of first appearance; those that appear at the same moment in order of label, so that
+    the numbers depend on the events alone and not on the order of rows. With `separate`, equal labels
+    in the two columns are different nodes, of kind 0 and 1. With a `numbering`, the columns hold its numbers.
+
+    Returns the nodes of `src` and `dst`, the labels, and the kinds where `separate`.
+    """
+    sides = [src, dst]
+    named = numbering  # its labels are those of the nodes, not hashes
+    if numbering is not None:
+        slots, size = [side.to_numpy(writable=True) for side in sides], numbering.size
+    elif dense := dense_slots(sides):
+        slots, size = dense
+    else:
+        slots, numbering = _number_columns(sides)
+        size = numbering.size
+    if separate:
+        slots = [slots[0], slots[1] + np.int32(size)]
+    if order is not None:
+        slots = [slot[order] for slot in slots]
+    if numbering is not None and numbering.seen == 2 * len(src) and order is None and not separate:
+        event, column, slot = numbering.firsts >> 1, numbering.firsts & 1, np.arange(size, dtype=np.int32)
+    else:
+        event, column, slot = appearances(slots, size * (1 + separate))
+    if named is not None:
+        labels = _as_series(named.labels[slot % size])
+    else:
+        labels = _labels_of(sides, event if order is None else order[event], column)
+    labels = _as_integers(labels)
+
+    kind = column if separate else np.zeros_like(column)
+    ranked = break_ties(time[event], kind, labels.gather)
+    from_, to = number_slots(slots, size * (1 + separate), slot[ranked])
+    return from_, to, _to_labels(labels.gather(ranked)), kind[ranked].astype(np.uint8) if separate else None
+
+
+def _number_columns(sides: Sequence[pl.Series]) -> tuple[list[Numbers], TextNumbering]:
+    """The labels of two columns by 128 bits each, numbered row by row: whole numbers as they are, or two hashes.
+
+    That two of a billion texts share both hashes has a chance of 10^-21.
+    """
+    numbering = TextNumbering()
+    out = [np.empty(len(side), dtype=np.int32) for side in sides]
+
+    def find(part: slice) -> Found:
+        words = np.stack([_words_of(side.slice(part.start, part.stop - part.start)) for side in sides], axis=1)
+        return numbering.find(words.reshape(-1, 2))
+
+    def add(part: slice, found: Found) -> None:
+        numbers = numbering.add(found).reshape(-1, len(sides))
+        for side, column in enumerate(out):
+            column[part] = numbers[:, side]
+
+    _ahead(find, add, list(chunks(len(sides[0]), CHUNK)))
+    return out, numbering
+
+
+def _ahead(find: Callable[[slice], Found], add: Callable[[slice, Found], None], parts: list[slice]) -> None:
+    """Add all parts in order, while threads find the next few."""
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        coming = deque((part, pool.submit(find, part)) for part in parts[: 2 * threads])
+        for following in [*parts[2 * threads :], *[None] * len(coming)]:
+            part, found = coming.popleft()
+            add(part, found.result())
+            if following is not None:
+                coming.append((following, pool.submit(find, following)))
+
+
+def _words_of(column: pl.Series) -> Words:
+    if column.dtype.is_integer():
+        return as_words(column.to_numpy())
+    return np.stack([column.hash(seed=seed).to_numpy() for seed in (0, 1)], axis=1)
+
+
+def break_ties(
+    moment: NDArray[np.int64], kind: NDArray[np.integer[Any]], labels: Callable[[NDArray[np.int64]], pl.Series]
+) -> NDArray[np.int64]:
+    """The order of nodes that are in order of their moment, where those of the same moment go by kind and label."""
+    import polars as pl
+
+    order = np.arange(len(moment))
+    same = moment[1:] == moment[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+    if len(tied):
+        columns = {"row": tied, "moment": moment[tied], "kind": kind[tied], "label": labels(tied)}
+        order[tied] = pl.DataFrame(columns).sort("moment", "kind", "label")["row"].to_numpy()
+    return order
+
+
+def integer_expression(column: str) -> pl.Expr:
+    """Texts as whole numbers while they are read; null where a text is not written as a program would write it."""
+    import polars as pl
+
+    text = pl.col(column)
+    odd = (text.str.starts_with("0") & (text != "0")) | text.str.starts_with("+") | text.str.starts_with("-0")
+    return pl.when(~odd).then(text.cast(pl.Int64, strict=False)).alias(column)
+
+
+def _labels_of(sides: Sequence[pl.Series], row: NDArray[np.int64], column: NDArray[np.int64]) -> pl.Series:
+    """The labels that stand in these rows, each in one of the two columns."""
+    import polars as pl
+
+    first = [np.flatnonzero(column == side) for side in (0, 1)]
+    at = np.empty(len(row), dtype=np.int64)
+    at[np.concatenate(first)] = np.arange(len(row))
+    return pl.concat([side.gather(row[here]) for side, here in zip(sides, first, strict=True)]).gather(at)
+
+
+def _as_series(labels: NDArray[np.bytes_] | NDArray[np.int64]) -> pl.Series:
+    import polars as pl
+
+    return (
+        pl.Series(labels.tolist(), dtype=pl.Binary).cast(pl.String) if labels.dtype.kind == "S" else pl.Series(labels)
+    )
+
+
+def pack_labels(labels: Labels) -> dict[str, NDArray[Any]]:
+    """Labels as plain arrays: the numbers, or all texts end to end with their offsets."""
+    if labels.dtype != object:
+        return {"labels": labels}
+    try:
+        encoded = [label.encode("utf-8") for label in labels]
+    except UnicodeEncodeError as problem:
+        raise GraphError(f"label {problem.object!r} is not valid Unicode text") from None
+    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    return {"label_text": np.frombuffer(b"".join(encoded), dtype=np.uint8), "label_offsets": offsets}
+
+
+def unpack_labels(arrays: dict[str, NDArray[Any]]) -> Labels:
+    """What `pack_labels` packed."""
+    if "labels" in arrays:
+        return np.asarray(arrays["labels"])
+    text, offsets = arrays["label_text"].tobytes(), arrays["label_offsets"].tolist()
+    labels = np.empty(len(offsets) - 1, dtype=object)
+    labels[:] = [text[start:stop].decode("utf-8") for start, stop in pairwise(offsets)]
+    return labels
+
+
+def as_labels(values: list[Any]) -> Labels:
+    """Distinct labels of one type as an array; numbers and texts together become texts."""
+    if all(isinstance(v, int | np.integer) and not isinstance(v, bool) and -(2**63) <= v < 2**63 for v in values):
+        return np.array(values, dtype=np.int64)
+    texts = [str(v) for v in values if isinstance(v, str | int | np.integer) and not isinstance(v, bool)]
+    if len(texts) != len(values):
+        odd = next(v for v in values if not isinstance(v, str | int | np.integer) or isinstance(v, bool))
+        raise GraphError(f"node {odd!r} is neither text nor a whole number")
+    if len(set(texts)) < len(texts):
+        twice = next(text for text in texts if texts.count(text) > 1)
+        raise GraphError(f"node {twice} stands there as a number and as text")
+    labels = np.empty(len(texts), dtype=object)
+    labels[:] = texts
+    return labels
+
+
+def _as_integers(labels: pl.Series) -> pl.Series:
+    """Text that is all whole numbers, as a program would write them, as numbers."""
+    import polars as pl
+
+    if labels.dtype != pl.String:
+        return labels
+    numbers = labels.cast(pl.Int64, strict=False)
+    same = (numbers.cast(pl.String) == labels).fill_null(False).all()
+    return numbers if same else labels
+
+
+def _to_labels(labels: pl.Series) -> Labels:
+    import polars as pl
+
+    if labels.dtype != pl.String:
+        return labels.to_numpy(writable=True)
+    array = np.empty(len(labels), dtype=object)
+    array[:] = labels.to_list()
+    return array

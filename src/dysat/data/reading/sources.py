@@ -1,0 +1,132 @@
+"""What events are read from: a `Source` names its columns and reads some of them.
+
+Tables in memory are here, files in `files.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dysat.data.reading.numbering import Numbering
+from dysat.data.reading.plain import Parse
+from dysat.errors import EventsError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Source:
+    """Columns that can be read, and what the format says of them."""
+
+    name: str
+    columns: tuple[str, ...]
+    read: Callable[[Sequence[Any]], pl.DataFrame]  # of names, or of expressions where `first` is given
+    locate: Callable[[int], str]  # data row, from 0 → where a person finds it
+    text: bool  # read as text, so that a row without any value is a blank line
+    roles: dict[str, str] = field(default_factory=dict)  # what the format itself fixes: src, dst, time, weight
+    bipartite: bool = False
+    first: dict[str, str] = field(default_factory=dict)  # the first row, where it is known before reading
+    notes: tuple[str, ...] = ()
+    # A faster way, where nothing is unusual; packed texts come as the numbers that a Numbering gives them.
+    read_plain: Callable[[dict[str, Parse], Numbering | None], pl.DataFrame | None] | None = None
+
+
+def open_table(source: Any) -> Source:
+    """A Polars, pandas or Arrow table, or arrays (src, dst, time[, weight])."""
+    import polars as pl
+
+    if isinstance(source, pl.DataFrame | pl.LazyFrame):
+        lazy = source.lazy()
+        return _table("table", lazy.collect_schema().names(), lambda c: lazy.select(c).collect())
+    from_pandas = type(source).__module__.partition(".")[0] == "pandas"
+    if from_pandas and hasattr(source, "columns"):
+        return _table(
+            "table",
+            [str(name) for name in source.columns],
+            lambda columns: pl.DataFrame([_series(c, _from_pandas(source[_pandas_name(source, c)])) for c in columns]),
+        )
+    if hasattr(source, "__arrow_c_stream__") and not from_pandas:
+        table = pl.DataFrame(source)
+        return _table("table", table.columns, lambda c: table.select(c))
+    if isinstance(source, tuple | list) and len(source) in (3, 4):
+        names = ["src", "dst", "time", "weight"][: len(source)]
+        arrays = dict(zip(names, source, strict=True))
+        lengths = {name: len(array) for name, array in arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise EventsError(f"arrays of different lengths: {lengths}")
+        roles = {name: name for name in names}
+        return _table("arrays", names, lambda c: pl.DataFrame([_series(n, _array(arrays[n])) for n in c]), roles)
+    raise EventsError(
+        f"{type(source).__name__} is no source of events; give a path, a Polars, pandas or Arrow table, "
+        "or arrays (src, dst, time)"
+    )
+
+
+@contextmanager
+def reading(name: str, what: str) -> Iterator[None]:
+    """Turn whatever a reader raises into one line."""
+    import polars as pl
+
+    problems = (csv.Error, pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError, RecursionError)
+    try:
+        yield
+    except (*problems, pl.exceptions.PanicException) as problem:
+        text = str(problem).strip().partition("\n")[0].partition("hint:")[0].strip() or type(problem).__name__
+        raise EventsError(f"{name}: cannot be read as {what}: {text}") from None
+
+
+def _table(
+    name: str,
+    columns: Sequence[str],
+    read: Callable[[Sequence[str]], pl.DataFrame],
+    roles: dict[str, str] | None = None,
+) -> Source:
+    return Source(name, tuple(columns), read, lambda row: f"row {row + 1}", text=False, roles=roles or {})
+
+
+def _pandas_name(table: Any, name: str) -> Any:
+    return next(column for column in table.columns if str(column) == name)
+
+
+def _from_pandas(column: Any) -> np.ndarray[Any, Any]:
+    """A pandas column as a NumPy array; missing values of any dtype become None, zones become UTC."""
+    if getattr(column.dtype, "tz", None) is not None:
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    if column.dtype.kind in "iufM" and isinstance(column.dtype, np.dtype):
+        return np.asarray(column.to_numpy())
+    values = column.to_numpy(dtype=object, copy=True)
+    values[column.isna().to_numpy()] = None
+    return np.asarray(values)
+
+
+def _array(values: Any) -> np.ndarray[Any, Any]:
+    """Lists that hold text stay objects: NumPy's own text would lose what ends in a NUL."""
+    texts = isinstance(values, list | tuple) and any(isinstance(value, str) for value in values)
+    return np.array(values, dtype=object) if texts else np.asarray(values)
+
+
+def _series(name: str, array: np.ndarray[Any, Any]) -> pl.Series:
+    import polars as pl
+
+    if array.ndim != 1:
+        raise EventsError(f"{name} has shape {array.shape}, expected one dimension")
+    if array.dtype.kind == "M":
+        array = array.astype("datetime64[us]")
+    if array.dtype.kind == "S":
+        raise EventsError(f"{name} holds bytes; decode them to text first")
+    if array.dtype == object:
+        present = [value for value in array if value is not None]
+        if any(isinstance(value, str) for value in present) and not all(isinstance(value, str) for value in present):
+            odd = next((value for value in present if not isinstance(value, str | int)), None)
+            if odd is not None:
+                raise EventsError(f"{name} holds {odd!r} beside texts; labels are texts or whole numbers")
+            array = np.array([None if value is None else str(value) for value in array], dtype=object)
+        return pl.Series(name, array.tolist())
+    return pl.Series(name, array)

@@ -1,0 +1,1 @@
+"""Models evaluated step by step."""

@@ -1,0 +1,29 @@
+"""The key of a result: the graph, the model's options, the request, and the version of the code that computed it.
+
+Versions are declared, not derived from source files, so results survive moves and rewrites. Raise `version` of a method
+when its output changes, and `MEASUREMENT` when a split, the probe or a metric does: a test compares the output of every
+method with stored values and fails until the version is raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+
+from dysat.data.graph import DynamicGraph
+from dysat.experiments.evaluate.request import Contender, Request
+from dysat.models import MODELS
+
+MEASUREMENT = 1  # version of splits, probe and metrics
+
+
+def method_version(method: str) -> str:
+    """The versions a result of a method depends on: the method's own and that of the measurement."""
+    return f"v{MODELS[method].version}.{MEASUREMENT}"
+
+
+def content_key(graph: DynamicGraph, contender: Contender, request: Request) -> str:
+    """A key of everything a result depends on, except the machine: graph, options, request, versions."""
+    content = [graph.fingerprint, contender.key, asdict(request), method_version(contender.method)]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

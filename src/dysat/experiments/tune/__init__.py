@@ -1,0 +1,1 @@
+"""Options chosen on validation links."""

@@ -1,0 +1,1 @@
+"""What the past says about a node or a pair."""

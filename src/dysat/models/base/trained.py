@@ -1,0 +1,134 @@
+"""What every model has that is trained in epochs."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple, Self, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
+from dysat.models.base.embedding import EmbeddingModel
+from dysat.nn.device import choose_device
+from dysat.training import Callbacks, Epoch, Loss, Settings, minimize
+
+
+class Task(NamedTuple):
+    """What is to be made small, by which parameters, over which items; some of the parameters are to be small too."""
+
+    loss: Loss
+    parameters: dict[str, nn.Parameter]
+    items: Tensor
+    penalized: frozenset[str] = frozenset()
+
+
+class TrainedModel(EmbeddingModel):
+    """A method that learns by `training.minimize`. The names below are options of every such model.
+
+    Attributes:
+        epochs_: loss, validation score and seconds of every epoch; finished_: whether all were run.
+    """
+
+    learning_rate: float
+    batch_size: int
+    epochs: int
+    patience: int | None
+    seed: int
+    device: str
+
+    epochs_: list[Epoch]
+    finished_: bool
+
+    def check(self) -> None:
+        self._at_least_one("batch_size", "patience")
+        self._not_negative("epochs", "learning_rate", "seed")
+        if self.seed >= 2**64:
+            raise ModelError(f"seed={self.seed} must be below 2^64")
+
+    def _at_least_one(self, *names: str) -> None:
+        for name in names:
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ModelError(f"{name}={value} must be at least 1")
+
+    def _not_negative(self, *names: str) -> None:
+        for name in names:
+            if not -math.inf < (value := getattr(self, name)) < math.inf:  # nor NaN
+                raise ModelError(f"{name}={value} must be a finite number")
+            if value < 0:
+                raise ModelError(f"{name}={value} must not be negative")
+
+    def check_graph(self, graph: DynamicGraph) -> None:
+        choose_device(self.device)
+        if not graph.num_nodes:
+            raise ModelError("the graph has no nodes to learn of")
+
+    def fit(
+        self, graph: DynamicGraph, *, validate: Callable[[Self], float] | None = None, **how: Unpack[Callbacks]
+    ) -> Self:
+        """Learn from all snapshots of a graph.
+
+        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
+        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
+        go on.
+        """
+        with self._or_as_before():
+            self.check_graph(graph)
+            self.graph_ = graph
+            device = choose_device(self.device)
+            generator = torch.Generator(device).manual_seed(self.seed)
+            self._train(self._prepare(device, generator), generator, validate, how)
+            self._fit_scorer()
+        return self
+
+    @contextmanager
+    def _or_as_before(self) -> Iterator[None]:
+        """Should anything fail, the model has what it had."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    @abstractmethod
+    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
+        """First weights, a scorer until there is something better, and what is to be done."""
+
+    def _train(
+        self, task: Task, generator: torch.Generator, validate: Callable[[Self], float] | None, how: Callbacks
+    ) -> None:
+        """Do it, and remember how that went."""
+        done = minimize(
+            task.loss,
+            task.parameters,
+            task.items,
+            self._settings(len(task.items)),
+            generator=generator,
+            penalized=task.penalized,
+            validate=None if validate is None else lambda: validate(self),
+            **how,
+        )
+        self.epochs_, self.finished_ = done.history, done.finished
+
+    def _settings(self, num_items: int) -> Settings:
+        return Settings(
+            epochs=self.epochs,
+            batch_size=max(1, min(self.batch_size, num_items)),  # a batch is filled up to its size
+            learning_rate=self.learning_rate,
+            patience=self.patience,
+            capture=False,  # how much a batch needs differs from batch to batch, which a recorded step cannot have
+        )
+
+
+def load_weights(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put weights into a network that must be theirs."""
+    try:
+        network.load_state_dict(dict(tensors))
+    except RuntimeError as problem:
+        raise ModelError(f"the weights do not fit the model: {problem}") from None

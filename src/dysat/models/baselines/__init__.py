@@ -1,0 +1,1 @@
+"""One method, one file, with its own network."""

@@ -1,0 +1,1 @@
+"""The pair score of the default model."""

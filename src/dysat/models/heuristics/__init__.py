@@ -1,0 +1,1 @@
+"""Opponents that need no training in epochs."""

@@ -1,0 +1,1 @@
+"""Sparse operations with gradients, for CPU and CUDA."""

@@ -1,0 +1,307 @@
+"""Softmax, weighted sums and dot products over the entries of a sparse pattern, all heads at once.
+
+Each has a plain version and one for the CPU (`plain`), a kernel for CUDA (`kernels`), and one for the CPU where there
+is a compiler (`native`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dysat.nn.ops import cpu as native
+from dysat.nn.ops.history import History
+from dysat.nn.ops.reference import (
+    bag_weighted_sum,
+    chunked_pair_dot,
+    plain_entry_logits,
+    plain_head_dots,
+    plain_pair_dot,
+    plain_softmax,
+    plain_weighted_sum,
+    segment_softmax_cpu,
+    segment_sum,
+)
+from dysat.sampling.blocks import Pattern
+
+
+def segment_softmax(logits: Tensor, pattern: Pattern) -> Tensor:
+    """Softmax over the entries of each receiver.  # [E, H] → [E, H]"""
+    return _Softmax.apply(logits, pattern, None)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def sender_softmax(logits: Tensor, pattern: Pattern) -> Tensor:
+    """Softmax over the entries of each sender.  # [E, H] → [E, H]"""
+    return _Softmax.apply(logits, pattern.transposed, pattern.by_sender)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern, *, elu: bool = False) -> Tensor:
+    """Σ over the entries (v ← u) of each receiver v: α_vu x_u, and its ELU.  # alpha [E, H], x [S, H, F] → [R, H, F]"""
+    return _WeightedSum.apply(alpha, x, pattern, elu)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+    """x_v · y_u for every entry (v ← u).  # x [R, H, F], y [S, H, F] → [E, H]"""
+    return _PairDot.apply(x, y, pattern)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def look_up(x: Tensor, pattern: Pattern, scale: Tensor | None = None) -> Tensor:
+    """Rows of x, one for every receiver of a `Pattern.lookup`, each times its scale.  # [S, d], [R, 1] → [R, d]"""
+    return _LookUp.apply(x, pattern, scale)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
+    """LeakyReLU(w_vu (s_u + r_v)) for every entry (v ← u); weights have no gradient.  # [S, H], [R, H], [E] → [E, H]"""
+    return _EntryLogits.apply(sender, receiver, weights, slope, pattern)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def look_up_beside(x: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
+    """`look_up`, and x again for whoever needs all of it: both gradients are added in one pass.  # [R, d], [S, d]"""
+    if x.is_cpu and kernels_for(x, 1, x.shape[1]):
+        return _LookUpBeside.apply(x, pattern)  # type: ignore[no-any-return, no-untyped-call]
+    return look_up(x, pattern), x
+
+
+def head_dots(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """x_i · a_k of every head; and x again, as in `look_up_beside`.  # [A, H, F], [K, H, F] → [A, K · H], [A, H, F]"""
+    if x.is_cpu and kernels_for(x, *x.shape[1:]):
+        return _HeadDots.apply(x, a)  # type: ignore[no-any-return, no-untyped-call]
+    return plain_head_dots(x, a), x
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """The Triton kernels, where Triton is."""
+    if find_spec("triton") is None:
+        return None
+    from dysat.nn.ops import cuda as kernels
+
+    return kernels
+
+
+def kernels_for(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
+    """The kernels of x's device, if they take what is like x with these heads."""
+    # A kernel's constants are float32; in float64 the plain versions are exact to the last bit.
+    if x.dtype != torch.float32:
+        return None
+    kernels = _kernels() if x.is_cuda else native if x.is_cpu and native.are_there() else None
+    return kernels if kernels is not None and kernels.fits(num_heads, width) else None
+
+
+def _sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | None = None, *, elu: bool = False) -> Tensor:
+    """The weighted sum; entry i of the pattern has its weights in row `order[i]` of alpha."""
+    if kernels := kernels_for(x, *x.shape[1:]):
+        return kernels.weighted_sum(alpha, x, pattern, order, elu=elu)  # type: ignore[no-any-return]
+    alpha = alpha if order is None else alpha.index_select(0, order)
+    sums = (plain_weighted_sum if x.is_cuda else bag_weighted_sum)(alpha, x, pattern)
+    return functional.elu_(sums) if elu else sums  # in place: the sum itself is not needed again
+
+
+def _dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+    if kernels := kernels_for(x, *x.shape[1:]):
+        return kernels.pair_dot(x, y, pattern)  # type: ignore[no-any-return]
+    return (plain_pair_dot if x.is_cuda else chunked_pair_dot)(x, y, pattern)
+
+
+class _Softmax(torch.autograd.Function):
+    """Over the receivers of a pattern whose entry i stands in row `order[i]` (None: i) of the logits."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, pattern: Pattern, order: Tensor | None) -> Tensor:
+        if kernels := kernels_for(logits, logits.shape[1], 1):
+            alpha: Tensor = kernels.softmax(logits, pattern, order)
+        else:
+            softmax = plain_softmax if logits.is_cuda else segment_softmax_cpu
+            alpha = _back(softmax(_ordered(logits, order), pattern), order)
+        ctx.pattern, ctx.order = pattern, order
+        ctx.save_for_backward(alpha)
+        return alpha
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (alpha,) = ctx.saved_tensors
+        pattern, order = ctx.pattern, ctx.order
+        if kernels := kernels_for(alpha, alpha.shape[1], 1):
+            return kernels.softmax_backward(alpha, grad, pattern, order), None, None
+        weighted = alpha * grad
+        ordered = _ordered(weighted, order)
+        if alpha.is_cuda:
+            mean = alpha.new_zeros(pattern.num_receivers, alpha.shape[1]).index_add_(0, pattern.receivers, ordered)
+        else:
+            mean = segment_sum(ordered, pattern)
+        mean = _back(mean.index_select(0, pattern.receivers), order)
+        return weighted.sub_(mean.mul_(alpha)), None, None
+
+
+class _WeightedSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, alpha: Tensor, x: Tensor, pattern: Pattern, elu: bool) -> Tensor:
+        ctx.pattern, ctx.elu = pattern, elu
+        out = _sum(alpha, x, pattern, elu=elu)
+        ctx.save_for_backward(alpha, x, *([out] if elu else []))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        alpha, x, *out = ctx.saved_tensors
+        pattern, grad = ctx.pattern, grad.contiguous()
+        if ctx.elu:
+            grad = _elu_backward(grad, out[0])
+        d_alpha = _dot(grad, x, pattern) if ctx.needs_input_grad[0] else None
+        d_x = _sum(alpha, grad, pattern.transposed, pattern.by_sender) if ctx.needs_input_grad[1] else None
+        return d_alpha, d_x, None, None
+
+
+def _elu_backward(grad: Tensor, result: Tensor) -> Tensor:
+    """The slope below 0 is exp(x), which is ELU(x) + 1."""
+    if kernels := kernels_for(grad, 1, 1):
+        return kernels.elu_backward(grad, result)  # type: ignore[no-any-return]
+    return torch.ops.aten.elu_backward(grad, 1.0, 1.0, 1.0, True, result)  # type: ignore[no-any-return]
+
+
+class _PairDot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
+        ctx.pattern = pattern
+        ctx.save_for_backward(x, y)
+        return _dot(x, y, pattern)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, y = ctx.saved_tensors
+        pattern, grad = ctx.pattern, grad.contiguous()
+        d_x = _sum(grad, y, pattern) if ctx.needs_input_grad[0] else None
+        d_y = _sum(grad, x, pattern.transposed, pattern.by_sender) if ctx.needs_input_grad[1] else None
+        return d_x, d_y, None
+
+
+class _EntryLogits(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
+        if kernels := kernels_for(sender, sender.shape[1], 1):
+            logits: Tensor = kernels.entry_logits(sender, receiver, weights, slope, pattern)
+        else:
+            logits = plain_entry_logits(sender, receiver, weights, slope, pattern)
+        ctx.pattern, ctx.slope = pattern, slope
+        ctx.save_for_backward(logits, weights)
+        return logits
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        logits, weights = ctx.saved_tensors
+        pattern = ctx.pattern
+        if kernels := kernels_for(grad, grad.shape[1], 1):
+            inner = kernels.entry_logits_backward(grad, logits, weights, ctx.slope)
+            to_sender = kernels.segment_sum(inner, pattern.transposed, pattern.by_sender)
+            return to_sender, kernels.segment_sum(inner, pattern, None), None, None, None
+        # A weight is not negative, so the sign of a logit is that of what LeakyReLU was given.
+        inner = torch.where(logits > 0, grad, grad * ctx.slope).mul_(weights[:, None])
+        if grad.is_cuda:
+            empty = grad.new_zeros(pattern.num_senders + pattern.num_receivers, grad.shape[1])
+            to_sender, to_receiver = empty[: pattern.num_senders], empty[pattern.num_senders :]
+            to_sender.index_add_(0, pattern.senders, inner)
+            to_receiver.index_add_(0, pattern.receivers, inner)
+            return to_sender, to_receiver, None, None, None
+        ordered = inner.index_select(0, pattern.by_sender)
+        return segment_sum(ordered, pattern.transposed), segment_sum(inner, pattern), None, None, None
+
+
+class _HeadDots(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, a)
+        ctx.set_materialize_grads(False)
+        return native.head_dots(x, a), x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        if grad is None:
+            return beside, None
+        x, a = ctx.saved_tensors
+        return native.head_dots_backward(grad, x, a, beside)
+
+
+class _LookUpBeside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
+        ctx.pattern = pattern
+        ctx.set_materialize_grads(False)
+        return x.index_select(0, pattern.senders), x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, None]:
+        if grad is None:
+            return beside, None
+        pattern, ones = ctx.pattern, grad.new_ones(len(grad), 1)
+        first = None if beside is None else beside[:, None]
+        sums = native.weighted_sum(ones, grad[:, None], pattern.transposed, pattern.by_sender, first=first)
+        return sums[:, 0], None
+
+
+class _LookUp(torch.autograd.Function):
+    """The gradient adds up rows in order of x, where that of `index_select` writes them all over it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pattern: Pattern, scale: Tensor | None) -> Tensor:
+        ctx.pattern, ctx.scale = pattern, scale
+        if scale is not None and kernels_for(x, 1, x.shape[1]):
+            return _sum(scale, x[:, None, :], pattern)[:, 0]
+        rows = x.index_select(0, pattern.senders)
+        return rows if scale is None else rows.mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        pattern = ctx.pattern
+        scale = grad.new_ones(len(grad), 1) if ctx.scale is None else ctx.scale
+        return _sum(scale, grad.contiguous()[:, None, :], pattern.transposed, pattern.by_sender)[:, 0], None, None
+
+
+def _ordered(values: Tensor, order: Tensor | None) -> Tensor:
+    return values if order is None else values.index_select(0, order)
+
+
+def _back(values: Tensor, order: Tensor | None) -> Tensor:
+    """Undo `_ordered`."""
+    return values if order is None else torch.empty_like(values).index_copy_(0, order, values)
+
+
+def history_attention(q: Tensor, kv: Tensor, history: History, keep: Tensor | None) -> Tensor:
+    """Σ_j β_ij keep_ij v_j, with β_ij = softmax of q_i · k_j over the entries j of each query i: where kernels are.
+
+    The keys are the left half of kv, the values the right half: those of S rows, and then, if positions are added
+    to rows, those of T steps. An entry's k and v are its row's, plus its step's.
+
+    Shapes: q [Q, H, F], kv [S, 2 H F] or [S + T, 2 H F], keep [P, H]; result [Q, H, F].
+    """
+    return _HistoryAttention.apply(q, kv, history, keep)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def takes_history(x: Tensor, num_heads: int, width: int) -> bool:
+    """Whether `history_attention` has kernels for what is like x; its gradient is a sum for 2 H heads."""
+    return _history_kernels(x, num_heads, width) is not None
+
+
+def _history_kernels(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
+    return kernels_for(x, 2 * num_heads, width)
+
+
+class _HistoryAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, kv: Tensor, history: History, keep: Tensor | None) -> Tensor:
+        q, kv = q.contiguous(), kv.contiguous()
+        ctx.kernels, ctx.history = _history_kernels(q, *q.shape[1:]), history
+        z, *kept = ctx.kernels.history_attention(q, kv, history, keep)
+        ctx.save_for_backward(z, q, kv, keep, *kept)
+        return z  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        z, q, kv, keep, *kept = ctx.saved_tensors
+        d_q, d_kv = ctx.kernels.history_attention_backward(grad.contiguous(), z, q, kv, ctx.history, keep, *kept)
+        return d_q, d_kv, None, None

@@ -1,0 +1,116 @@
+"""Regression trees as tables, which say what boosted trees say without the library that grew them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dysat.errors import ModelError
+from dysat.system.compiled import native
+
+Reals = NDArray[np.float64]
+SPLIT = {"feature": "feature_idx", "threshold": "num_threshold", "left": "left", "right": "right"}  # scikit-learn's
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """R regression trees of at most M nodes as tables; a leaf's children are the leaf itself.
+
+    Shapes:
+        feature, left, right [R, M] (int64), threshold, value [R, M] (float64), baseline []
+    """
+
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    value: Tensor
+    baseline: Tensor
+
+    def __post_init__(self) -> None:
+        tables = {name: getattr(self, name) for name in ("feature", "left", "right", "threshold", "value")}
+        for name, table in tables.items():
+            kind = torch.float64 if name in ("threshold", "value") else torch.int64
+            if table.dim() != 2 or table.shape != self.feature.shape or table.dtype != kind:
+                raise ModelError(f"no trees: {name} is {table.dtype} of shape {tuple(table.shape)}")
+        own = torch.arange(self.feature.shape[1])
+        for name in ("left", "right"):  # a walk only goes on, and ends
+            if ((tables[name] < own) | (tables[name] >= len(own))).any():
+                raise ModelError(f"no trees: {name} goes back, or beyond the last node")
+        if (self.feature < 0).any():
+            raise ModelError("no trees: feature is negative")
+
+    @classmethod
+    def grown(
+        cls,
+        x: Reals,
+        y: NDArray[np.bool_],
+        *,
+        rounds: int = 200,
+        leaves: int = 15,
+        learning_rate: float = 0.05,
+        l2: float = 10.0,
+        split_features: float = 0.2,
+        seed: int,
+    ) -> Self:
+        """Boosted trees whose sum is the log-odds of y, by scikit-learn, which is not needed to use them."""
+        try:
+            from sklearn.ensemble import HistGradientBoostingClassifier
+        except ImportError:
+            raise ModelError("boosted trees need scikit-learn; install it with: pip install scikit-learn") from None
+        estimator = HistGradientBoostingClassifier(
+            max_iter=rounds,
+            max_leaf_nodes=leaves,
+            learning_rate=learning_rate,
+            l2_regularization=l2,
+            max_features=split_features,
+            early_stopping=False,
+            random_state=seed,
+        )
+        return cls.from_sklearn(estimator.fit(x, y))
+
+    @classmethod
+    def from_sklearn(cls, estimator: Any) -> Self:
+        """The trees of a fitted HistGradientBoostingClassifier with two classes, without missing values."""
+        tables = [predictors[0].nodes for predictors in estimator._predictors]
+        most = max((len(nodes) for nodes in tables), default=1)
+        size = len(tables), most
+        own = np.tile(np.arange(most), (size[0], 1))
+        parts = {"feature": np.zeros(size, np.int64), "threshold": np.full(size, np.inf)}
+        parts |= {"left": own, "right": own.copy(), "value": np.zeros(size)}
+        for r, nodes in enumerate(tables):
+            inner = np.flatnonzero(nodes["is_leaf"] == 0)
+            for name, column in SPLIT.items():
+                parts[name][r, inner] = nodes[column][inner]
+            parts["value"][r, : len(nodes)] = nodes["value"]
+        baseline = torch.tensor(float(estimator._baseline_prediction.item()), dtype=torch.float64)
+        return cls(**{name: torch.from_numpy(part) for name, part in parts.items()}, baseline=baseline)
+
+    def sum(self, x: Reals) -> Reals:
+        """The baseline and what every tree says, added in order.  # [B, F] → [B]"""
+        if self.feature.numel() and x.shape[1] <= int(self.feature.max()):
+            raise ModelError(f"{x.shape[1]} features, and trees that look at feature {int(self.feature.max())}")
+        x, total = np.ascontiguousarray(x, dtype=np.float64), np.full(len(x), float(self.baseline))
+        if (call := native()) is not None:
+            tables = (self.feature, self.left, self.right, self.threshold, self.value)
+            call("tree_sums", torch.from_numpy(x), *tables, torch.from_numpy(total), *x.shape, *self.feature.shape)
+            return total
+        columns = np.ascontiguousarray(x.T).ravel()  # feature f of pair b at f · B + b
+        each = np.arange(len(x))
+        feature, threshold = self.feature.numpy() * len(x), self.threshold.numpy()
+        left, right, value = self.left.numpy(), self.right.numpy(), self.value.numpy()
+        for r in range(len(feature)):
+            at = np.zeros(len(x), dtype=np.int64)
+            while True:
+                smaller = columns[feature[r][at] + each] <= threshold[r][at]
+                below = np.where(smaller, left[r][at], right[r][at])
+                if np.array_equal(below, at):
+                    break
+                at = below
+            total += value[r][at]
+        return total

@@ -1,0 +1,1 @@
+"""Run folders: train, resume, update, follow."""

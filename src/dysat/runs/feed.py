@@ -1,0 +1,226 @@
+"""Event files as they come: each is counted once, whatever happens in between."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dysat.data.events import Events, read_events
+from dysat.data.windows import write_moment
+from dysat.errors import DysatError, ModelError, SnapshotsError
+from dysat.runs.update import Update, Updater
+
+UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")  # what others call a file they still write
+POLL = 2.0  # seconds
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """A file of events, and what is kept of it once it is taken in."""
+
+    path: Path
+    events: Events = field(repr=False)
+    sha256: str
+    size: int
+
+    @classmethod
+    def read(cls, path: Path, read: Callable[[Path], Events]) -> EventFile:
+        """Its checksum is taken before and after, so that both speak of the same file."""
+        before = _sha256(path)
+        events = read(path)
+        if _sha256(path) != before:
+            raise ModelError(f"{path}: was changed while it was read; try again when it is written to its end")
+        return cls(path, events, before, path.stat().st_size if path.is_file() else 0)
+
+    @property
+    def last(self) -> int:
+        return int(self.events.time[-1])
+
+    def late(self, edge: int) -> int:
+        """How many events lie before a moment."""
+        return int(np.searchsorted(self.events.time, edge))
+
+    def facts(self, late: int) -> dict[str, Any]:
+        """What a run keeps of it."""
+        return {
+            "name": self.path.name,
+            "sha256": self.sha256,
+            "bytes": self.size,
+            "events": len(self.events),
+            "late": late,
+            "first": int(self.events.time[0]),
+            "last": self.last,
+        }
+
+
+def known_file(updater: Updater, file: EventFile) -> dict[str, Any] | None:
+    """What the run keeps of a file with this content, whatever its name."""
+    return next((facts for facts in updater.stream.files if facts["sha256"] == file.sha256), None)
+
+
+def check_file(updater: Updater, file: EventFile) -> tuple[dict[str, Any], int]:
+    """What to keep of a file, and how many of its events come too late; one that was taken in is refused."""
+    facts, last = known_file(updater, file), updater.last
+    edge = write_moment(last, updater.graph.clock)
+    if facts is not None:
+        if file.last < last:
+            raise ModelError(f"{file.path}: its events were taken in already (as {facts['name']}), up to {edge}")
+        return {**facts, "name": file.path.name}, 0
+    late = file.late(last)
+    if late == len(file.events):
+        raise ModelError(
+            f"{file.path}: all {late:,} events lie before {edge}, where the last window of {updater.run.folder} ends: "
+            "a window is taken in once"
+        )
+    return file.facts(late), late
+
+
+@dataclass
+class Feed:
+    """A folder that files of events are put into. `read` reads one; `tell` is told what a person should know."""
+
+    folder: Path
+    read: Callable[[Path], Events]
+    tell: Callable[[str], None] = lambda text: None
+    _seen: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    _pending: dict[Path, tuple[EventFile, dict[str, Any]]] = field(default_factory=dict)
+    _done: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    _copies: dict[Path, Path] = field(default_factory=dict)  # and what they are copies of
+    _changed: bool = False  # since all that was over was taken in
+
+    def __post_init__(self) -> None:
+        if not self.folder.is_dir():
+            raise ModelError(f"{self.folder}: no such folder to follow")
+
+    def follow(
+        self, updater: Updater, *, stop: Callable[[], bool], poll: float = POLL, once: bool = False
+    ) -> Iterator[Update]:
+        """One update for each window that is over: when an event after its end has come. Until stopped, or `once`."""
+        while not stop():
+            yield from self.look(updater, settled=once)
+            if once:
+                return
+            wait_until = time.monotonic() + poll
+            while time.monotonic() < wait_until and not stop():
+                time.sleep(min(0.1, poll))
+
+    def look(self, updater: Updater, *, settled: bool = False) -> Iterator[Update]:
+        """Take in what has come. A file is read once it has not changed since the last look; `settled`: at once."""
+        ready = self._ready(settled=settled)
+        self._forget_missing()
+        for path in ready:
+            self._open(updater, path)
+        if self._pending and self._changed:
+            files = [facts for _, facts in self._pending.values()]
+            events = merge_events([file.events for file, _ in self._pending.values()])
+            yield from updater.take_in(updater.plan(events, only_closed=True), files)
+        self._changed = False
+        self._pending = {path: held for path, held in self._pending.items() if held[0].last >= updater.last}
+
+    def _ready(self, *, settled: bool) -> list[Path]:
+        """Files that are new or changed, and at rest."""
+        found, now = [], {}
+        try:
+            paths = sorted(self.folder.iterdir())
+        except OSError as problem:
+            raise ModelError(f"{self.folder}: cannot be followed: {problem.strerror or problem}") from None
+        for path in paths:
+            if path.name.startswith((".", "~")) or path.suffix in UNFINISHED or not path.is_file():
+                continue
+            try:
+                stat = path.stat()
+            except FileNotFoundError:
+                continue
+            now[path] = (stat.st_size, stat.st_mtime_ns)
+            at_rest = settled or self._seen.get(path) == now[path]
+            if at_rest and stat.st_size and self._done.get(path) != now[path]:
+                found.append(path)
+        self._seen = now
+        return found
+
+    def _open(self, updater: Updater, path: Path) -> None:
+        """Read a file; what is wrong with it is told, and it is looked at again when it has changed."""
+        self._done[path] = self._seen[path]
+        self._pending.pop(path, None)
+        self._copies.pop(path, None)
+        try:
+            file = EventFile.read(path, self.read)
+            others = [other for other, _ in self._pending.values() if other.sha256 == file.sha256]
+            if others:
+                self._copies[path] = others[0].path
+                raise ModelError(f"{path}: the same content as {others[0].path.name}, so it is not counted again")
+            facts, late = check_file(updater, file)
+            _check_plan(updater, file)
+        except (DysatError, OSError) as problem:
+            self.tell(str(problem))
+            return
+        clock = updater.graph.clock
+        edge = write_moment(updater.last, clock)
+        before = [known["events"] for known in updater.stream.files if known["name"] == path.name]
+        if late and before:
+            facts["late"] = max(0, late - max(before))
+            self.tell(f"{path.name}: has changed since it was taken in; its {late:,} events before {edge} do not count")
+        elif late:
+            self.tell(f"{path.name}: {late:,} of {len(file.events):,} events lie before {edge} and come too late")
+        self._pending[path] = (file, facts)
+        self._changed = True
+        self.tell(f"{path.name}: {len(file.events):,} events up to {write_moment(file.last, clock)}")
+
+    def _forget_missing(self) -> None:
+        for path in [path for path in self._pending if path not in self._seen]:
+            self.tell(f"{path.name}: gone before its last window was over; what it had for it is left out")
+            del self._pending[path]
+        self._copies = {copy: path for copy, path in self._copies.items() if copy in self._done}
+        left = {copy for copy, path in self._copies.items() if path not in self._seen}  # which now count themselves
+        self._done = {path: stat for path, stat in self._done.items() if path in self._seen and path not in left}
+
+
+def _check_plan(updater: Updater, file: EventFile) -> None:
+    """One file that cannot go on with the run must not stop the others."""
+    try:
+        updater.plan(file.events)
+    except SnapshotsError as problem:
+        raise ModelError(f"{file.path}: {problem}") from None
+
+
+def merge_events(parts: Sequence[Events]) -> Events:
+    """Events of several files as those of one."""
+    if len(parts) == 1:
+        return parts[0]
+    import polars as pl
+
+    tables = [part.to_polars() for part in parts]
+    weighted = any("weight" in table.columns for table in tables)
+    if weighted:
+        tables = [t if "weight" in t.columns else t.with_columns(weight=pl.lit(1.0)) for t in tables]
+    if len({table.schema["src"] for table in tables} | {table.schema["dst"] for table in tables}) > 1:
+        tables = [table.with_columns(pl.col("src", "dst").cast(pl.String)) for table in tables]
+    return read_events(
+        pl.concat(tables),
+        "src",
+        "dst",
+        "time",
+        "weight" if weighted else None,
+        time_unit="step" if parts[0].clock == "step" else None,
+        kinds=parts[0].kind_names or None,  # type: ignore[arg-type]
+        at_least=1,
+    )
+
+
+def _sha256(path: Path) -> str:
+    """Of a file, or of all files of a folder of parts."""
+    digest = hashlib.sha256()
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    try:
+        for file in files:
+            with open(file, "rb") as data:
+                digest.update(hashlib.file_digest(data, "sha256").digest())
+    except OSError as problem:
+        raise ModelError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Nothing about graphs: files, locks, compiled code and the process."""

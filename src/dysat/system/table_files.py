@@ -1,0 +1,98 @@
+"""Tables on disk: Parquet or CSV, by the name of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dysat.errors import GraphError
+from dysat.system.storage import write_beside
+
+
+def write_table(parts: Sequence[Mapping[str, Any]], file: Path) -> int:
+    """Write columns, part after part; a single value fills its column, an array of two axes is a column of lists.
+
+    In CSV the lists become columns of their own, numbered from 0. Returns the number of rows.
+    """
+    write = {".parquet": _write_parquet, ".csv": _write_csv}.get(file.suffix)
+    if write is None:
+        raise GraphError(f"{file}: tables are written as .parquet or .csv")
+    full = [_filled(part) for part in parts]
+    full = [part for part in full if _rows(part)] or full[:1]  # a part without rows has no types either
+    with write_beside(file, GraphError) as beside:
+        write(full, str(beside))
+    return sum(map(_rows, full))
+
+
+def _filled(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Every column as long as the longest."""
+    single = (int, float, str)
+    rows = max((len(column) for column in part.values() if not isinstance(column, single)), default=1)
+    return {name: np.full(rows, c) if isinstance(c, single) else c for name, c in part.items()}
+
+
+def _rows(part: Mapping[str, Any]) -> int:
+    return len(next(iter(part.values())))
+
+
+def _write_parquet(parts: Sequence[Mapping[str, Any]], file: str) -> None:
+    try:
+        import polars as pl
+    except ImportError:  # a machine that only trains
+        return _write_with_arrow(parts, file)
+    frames = []
+    for part in parts:
+        columns = {}
+        for name, column in part.items():
+            if getattr(column, "ndim", 1) == 2:
+                columns[name] = pl.Series(name, column, dtype=pl.Array(pl.Float32, column.shape[1]))
+            else:
+                columns[name] = pl.Series(name, _plain(column))
+        frames.append(pl.DataFrame(columns))
+    try:
+        pl.concat(frames).write_parquet(file)
+    except pl.exceptions.PolarsError as problem:
+        raise OSError(str(problem)) from problem
+    return None
+
+
+def _plain(column: Any) -> Any:
+    """Objects as a list, which every library understands."""
+    return column.tolist() if isinstance(column, np.ndarray) and column.dtype.hasobject else column
+
+
+def _write_with_arrow(parts: Sequence[Mapping[str, Any]], file: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for part in parts:
+        columns = {}
+        for name, column in part.items():
+            if getattr(column, "ndim", 1) == 2:
+                flat = pa.array(np.ascontiguousarray(column).reshape(-1))
+                columns[name] = pa.FixedSizeListArray.from_arrays(flat, column.shape[1])
+            else:
+                columns[name] = pa.array(_plain(column))
+        tables.append(pa.table(columns))
+    pq.write_table(pa.concat_tables(tables), file)
+
+
+def _write_csv(parts: Sequence[Mapping[str, Any]], file: str) -> None:
+    import csv
+
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        for number, part in enumerate(parts):
+            wide = {name: column for name, column in part.items() if getattr(column, "ndim", 1) == 2}
+            plain = [name for name in part if name not in wide]
+            if number == 0:
+                numbered = [f"{name}_{i}" for name, column in wide.items() for i in range(column.shape[1])]
+                writer.writerow([*plain, *numbered])
+            rows = zip(*(part[name] for name in plain), *wide.values(), strict=True)
+            writer.writerows(
+                [*row[: len(plain)], *(f"{x:.9g}" for block in row[len(plain) :] for x in block)] for row in rows
+            )

@@ -1,0 +1,110 @@
+"""What tuning goes by: probes that have not seen what they score, and validation examples alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isnan
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import dysat
+from dysat.evaluation.probe import auc, pair_features
+from dysat.evaluation.protocols import LinkSplit, link_split
+from dysat.evaluation.validation import can_tune, tuning_auc, validation_only
+from dysat.nn.logistic import fit_logistic
+from dysat.nn.pair import PairFeature
+
+
+@pytest.fixture(scope="module")
+def split() -> LinkSplit:
+    return link_split(dysat.load_dataset("uci"), 8)
+
+
+def normal(rows: int, columns: int, seed: int = 0) -> Tensor:
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def with_validation(positives: int, negatives: int, nodes: int = 12) -> LinkSplit:
+    """So many validation examples of each class, and three of each that are not."""
+    number = positives + negatives + 6
+    pairs = torch.randint(nodes, (number, 2), generator=torch.Generator().manual_seed(number))
+    labels = torch.tensor([True] * (positives + 3) + [False] * (negatives + 3))
+    validation = torch.tensor([True] * positives + [False] * 3 + [True] * negatives + [False] * 3)
+    train = torch.zeros(1, number, dtype=torch.bool)
+    train[0, [positives, positives + 3 + negatives]] = True
+    return LinkSplit(pairs, labels, validation, train, ~train & ~validation, step=0, target=1)
+
+
+@pytest.mark.parametrize("feature", ["product", "distance"])
+def test_it_is_the_mean_over_folds_of_probes_trained_on_the_others(split: LinkSplit, feature: PairFeature) -> None:
+    e = normal(1809, 6)
+    folds: dict[int, list[int]] = {fold: [] for fold in range(5)}
+    for label in (True, False):
+        mine = [i for i in range(len(split.labels)) if split.validation[i] and split.labels[i] == label]
+        for place, example in enumerate(mine):
+            folds[place % 5].append(example)
+    areas = []
+    for fold in range(5):
+        others = [example for other in range(5) if other != fold for example in folds[other]]
+        weights, bias = fit_logistic(pair_features(e, split.pairs[others], feature), split.labels[others])
+        scores = pair_features(e, split.pairs[folds[fold]], feature) @ weights + bias
+        areas.append(auc(scores, split.labels[folds[fold]]))
+    assert tuning_auc(e, split, feature=feature) == pytest.approx(sum(areas) / 5, abs=1e-9)
+
+
+def test_what_a_probe_could_only_remember_is_worth_one_half(split: LinkSplit) -> None:
+    """More features than examples: a probe that had seen what it scores would be right on all of it."""
+    found = [tuning_auc(normal(1809, 256, seed), split) for seed in range(20)]
+    assert sum(found) / 20 == pytest.approx(0.5, abs=0.05)
+
+
+def test_what_speaks_for_links_is_found(split: LinkSplit) -> None:
+    linked = split.pairs[split.labels].flatten().bincount(minlength=1809)
+    assert tuning_auc(torch.cat([(1.0 + linked).log().unsqueeze(1), normal(1809, 3)], 1), split) > 0.9
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=20, deadline=None)
+def test_no_example_but_those_of_validation_counts(split: LinkSplit, random: object) -> None:
+    """Other pairs, other labels, other divisions of all the rest: not a bit changes."""
+    generator = torch.Generator().manual_seed(random.getrandbits(32))  # type: ignore[attr-defined]
+    rest = ~split.validation
+    other = replace(
+        split,
+        pairs=torch.where(rest.unsqueeze(1), torch.randint(1809, split.pairs.shape, generator=generator), split.pairs),
+        labels=torch.where(rest, torch.rand(len(rest), generator=generator) < 0.5, split.labels),
+        train=torch.rand(split.train.shape, generator=generator) < 0.5,
+    )
+    e = normal(1809, 4)
+    assert tuning_auc(e, other) == tuning_auc(e, split)
+
+
+def test_of_a_split_the_validation_examples_are_left_and_nothing_else(split: LinkSplit) -> None:
+    left = validation_only(split)
+    assert torch.equal(left.pairs, split.pairs[split.validation])
+    assert torch.equal(left.labels, split.labels[split.validation])
+    assert left.validation.all() and left.train.numel() == left.test.numel() == left.num_repeats == 0
+    assert (left.step, left.target) == (8, 9)
+    outside = {tuple(pair) for pair in split.pairs[~split.validation].tolist()}
+    assert not outside & {tuple(pair) for pair in left.pairs.tolist()}
+    again = validation_only(left)
+    assert torch.equal(again.pairs, left.pairs) and tuning_auc(normal(1809, 4), left) == tuning_auc(
+        normal(1809, 4), split
+    )
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives", "enough"), [(2, 2, True), (3, 9, True), (1, 5, False), (4, 1, False)]
+)
+def test_few_examples_have_fewer_folds_and_too_few_no_figure(positives: int, negatives: int, enough: bool) -> None:
+    few = with_validation(positives, negatives)
+    assert can_tune(few) is enough
+    assert isnan(tuning_auc(normal(12, 3), few)) is not enough
+
+
+def test_vectors_that_are_not_numbers_have_no_figure(split: LinkSplit) -> None:
+    assert isnan(tuning_auc(torch.full((1809, 2), torch.nan), split))

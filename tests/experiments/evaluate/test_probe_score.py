@@ -1,0 +1,110 @@
+"""A model's own scores, measured as they are: nothing of the predicted snapshot is in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_study import make_graph
+
+import dysat
+from dysat.data.graph import DynamicGraph
+from dysat.errors import GraphError
+from dysat.evaluation.hard_negatives import with_negatives
+from dysat.evaluation.probe import evaluate_scores
+from dysat.evaluation.protocols import link_split
+from dysat.experiments.evaluate.evaluate import as_contender, evaluate
+from dysat.experiments.evaluate.job import GRAPH, STEPS, Job, run_job
+from dysat.experiments.evaluate.request import Contender, Request
+from dysat.experiments.evaluate.versions import content_key
+
+SMALL: dict[str, Any] = {
+    "structural_heads": (2,), "structural_features": (8,), "temporal_heads": (2,), "temporal_features": (8,),
+    "epochs": 3, "walks_per_node": 2, "device": "cpu",
+}  # fmt: skip
+AHEAD = {**SMALL, "activity": True, "positions": "relative", "walk_weight": 0.0, "future_weight": 0.5, "agreement": 1.0}
+LEARNERS = {
+    "pair score": dysat.DySAT(**AHEAD, pair_score=True),
+    "paper": dysat.DySAT(**SMALL),
+    "one after the other": dysat.IncSAT(**SMALL),
+}
+
+
+@pytest.fixture(scope="module")
+def graph() -> DynamicGraph:
+    return make_graph(6)
+
+
+def other_target(graph: DynamicGraph, target: int) -> DynamicGraph:
+    """The same past; the links of one snapshot are those of the nodes' neighbours in number."""
+    u, v, weight = (part.numpy() for part in graph[target].links())
+    known = graph.known[target]
+    old = graph[target]
+    moved = dysat.Snapshot.from_links(
+        (u + 1) % known, (v + 1) % known, weight, num_nodes=known, start=old.start, stop=old.stop
+    )
+    return replace(graph, snapshots=(*graph.snapshots[:target], moved, *graph.snapshots[target + 1 :]))
+
+
+def fitted(graph: DynamicGraph, folder: Path, model: dysat.LinkModel, request: Request, step: int) -> Any:
+    (folder / STEPS).mkdir(parents=True)
+    graph.save(folder / GRAPH)
+    return run_job(Job(folder, as_contender(model), request, step, (step + 1,), "cpu", 1))
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_no_label_of_the_predicted_snapshot_is_in_a_score(name: str, graph: DynamicGraph, tmp_path: Path) -> None:
+    step, request = 4, Request(probe="score")
+    changed = other_target(graph, step + 1)
+    assert changed.fingerprint != graph.fingerprint and changed.known == graph.known
+    one, other = (
+        fitted(each, tmp_path / str(number), LEARNERS[name], request, step)
+        for number, each in enumerate((graph, changed))
+    )
+    known = graph.known[step]
+    pairs = torch.combinations(torch.arange(known))
+    assert torch.equal(one.pair_scores(pairs), other.pair_scores(pairs))
+    assert torch.equal(one.embed(), other.embed())
+    assert len(one.epochs_) == 3 and all(epoch.score is None for epoch in one.epochs_)
+
+
+@pytest.mark.parametrize("name", ["pair score", "one after the other"])
+def test_figures_are_those_of_the_scores_as_they_are(name: str, graph: DynamicGraph, tmp_path: Path) -> None:
+    model, kinds = LEARNERS[name], ("uniform", "historical")
+    found = evaluate(
+        model, graph, tmp_path / "e", opponents=("edgebank", "svd"), device="cpu", only=(4, 5), repeats=2,
+        negatives=kinds, probe="score", candidates=3,
+    )  # fmt: skip
+    asked, bank, svd = found.figures
+    assert [figures.probes() for figures in found.figures] == [["score"], ["none"], ["score"]]
+    by_hand = type(model)(**model.values()).fit(graph[:5])
+    for kind in kinds:
+        split = link_split(graph, 4, repeats=2)
+        split = split if kind == "uniform" else with_negatives(split, graph, kind, 0)
+        result = next(step.result for step in asked.of(kind, "score") if step.result.target == 5)
+        assert result.aucs == evaluate_scores(by_hand.pair_scores(split.pairs), split).aucs
+    assert asked.ranking()["mrr"] is not None
+    best = found.best_opponent(asked)
+    assert best is not None and found.gap(asked, best) == pytest.approx(
+        asked.means("uniform", "score").macro_auc - best.means("uniform", "score").macro_auc  # type: ignore[union-attr]
+    )
+    assert bank.means("uniform", "score") is not None and svd.means("uniform", "score") is not None
+
+
+def test_a_folder_and_a_key_belong_to_one_probe(graph: DynamicGraph, tmp_path: Path) -> None:
+    model = Contender("dysat", options=SMALL)
+    keys = {content_key(graph, model, Request(probe=probe)) for probe in ("present", "past", "score")}
+    assert len(keys) == 3
+    evaluate("svd", graph, tmp_path / "e", opponents=(), only=(5,), probe="score")
+    with pytest.raises(dysat.ModelError, match=r"an evaluation with another probe \(score\)"):
+        evaluate("svd", graph, tmp_path / "e", opponents=(), only=(5,))
+
+
+def test_another_word_for_it_is_named() -> None:
+    with pytest.raises(
+        GraphError, match=r"^no probe 'scores'; there are present, past, score; did you mean 'score'\?$"
+    ):
+        Request(probe="scores")  # type: ignore[arg-type]

@@ -1,0 +1,110 @@
+"""Tables and figures become files, from results made by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from dysat.errors import ModelError
+from dysat.experiments.paper.catalogue import TARGETS, heads_row
+from dysat.experiments.paper.outputs import made_of, write
+from dysat.experiments.paper.records import Point, Record, Results
+
+TABLES = [target for target in TARGETS if target.startswith("table")]
+FIGURES = [target for target in TARGETS if target.startswith("fig")]
+
+
+def record(row: str, method: str = "dysat") -> Record:
+    steps = tuple(Point(target, 30, 0.8 + target / 100, 0.01, 0.7, 0.8) for target in (7, 8, 9))
+    about = {"date": "2026-11-15", "hardware": {"cpu": "Some CPU"}, "device": "cpu", "request": {"repeats": 10}}
+    return Record(row, method, {}, "key", 0.85, 0.01, 0.8, 0.01, steps, {}, 1.0, about)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    """Something for every table and figure, on UCI."""
+    found = Results(tmp_path / "results")
+    for study in ("single-step", "new-links", "multi-step", "new-nodes"):
+        found.put(study, "uci", record("dysat"))
+        found.put(study, "uci", record("edgebank", "edgebank"))
+    found.put("single-step", "uci", record(heads_row("temporal", 4)[0]))
+    counts = {"nodes": 9, "snapshots": 3, "links": 7, "distinct_links": 6, "self_loops": 0, "predicted": [1, 2]}
+    found.put_facts("datasets", "uci", "counts", counts)
+    weights = [[1.0, None], [0.4, 0.6]]
+    found.put_facts("attention", "uci", "dysat", {"steps": [0, 1], "mean": weights, "sd": [[0.0, None], [0.1, 0.1]]})
+    times = [{"window": 1, "dysat": {"epoch_seconds": 0.1}, "dynaernn": {"epoch_seconds": 0.2}}]
+    found.put_facts("runtime", "uci", "windows", {"timings": times, "hardware": {"cpu": "Some CPU"}, "device": "cpu"})
+    return found
+
+
+@pytest.mark.parametrize("target", TABLES)
+def test_a_table_is_markdown_and_csv(results: Results, tmp_path: Path, target: str) -> None:
+    made, lacking = made_of([target], results, ["uci"])
+    files = write(made, tmp_path / "out")
+    assert [file.name for file in files] == [f"{target}.md", f"{target}.csv"] and lacking == []
+    assert files[0].read_text(encoding="utf-8") == made[0].markdown() and "UCI" in made[0].markdown()
+    assert {line["dataset"] for line in csv.DictReader(files[1].read_text(encoding="utf-8").splitlines())} == {"uci"}
+
+
+@pytest.mark.parametrize("target", FIGURES)
+def test_a_figure_is_two_pictures_and_csv(results: Results, tmp_path: Path, target: str) -> None:
+    made, lacking = made_of([target], results, ["uci"])
+    files = write(made, tmp_path / "out")
+    assert [file.name for file in files] == [f"{target}.svg", f"{target}.png", f"{target}.csv"] and lacking == []
+    assert "<svg" in files[0].read_text(encoding="utf-8") and files[1].read_bytes().startswith(b"\x89PNG")
+    lines = list(csv.DictReader(files[2].read_text(encoding="utf-8").splitlines()))
+    assert lines and {line["figure"] for line in lines} == {target} and {line["dataset"] for line in lines} == {"uci"}
+
+
+def test_nothing_but_the_files_is_left_and_the_same_results_give_the_same_bytes(
+    results: Results, tmp_path: Path
+) -> None:
+    made, _ = made_of(TARGETS, results, ["uci"])
+    files = write(made, tmp_path / "one")
+    assert sorted(files) == sorted((tmp_path / "one").iterdir()) and len(files) == 5 * 2 + 6 * 3
+    for file in write(made_of(["table2", "fig-heads"], Results(results.folder), ["uci"])[0], tmp_path / "two"):
+        assert file.read_bytes() == (tmp_path / "one" / file.name).read_bytes(), file.name
+
+
+def test_files_of_an_earlier_run_are_replaced(results: Results, tmp_path: Path) -> None:
+    (file, _) = write(made_of(["table2"], results, ["uci"])[0], tmp_path / "out")
+    before = file.read_text(encoding="utf-8")
+    results.put("single-step", "uci", record("gcn-ae", "gcn-ae"))
+    write(made_of(["table2"], results, ["uci"])[0], tmp_path / "out")
+    assert file.read_text(encoding="utf-8") != before
+
+
+def test_enron_has_two_columns_in_tables_and_one_panel_in_figures(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for dataset in ("enron", "enron-loops"):
+        results.put("single-step", dataset, record("dysat"))
+    (table, figure), _ = made_of(["table2", "fig-steps"], results, ["enron"])
+    assert "Enron, self-loops counted" in table.markdown()
+    assert {line["dataset"] for line in csv.DictReader(figure.csv.splitlines())} == {"enron"}
+
+
+def test_what_nothing_was_measured_for_costs_the_others_nothing(results: Results, tmp_path: Path) -> None:
+    """The paper has no heat map of ML-10M, and who asks for some rows measures no heads."""
+    bare = Results(tmp_path / "bare")
+    bare.put("single-step", "ml-10m", record("dysat"))
+    made, lacking = made_of(["table1", "table2", "fig-steps", "fig-heads", "fig-attention"], bare, ["ml-10m"])
+    assert [one.name for one in made] == ["table2", "fig-steps"]
+    assert lacking == [
+        "table1: nothing was counted",
+        "fig-heads: nothing was measured on ml-10m",
+        "fig-attention: nothing was measured on any dataset",
+    ]
+    with pytest.raises(ModelError, match=r"^fig-heads: nothing was measured on ml-10m$"):
+        made_of(["fig-heads"], bare, ["ml-10m"])
+
+
+def test_damage_is_not_taken_for_nothing(results: Results) -> None:
+    file = results.folder / "attention_uci.json"
+    facts = json.loads(file.read_text())
+    facts["rows"]["dysat"]["steps"] = "many"
+    file.write_text(json.dumps(facts))
+    with pytest.raises(ModelError, match="attention on uci cannot be read"):
+        made_of(["table2", "fig-attention"], Results(results.folder), ["uci"])

@@ -1,0 +1,145 @@
+"""Coordinates from the spectrum: their products are the links, and neighbouring steps lie near."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from by_links import graph_of
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.testing import assert_close
+
+from dysat import DynamicGraph
+from dysat.features.spectrum import DECAY, _both_ends, spectrum
+
+# Two nodes come later, one has a self-loop, which does not count; nothing happens in snapshot 2.
+MEETINGS = graph_of(
+    [4, 6, 6, 6],
+    [
+        {(0, 1): 1.0, (1, 2): 2.0, (0, 3): 1.0},
+        {(0, 1): 1.0, (4, 5): 3.0, (3, 3): 7.0, (1, 4): 1.0},
+        {},
+        {(0, 5): 1.0, (2, 3): 1.0, (1, 2): 0.5},
+    ],
+)
+
+
+def drawn(size: int, steps: int, seed: int = 0, chance: float = 0.15) -> DynamicGraph:
+    """Most links come again in the next snapshot."""
+    rng = np.random.default_rng(seed)
+    u, v = np.triu_indices(size, 1)
+    linked, links = rng.random(len(u)) < chance, []
+    for _ in range(steps):
+        linked = np.where(rng.random(len(u)) < 0.1, rng.random(len(u)) < chance, linked)
+        links.append({(int(a), int(b)): float(rng.integers(1, 4)) for a, b in zip(u[linked], v[linked], strict=True)})
+    return graph_of([size] * steps, links)
+
+
+def log_memory(graph: DynamicGraph, step: int) -> NDArray[np.float64]:
+    """log(1 + m), entry by entry.  # [N, N]"""
+    m = np.zeros((graph.known[step],) * 2)
+    for t in range(step + 1):
+        for u, v, weight in zip(*(part.tolist() for part in graph[t].links()), strict=True):
+            if u != v:
+                m[u, v] += DECAY ** (step - t) * weight
+                m[v, u] += DECAY ** (step - t) * weight
+    return np.log(1 + m)
+
+
+def ends(matrix: NDArray[np.float64], number: int) -> list[NDArray[np.float64]]:
+    """P Pᵀ and M Mᵀ, each scaled to a mean square of ¼."""
+    values, vectors = np.linalg.eigh(matrix)
+    found = []
+    for sign in (1, -1):
+        top = np.argsort(-sign * values)[:number]
+        product = (vectors[:, top] * np.clip(sign * values[top], 0, None)) @ vectors[:, top].T
+        found.append(0.25 * len(matrix) * number / max(np.trace(product), 1e-12) * product)
+    return found
+
+
+def products(coordinates: Tensor) -> list[Tensor]:
+    """Of the rows, for each of the two parts.  # [N, 2 · number] → two [N, N]"""
+    return [part @ part.T for part in coordinates.double().tensor_split(2, dim=1)]
+
+
+@pytest.mark.parametrize("number", [3, 6, 9])  # some, as many as nodes, more
+@pytest.mark.parametrize("step", range(4))
+def test_products_are_the_links(step: int, number: int) -> None:
+    found = spectrum(MEETINGS, number)[step]
+    matrix = log_memory(MEETINGS, step)
+    assert found.shape == (MEETINGS.known[step], 2 * number) and found.dtype == torch.float32
+    for mine, expected in zip(products(found), ends(matrix, number), strict=True):
+        assert_close(mine, torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
+    if number >= 6:  # both together are the matrix itself
+        values = np.linalg.eigvalsh(matrix)
+        plus, minus = products(found)
+        size = 0.25 * len(matrix) * number / values[values > 0].sum()  # both signs have the same sum: no diagonal
+        assert_close(plus - minus, torch.from_numpy(size * matrix), atol=1e-5, rtol=1e-5)
+
+
+def test_a_large_graph_has_the_same_from_few_eigenvectors() -> None:
+    graph, number = drawn(60, 3), 3
+    found = spectrum(graph, number)
+    for step in range(3):
+        for mine, expected in zip(products(found[step]), ends(log_memory(graph, step), number), strict=True):
+            assert_close(mine, torch.from_numpy(expected), atol=0.03, rtol=0.03)
+    assert all(torch.equal(one, other) for one, other in zip(found, spectrum(graph, number), strict=True))
+
+
+def test_neighbouring_steps_lie_near() -> None:
+    """As near as turning can bring them: the trace of Pᵀ P' is the sum of its singular values."""
+    graph = drawn(30, 4)
+    steps = [part.double() for part in spectrum(graph, 4)]
+    for before, after in pairwise(steps):
+        for p, q in zip(before.tensor_split(2, dim=1), after.tensor_split(2, dim=1), strict=True):
+            assert_close(torch.trace(p.T @ q), torch.linalg.svdvals(p.T @ q).sum(), atol=1e-4, rtol=1e-4)
+    from scipy.sparse import csr_array
+
+    plain = [
+        [torch.from_numpy(part) for part in _both_ends(csr_array(log_memory(graph, t)), 4)] for t in range(len(graph))
+    ]
+    plain = [torch.cat([0.5 * part / part.square().mean().sqrt() for part in parts], 1) for parts in plain]
+    apart = [sum(float((b - a).square().sum()) for a, b in pairwise(s)) for s in (steps, plain)]
+    assert apart[0] < 0.5 * apart[1]
+
+
+def test_a_bipartite_graph_needs_both_signs() -> None:
+    """Nodes of one side are alike and not linked: what P says of them M takes back."""
+    rng = np.random.default_rng(0)
+    links = {(u, v): float(rng.integers(1, 5)) for u in range(4) for v in range(4, 9) if rng.random() < 0.6}
+    plus, minus = products(spectrum(graph_of([9], [links]), 9)[0])
+    for side in (slice(0, 4), slice(4, 9)):
+        assert plus[side, side].abs().max() > 0.1
+        assert_close(plus[side, side], minus[side, side], atol=1e-5, rtol=1e-5)
+    assert (plus - minus)[:4, 4:].max() > 0.1
+
+
+def test_snapshots_without_links_or_nodes() -> None:
+    graph = graph_of([0, 3, 3], [{}, {}, {(0, 2): 1.0}])
+    nobody, alone, linked = spectrum(graph, 2)
+    assert nobody.shape == (0, 4) and alone.shape == linked.shape == (3, 4)
+    assert not alone.any()
+    plus, minus = products(linked)
+    expected = torch.zeros(3, 3, dtype=torch.float64)
+    expected[0, 2] = expected[2, 0] = 1.5  # 2 · ¼ · 3 · 2 / 2: the traces are 1.5
+    assert_close(plus - minus, expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [12, 40])  # all eigenvectors, and some
+def test_nothing_after_a_step_matters(size: int) -> None:
+    graph, other = drawn(size, 4), drawn(size, 4, seed=1)
+    changed = replace(graph, snapshots=(*graph.snapshots[:2], *other.snapshots[2:]))
+    one, two, cut = (spectrum(g, 3) for g in (graph, changed, graph[:2]))
+    for t in range(2):
+        assert torch.equal(one[t], two[t]) and torch.equal(one[t], cut[t])
+    assert not torch.equal(one[2], two[2])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_graph_on_cuda_has_them_there() -> None:
+    for here, there in zip(spectrum(MEETINGS, 3), spectrum(MEETINGS.to("cuda"), 3), strict=True):
+        assert there.is_cuda and torch.equal(there.cpu(), here)

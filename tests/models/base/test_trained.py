@@ -1,0 +1,102 @@
+"""What every model has that is trained in epochs: a best one, bounds on its options, graphs with little in them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import make_graph, meetings
+from test_conformance import SUITE
+from torch import Tensor
+
+import dysat
+from dysat.errors import ModelError
+from dysat.models.base.trained import TrainedModel
+
+METHODS = [name for name, model in dysat.MODELS.items() if issubclass(model, TrainedModel)]
+each_method = pytest.mark.parametrize("method", METHODS)
+# What little there is to learn from must be enough for each of these too.
+VARIETIES: dict[str, list[dict[str, Any]]] = {
+    "graphsage": [{"aggregator": name} for name in ("gcn", "mean-pool", "max-pool", "lstm", "gat")],
+    "dynaernn": [{"link_weights": name} for name in ("raw", "binary", "normalized")],
+    "dyngem": [{"rows": name} for name in ("snapshot", "so-far")],
+}
+LITTLE: dict[str, tuple[list[int], list[list[tuple[int, int]]]]] = {
+    "one node": ([1], [[]]),
+    "one node linked with itself": ([1, 1], [[(0, 0)], [(0, 0)]]),
+    "no links": ([3, 3], [[], []]),
+    "every pair is linked": ([2], [[(0, 1)]]),
+    "nodes without links, and none in the last snapshot": ([3, 5], [[(0, 1)], []]),
+    "nobody at first": ([0, 3], [[], [(0, 1)]]),
+    "parts without a link between them": ([4, 6], [[(0, 1), (2, 3)], [(4, 5)]]),
+    "triads, none of them open": ([3, 3], [[(0, 1), (1, 2), (0, 2)], [(0, 1)]]),
+    "a triad that closes, none that stays open": ([3, 3], [[(0, 1), (1, 2)], [(0, 2)]]),
+}
+
+
+def quick(method: str, **changes: Any) -> Any:
+    return dysat.MODELS[method].with_options({**SUITE[method].quick, **changes})
+
+
+@each_method
+def test_validation_chooses_the_epoch_and_patience_waits_for_it(method: str) -> None:
+    given, seen = iter([0.1, 0.9, 0.3, 0.2, 0.1]), list[Tensor]()
+
+    def validate(model: TrainedModel) -> float:
+        seen.append(model.embed())
+        return next(given)
+
+    model = quick(method, epochs=9, patience=2).fit(meetings(), validate=validate)
+    assert model.finished_ and [epoch.best for epoch in model.epochs_] == [1, 2, 2, 2]
+    assert torch.equal(model.embed(), seen[1]) and not torch.equal(seen[1], seen[3])
+
+
+@each_method
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("batch_size", 0, "batch_size=0 must be at least 1"),
+        ("patience", 0, "patience=0 must be at least 1"),
+        ("epochs", -1, "epochs=-1 must not be negative"),
+        ("epochs", 0.5, "epochs=0.5 is not a whole number"),
+        ("learning_rate", -0.1, "learning_rate=-0.1 must not be negative"),
+        ("learning_rate", math.nan, "learning_rate=nan must be a finite number"),
+        ("learning_rate", math.inf, "learning_rate=inf must be a finite number"),
+        ("seed", -1, "seed=-1 must not be negative"),
+        ("seed", 2**64, r"seed=18446744073709551616 must be below 2\^64"),
+        ("seed", 10**400, r"must be below 2\^64"),
+    ],
+)
+def test_options_out_of_range_are_refused_by_name(method: str, option: str, value: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        quick(method, **{option: value})
+
+
+@each_method
+def test_what_does_not_fit_is_refused(method: str) -> None:
+    with pytest.raises(ModelError, match="device='cuda:99' does not exist"):
+        quick(method, device="cuda:99").fit(meetings())
+    with pytest.raises(ModelError, match="call fit"):
+        quick(method).embed()
+    model = quick(method).fit(meetings())
+    with pytest.raises(ModelError, match="step 5: the model knows steps 0 to 4"):
+        model.embed(5)
+    with pytest.raises(ModelError, match=r"do not fit the model|0 stored steps for 5 snapshots"):
+        quick(method).fit(meetings())._restore({})
+
+
+@pytest.mark.parametrize(("method", "variety"), [(m, v) for m in METHODS for v in VARIETIES.get(m, [{}])])
+@pytest.mark.parametrize("little", LITTLE)
+def test_graphs_with_little_in_them(method: str, variety: dict[str, Any], little: str, tmp_path: Path) -> None:
+    known, links = LITTLE[little]
+    model = quick(method, **variety).fit(make_graph(known, links))
+    assert model.finished_ and all(math.isfinite(epoch.loss) for epoch in model.epochs_)
+    for step, number in enumerate(known):
+        e = model.embed(step)
+        assert e.shape == (number, len(model.scorer_[0])) and e.isfinite().all()
+    assert len(model.top_links(99)) == known[-1] * (known[-1] - 1) // 2
+    model.save(tmp_path)
+    assert torch.equal(type(model).load(tmp_path, device="cpu").embed(), model.embed())

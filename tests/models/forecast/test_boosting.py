@@ -1,0 +1,134 @@
+"""Boosted trees: the steps written out, against scikit-learn's, and the same with and without compiled functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from dysat.models.forecast import boosting
+from dysat.models.forecast.boosting import boosted_trees
+from dysat.nn import trees
+from dysat.nn.trees import Trees
+from dysat.system.compiled import native
+
+Reals = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def checkers(number: int = 4_000, seed: int = 0) -> tuple[Reals, Bools]:
+    """Log-odds of ±2 by the signs of two features together, which no single one tells; the others are noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(number, 6)).round(2)
+    x[:, 3] = 1.5
+    x[:, 4] = rng.random(number) < 0.01
+    chance = 1 / (1 + np.exp(-2 * np.sign(x[:, 0] * x[:, 1])))
+    return x, rng.random(number) < chance
+
+
+def auc(scores: Reals, labels: Bools) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(labels, scores))
+
+
+def loss(scores: Reals, labels: Bools) -> float:
+    return float(np.logaddexp(0, np.where(labels, -scores, scores)).mean())
+
+
+def same(one: Trees, two: Trees) -> bool:
+    return all(torch.equal(value, vars(two)[name]) for name, value in vars(one).items())
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_as_good_as_scikit_learn_where_features_matter_together() -> None:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    x, y = checkers()
+    fresh, labels = checkers(seed=1)
+    theirs = HistGradientBoostingClassifier(max_iter=200, max_leaf_nodes=15, early_stopping=False, random_state=0)
+    expected = theirs.fit(x, y).decision_function(fresh)
+    found = boosted_trees(x, y, split_features=0.5, seed=0).sum(fresh)
+    assert auc(found, labels) > auc(expected, labels) - 0.01
+    assert loss(found, labels) < loss(expected, labels) + 0.01
+
+
+def test_one_tree_of_one_split_by_hand() -> None:
+    x = np.array([[0.0]] * 60 + [[1.0]] * 40)
+    y = np.concatenate([np.arange(60) < 12, np.arange(40) < 30])
+    found = boosted_trees(x, y, rounds=1, depth=1, learning_rate=0.5, l2=3.0, seed=0)
+    chance = 42 / 100
+    each = chance * (1 - chance)
+    left, right = -0.5 * (60 * chance - 12) / (60 * each + 3), -0.5 * (40 * chance - 30) / (40 * each + 3)
+    assert found.threshold.tolist() == [[0.5, np.inf, np.inf]]
+    assert found.sum(np.array([[0.5], [0.51]])) == pytest.approx(np.log(42 / 58) + np.array([left, right]))
+
+
+def test_every_round_lowers_the_loss_of_what_is_learned() -> None:
+    x, y = checkers(1_000)
+    losses = [loss(boosted_trees(x, y, rounds=rounds, split_features=1.0, seed=0).sum(x), y) for rounds in range(8)]
+    assert (np.diff(losses) < 0).all()
+
+
+def test_sums_of_training_are_those_of_the_tables() -> None:
+    """A leaf of the tables holds what the bins of training say: leaves' slopes at the end of another round are its."""
+    x, y = checkers(500)
+    short, long = (boosted_trees(x, y, rounds=rounds, seed=0) for rounds in (5, 6))
+    chance = 1 / (1 + np.exp(-short.sum(x)))
+    last = Trees(**{n: t[5:] if t.dim() else torch.zeros_like(t) for n, t in vars(long).items()})
+    said = last.sum(x)
+    for value in np.unique(said):
+        rows = said == value
+        expected = -0.1 * (chance - y)[rows].sum() / ((chance * (1 - chance))[rows].sum() + 10)
+        assert value == pytest.approx(expected, abs=1e-12)
+
+
+def test_bins_end_between_values_also_between_rare_ones() -> None:
+    rare = np.concatenate([np.zeros(9_990), np.arange(1, 11)])
+    assert boosting._ends_of_bins(rare).tolist() == [i + 0.5 for i in range(10)]
+    assert boosting._ends_of_bins(np.full(50, 3.0)).tolist() == []
+    many = boosting._ends_of_bins(np.random.default_rng(0).normal(size=100_000))
+    assert 40 < len(many) <= 63 and (np.diff(many) > 0).all()
+
+
+def test_without_a_feature_that_varies_the_baseline_is_all() -> None:
+    y = np.arange(10) < 3
+    found = boosted_trees(np.ones((10, 2)), y, seed=0)
+    assert found.feature.shape == (0, 31)
+    assert found.sum(np.zeros((2, 2))) == pytest.approx(np.log(3 / 7))
+
+
+def test_no_side_of_a_split_has_too_little_to_say() -> None:
+    """Seven rows alone, each with p (1 − p) = ¼ at most, are not split off, however they differ."""
+    x, y = np.zeros((1_000, 1)), np.arange(1_000) % 2 == 0
+    x[:14:2] = 1.0  # all of them true
+    assert boosted_trees(x, y, rounds=1, depth=1, l2=0.0, seed=0).threshold.tolist() == [[np.inf] * 3]
+    x[:20:2] = 1.0
+    assert boosted_trees(x, y, rounds=1, depth=1, l2=0.0, seed=0).threshold[0, 0] == 0.5
+
+
+@pytest.mark.parametrize(("number", "l2"), [(1, 10.0), (3, 10.0), (1, 0.1), (1, 0.0)])
+def test_compiled_or_not_on_any_number_of_threads_the_same_bits(
+    number: int, l2: float, threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if native() is None:
+        pytest.skip("no C compiler")
+    torch.set_num_threads(number)
+    x, y = checkers()
+    found = boosted_trees(x, y, rounds=20, l2=l2, seed=0)
+    scores = found.sum(x)
+    for module in (boosting, trees):
+        monkeypatch.setattr(module, "native", lambda: None)
+    plain = boosted_trees(x, y, rounds=20, l2=l2, seed=0)
+    assert same(found, plain) and (found.threshold.isfinite().sum() > 100)
+    assert scores.tolist() == plain.sum(x).tolist()
+    assert not same(found, boosted_trees(x, y, rounds=20, seed=1))

@@ -1,0 +1,120 @@
+"""Candidates for top links: none is missing that matters, and they are few."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from small import make_graph, meetings
+from torch import Tensor
+
+import dysat
+from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
+from dysat.models.forecast import candidates as module
+from dysat.models.forecast.candidates import likely_pairs
+from dysat.models.forecast.pair_score import PairScore
+
+
+def vectors(size: int, seed: int = 0) -> Tensor:
+    return torch.randn(size, 4, generator=torch.Generator().manual_seed(seed))
+
+
+def as_set(pairs: Tensor) -> set[tuple[int, int]]:
+    found = {(u, v) for u, v in pairs.tolist()}
+    assert len(found) == len(pairs)  # none twice
+    assert all(u < v for u, v in found)
+    return found
+
+
+def random_graph(size: int, links: int, steps: int = 3) -> DynamicGraph:
+    rng = np.random.default_rng(size)
+    drawn = [[(int(u), int(v)) for u, v in rng.integers(0, size, (links, 2))] for _ in range(steps)]
+    return make_graph([size] * steps, drawn)
+
+
+def test_the_most_likely_links_of_uci_are_among_them() -> None:
+    """Against all pairs of nodes of the last two snapshots; to score those at rest as well takes minutes."""
+    graph = dysat.load_dataset("uci")[:9]
+    n, step = graph.num_nodes, len(graph) - 1
+    score = PairScore.learn(graph, transitions=1, negatives=1)
+    assert score is not None
+    found = likely_pairs(graph, torch.zeros(n, 1), torch.ones(1), None, 1)  # embeddings that know nothing
+    active = torch.cat([snapshot.rows for snapshot in graph.snapshots[-2:]]).unique()
+    every = torch.combinations(active)
+    best = every[score.log_odds(graph, step, every).topk(20).indices]
+    assert as_set(best) <= as_set(found)
+    assert len(found) < n * (n - 1) // 2 / 5
+
+
+def test_past_pairs_and_those_two_steps_apart_by_hand() -> None:
+    graph = make_graph([7, 7], [[(0, 1), (1, 2), (5, 5)], [(3, 4)]])
+    found = as_set(likely_pairs(graph, torch.zeros(7, 1), torch.ones(1), None, 1))
+    assert {(0, 1), (1, 2), (3, 4), (0, 2)} <= found
+    assert len(found) <= 5  # and one by the product
+
+
+def test_the_largest_products_are_those_of_a_loop() -> None:
+    graph, e, weights = make_graph([9], [[]]), vectors(9), torch.tensor([1.0, -2.0, 0.5, 3.0])
+    product = {(u, v): float((weights * e[u] * e[v]).sum()) for u in range(9) for v in range(u + 1, 9)}
+    best = sorted(product, key=lambda pair: -product[pair])[:6]
+    assert as_set(likely_pairs(graph, e, weights, None, 6)) == set(best)
+    assert len(likely_pairs(graph, e, weights, None, 100)) == 36
+
+
+def test_one_node_meets_all_others_in_a_small_graph() -> None:
+    graph = meetings()
+    found = likely_pairs(graph, vectors(8), torch.ones(4), torch.tensor([3]), 2)
+    assert as_set(found) == {(min(3, v), max(3, v)) for v in range(8) if v != 3}
+
+
+def test_one_node_of_a_large_graph_meets_partners_their_partners_and_the_nearest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_NODES", 5)
+    graph = make_graph([9, 9], [[(3, 1), (1, 6)], [(0, 2)]])
+    e = torch.zeros(9, 1)
+    e[3], e[8], e[7] = 1.0, 5.0, 4.0
+    found = as_set(likely_pairs(graph, e, torch.ones(1), torch.tensor([3]), 2))
+    assert found == {(1, 3), (3, 6), (3, 8), (3, 7)}
+
+
+def test_kinds_meet_only_others() -> None:
+    kinds = [0, 1] * 4
+    graph = meetings().with_kinds(kinds, ["user", "item"])
+    for rows in (None, torch.tensor([3])):
+        found = as_set(likely_pairs(graph, vectors(8), torch.ones(4), rows, 50))
+        assert found and all((u + v) % 2 for u, v in found)
+
+
+def test_they_grow_with_the_links_and_not_with_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ACTIVE", 64)
+    counts = []
+    for size in (500, 5_000, 50_000):
+        graph = random_graph(size, 400)
+        counts.append(len(likely_pairs(graph, vectors(size), torch.ones(4), None, 100)))
+    assert max(counts) < 3 * 400 + 100 + 64 * 16 * 16
+    assert counts[2] <= counts[0]
+
+
+def test_the_latest_of_many_past_pairs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PAST", 2)
+    monkeypatch.setattr(module, "MOST_ACTIVE", 0)
+    graph = make_graph([9] * 3, [[(0, 1), (2, 3)], [(4, 5)], [(2, 3)]])
+    assert as_set(likely_pairs(graph, vectors(9), torch.ones(4), None, 5)) == {(2, 3), (4, 5)}
+
+
+def test_the_same_again_bit_for_bit() -> None:
+    graph = random_graph(300, 900)
+    once, again = (likely_pairs(graph, vectors(300), torch.ones(4), None, 50) for _ in range(2))
+    assert torch.equal(once, again)
+
+
+def test_what_does_not_fit_gets_one_line() -> None:
+    graph = meetings()
+    with pytest.raises(ModelError, match=r"shape \(7, 4\) and \(4,\), expected \[8, d\] and \[d\]"):
+        likely_pairs(graph, vectors(7), torch.ones(4), None, 5)
+    with pytest.raises(ModelError, match="number=0 must be at least 1"):
+        likely_pairs(graph, vectors(8), torch.ones(4), None, 0)
+    with pytest.raises(ModelError, match="a node 8 of a graph with 8 nodes"):
+        likely_pairs(graph, vectors(8), torch.ones(4), torch.tensor([8]), 5)

@@ -1,0 +1,72 @@
+"""Trees as tables against the library that grew them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dysat.errors import ModelError
+from dysat.models.heuristics import pair_models as pairs
+from dysat.nn.trees import Trees
+
+
+@pytest.mark.parametrize("leaves", [2, 15, 31])
+def test_trees_say_what_scikit_learn_says(leaves: int) -> None:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2_000, 6)).round(1)
+    y = x[:, 0] * x[:, 1] + rng.normal(size=2_000) > 0.5
+    estimator = HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=leaves, random_state=0).fit(x, y)
+    trees = Trees.from_sklearn(estimator)
+    on_thresholds = rng.choice(trees.threshold[trees.threshold.isfinite()].numpy(), (2_000, 6))
+    fresh = np.concatenate([rng.normal(size=(500, 6)) * 2, x[:500], on_thresholds])
+    np.testing.assert_allclose(trees.sum(fresh), estimator.decision_function(fresh), rtol=0, atol=1e-12)
+
+
+def test_one_tree_by_hand() -> None:
+    one = {"feature": [[1, 0, 0]], "left": [[1, 1, 2]], "right": [[2, 1, 2]]}
+    table = {name: torch.tensor(values) for name, values in one.items()}
+    split = torch.tensor([[0.5, torch.inf, torch.inf]], dtype=torch.float64)
+    value = torch.tensor([[9.0, -1.0, 2.0]], dtype=torch.float64)
+    trees = Trees(**table, threshold=split, value=value, baseline=torch.tensor(10.0))
+    assert trees.sum(np.array([[7.0, 0.5], [7.0, 0.6]])).tolist() == [9.0, 12.0]
+    assert trees.sum(np.zeros((0, 2))).tolist() == []
+
+
+def test_boosting_scores_with_these_trees() -> None:
+    assert pairs.Trees is Trees
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("feature", -1, "feature is negative"),
+        ("left", -1, "left goes back"),
+        ("left", 3, "left goes back, or beyond the last node"),
+        ("right", 10**10, "right goes back, or beyond the last node"),
+    ],
+)
+def test_tables_that_lead_nowhere_are_refused(name: str, value: int, problem: str) -> None:
+    one = {"feature": [[0, 0, 0]], "left": [[1, 1, 2]], "right": [[2, 1, 2]]}
+    tables = {key: torch.tensor(values) for key, values in one.items()}
+    numbers = {key: torch.zeros(1, 3, dtype=torch.float64) for key in ("threshold", "value")}
+    tables[name][0, 0] = value
+    with pytest.raises(ModelError, match=f"^no trees: {problem}"):
+        Trees(**tables, **numbers, baseline=torch.tensor(0.0))
+
+
+def test_tables_of_other_shapes_or_types_and_too_few_features_are_refused() -> None:
+    tables = {key: torch.zeros(1, 1, dtype=torch.int64) for key in ("feature", "left", "right")}
+    numbers = {key: torch.zeros(1, 1, dtype=torch.float64) for key in ("threshold", "value")}
+    baseline = torch.tensor(0.0)
+    with pytest.raises(ModelError, match=r"^no trees: value is torch.float32 of shape \(1, 1\)$"):
+        Trees(**tables, **{**numbers, "value": torch.zeros(1, 1)}, baseline=baseline)
+    with pytest.raises(ModelError, match=r"^no trees: left is torch.int64 of shape \(1, 2\)$"):
+        Trees(**{**tables, "left": torch.zeros(1, 2, dtype=torch.int64)}, **numbers, baseline=baseline)
+    tables["feature"] += 2
+    trees = Trees(**tables, **numbers, baseline=baseline)
+    with pytest.raises(ModelError, match=r"^2 features, and trees that look at feature 2$"):
+        trees.sum(np.zeros((5, 2)))
+    assert trees.sum(np.zeros((5, 3), dtype=np.float32)[::-1]).tolist() == [0.0] * 5

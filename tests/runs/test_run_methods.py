@@ -1,0 +1,180 @@
+"""A run of any method that has embeddings: trained, shown, stopped and taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from test_run import RESULTS, SMALL, assert_same, names, small_graph
+
+import dysat
+from dysat.errors import ModelError
+from dysat.models.base.trained import TrainedModel
+from dysat.runs.run import LEARNERS, Run, Watch
+from dysat.runs.update import begin_stream
+from dysat.training import Epoch
+
+Cli = Callable[..., tuple[int, str, str]]
+
+# Small and fast; what is not here would be slow, and fails.
+QUICK: dict[str, dict[str, Any]] = {
+    "dysat": SMALL,
+    "incsat": SMALL,
+    "svd": {"features": 4},
+    "node2vec": {"features": 8, "walks_per_node": 1, "walk_length": 5},
+    "gcn-ae": {"features": (8, 4), "epochs": 4, "device": "cpu"},
+    "gat-ae": {"features": (8, 4), "heads": (2, 2), "epochs": 4, "device": "cpu"},
+    "graphsage": {"features": (8, 4), "fan_out": (3, 2), "walks_per_node": 2, "epochs": 4, "device": "cpu"},
+    "dynamic-triad": {"features": 4, "epochs": 4, "device": "cpu"},
+    "dyngem": {"features": 4, "hidden": (8,), "epochs": 2, "device": "cpu"},
+    "dynaernn": {"encoder": (8,), "recurrent": (4,), "epochs": 4, "device": "cpu"},
+}
+IN_EPOCHS = [method for method, kind in LEARNERS.items() if issubclass(kind, TrainedModel)]
+
+
+def start(folder: Path, method: str, *, backtest: bool = True) -> Run:
+    return Run.start(folder, small_graph(), LEARNERS[method](**QUICK[method]), backtest=backtest)
+
+
+@pytest.mark.parametrize("method", LEARNERS)
+def test_a_run_of_every_method(method: str, tmp_path: Path) -> None:
+    run = start(tmp_path / "run", method)
+    assert run.train() and run.finished
+    assert names(run.folder) >= RESULTS
+    model = Run.open(run.folder).model("cpu")
+    assert type(model) is LEARNERS[method]
+    again = LEARNERS[method](**QUICK[method] | facts_of(run)).fit(small_graph())
+    assert torch.equal(model.embed(), again.embed())
+    table, steps = pl.read_parquet(run.folder / "embeddings.parquet"), model.steps_at_hand()
+    assert table["step"].unique().sort().to_list() == list(steps)
+    assert len(table) == sum(small_graph().known[step] for step in steps)
+    backtest = run.metrics()["backtest"]
+    assert 0 < backtest["auc"] < 1 and (backtest["validation_auc"] is not None) is (method in IN_EPOCHS)
+
+
+def facts_of(run: Run) -> dict[str, Any]:
+    """After how many epochs the backtest says to stop; of no use where a step goes on with the weights before it."""
+    backtest = run.metrics()["backtest"]
+    said = backtest["validation_auc"] is not None and run.config["method"] != "dyngem"
+    return {"epochs": backtest["best_epoch"]} if said else {}
+
+
+@pytest.mark.parametrize("method", IN_EPOCHS)
+def test_a_stopped_run_goes_on_to_the_same_result(method: str, tmp_path: Path) -> None:
+    whole, broken = (start(tmp_path / name, method) for name in ("whole", "broken"))
+    assert whole.train()
+    stops = 0
+    while not Run.open(broken.folder).train(Watch(stop=lambda: True)):  # after every epoch
+        stops += 1
+        assert stops < 200
+    assert stops >= 3
+    assert_same(whole.folder, broken.folder)
+
+
+@pytest.mark.parametrize("method", [method for method in LEARNERS if method not in IN_EPOCHS])
+def test_without_epochs_a_run_stops_between_backtest_and_training(method: str, tmp_path: Path) -> None:
+    run = start(tmp_path / "run", method)
+    assert not run.train(Watch(stop=lambda: True)) and not run.finished
+    assert run.train() and run.finished
+
+
+@pytest.mark.parametrize("method", [method for method in LEARNERS if method not in ("dysat", "incsat")])
+def test_what_cannot_be_updated_says_so(method: str, tmp_path: Path) -> None:
+    run = start(tmp_path / "run", method, backtest=False)
+    assert run.train()
+    with pytest.raises(ModelError, match=rf"{method} cannot take in snapshots; runs of dysat and incsat can"):
+        begin_stream(run)
+
+
+def test_the_command_line_takes_options_of_the_model_that_is_asked_for(cli: Cli, tmp_path: Path) -> None:
+    words = ["--walks-per-node", 1, "--walk-length", 5, "--features", 8, "--p", 0.5]
+    code, out, _ = cli("fit", "uci", "--model", "node2vec", *words, "-o", tmp_path / "run")
+    assert code == 0 and "most likely next links" in out and "best epoch" not in out
+    options = Run.open(tmp_path / "run").config["options"]
+    assert (options["p"], options["features"]) == (0.5, 8)
+    code, out, _ = cli("embed", tmp_path / "run", "-o", tmp_path / "e.csv")
+    graph = dysat.load_dataset("uci")
+    assert code == 0 and f"{graph.num_nodes:,} embeddings written" in out
+    code, out, _ = cli("embed", tmp_path / "run", "--step", "all", "-o", tmp_path / "e.csv")
+    assert code == 0 and f"{sum(graph.known):,} embeddings written" in out  # of earlier steps too, learned anew
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--model gcn-ae --p 2", "gcn-ae has no option 'p'"),
+        ("--model edgebank", "edgebank has no embeddings, dysat evaluate takes it"),
+        ("--model node2vc", "did you mean 'node2vec'?"),
+        ("--model svd --preset program", "svd has no preset 'program'"),
+        ("--model gcn-ae --features 8,x", "--features x is not a whole number"),
+    ],
+)
+def test_a_mistake_gets_one_line(cli: Cli, tmp_path: Path, words: str, message: str) -> None:
+    code, _, err = cli("fit", "uci", *words.split(), "-o", tmp_path / "run")
+    assert code != 0 and message in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", LEARNERS)
+def test_a_graph_whose_first_snapshot_knows_nobody(method: str) -> None:
+    links = [[], [(0, 1), (1, 2)], [(0, 1), (2, 3)]]
+    parts = [np.array(some, dtype=np.int64).reshape(-1, 2) for some in links]
+    snapshots = tuple(
+        dysat.Snapshot.from_links(*part.T, None, num_nodes=known, start=t, stop=t + 1)
+        for t, (part, known) in enumerate(zip(parts, (0, 3, 4), strict=True))
+    )
+    graph = dysat.DynamicGraph(np.arange(4), snapshots, clock="step")
+    lstm = {"aggregator": "lstm"} if method == "graphsage" else {}
+    model = LEARNERS[method](**QUICK[method] | lstm).fit(graph)
+    assert [len(model.embed(step)) for step in model.steps()] == [0, 3, 4]
+
+
+@pytest.mark.parametrize("method", IN_EPOCHS)
+def test_a_fit_that_fails_leaves_what_was_there(method: str) -> None:
+    model: Any = LEARNERS[method](**QUICK[method])
+    seen: list[Epoch] = []
+
+    def fail(epoch: Epoch) -> None:
+        seen.append(epoch)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(small_graph(), on_epoch=fail)
+    with pytest.raises(ModelError, match="learned nothing yet"):
+        model.embed()
+    before = model.fit(small_graph()[:3]).embed()
+    history = model.epochs_
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(small_graph(), on_epoch=fail)
+    assert len(seen) == 2 and len(model.graph_) == 3 and model.epochs_ is history
+    assert torch.equal(model.embed(), before)
+
+
+@pytest.mark.parametrize(
+    ("method", "ability", "able"),
+    [
+        ("node2vec", "attention", "dysat, incsat"),
+        ("graphsage", "partial_fit", "incsat, dyngem"),
+        ("dysat", "take_in", "incsat, dyngem"),
+        ("edgebank", "embed", ", ".join(LEARNERS)),
+    ],
+)
+def test_what_a_method_cannot_do_it_says_in_one_line(method: str, ability: str, able: str) -> None:
+    model = dysat.MODELS[method]()
+    with pytest.raises(ModelError, match=rf"^{method} has no {ability}; {able} can do that$"):
+        getattr(model, ability)
+    assert not hasattr(model, ability)
+    with pytest.raises(AttributeError, match="no attribute 'attnetion'"):
+        getattr(model, "attnetion")  # noqa: B009
+
+
+@pytest.mark.parametrize("method", ["incsat", "dyngem"])
+def test_what_was_not_taken_in_to_its_end_is_not_saved(method: str, tmp_path: Path) -> None:
+    model: Any = LEARNERS[method](**QUICK[method]).fit(small_graph(), stop=lambda: True)  # type: ignore[call-arg]
+    with pytest.raises(ModelError, match=r"0 stored steps for 1 snapshots"):
+        model.save(tmp_path / "model")

@@ -1,0 +1,143 @@
+"""Tables on disk: what was written is what is read, with labels of any kind, by either library."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from dysat.errors import GraphError
+from dysat.system import table_files as tables
+from dysat.system.table_files import write_table
+
+ODD = ["ann", "b,c", 'say "hi"', "line\nbreak", "zoë", "", "007", " "]
+
+
+def parts(nodes: Any, width: int = 3) -> list[dict[str, Any]]:
+    """Two steps: the first knows all but one of the nodes."""
+    rng = np.random.default_rng(0)
+    found = []
+    for step, known in ((0, len(nodes) - 1), (4, len(nodes))):
+        values = rng.normal(size=(known, width)).astype(np.float32)
+        found.append({"node": nodes[:known], "step": step, "embedding": values})
+    return found
+
+
+LABELS = {
+    "int": np.array([5, -3, 2**62, 0], dtype=np.int64),
+    "str": np.array(ODD, dtype=object),
+    "fixed": np.array(["ann", "bob", "zoë"]),
+    "list": ["ann", "bob", "cy"],
+}
+
+
+@pytest.fixture(params=LABELS)
+def table(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    return parts(LABELS[str(request.param)])
+
+
+def test_parquet(table: list[dict[str, Any]], tmp_path: Path) -> None:
+    file = tmp_path / "e.parquet"
+    assert write_table(table, file) == sum(len(part["node"]) for part in table)
+    frame = pl.read_parquet(file)
+    assert frame.columns == ["node", "step", "embedding"]
+    assert frame["node"].dtype == (pl.Int64 if isinstance(table[0]["node"][0], np.int64) else pl.String)
+    assert frame["node"].to_list() == [label for part in table for label in list(part["node"])]
+    assert frame["step"].to_list() == [part["step"] for part in table for _ in part["node"]]
+    assert frame["embedding"].dtype == pl.Array(pl.Float32, 3)
+    assert np.array_equal(frame["embedding"].to_numpy(), np.concatenate([part["embedding"] for part in table]))
+
+
+def test_pyarrow_writes_the_same_table(
+    table: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(table, tmp_path / "polars.parquet")
+    full = [tables._filled(part) for part in table]
+    tables._write_with_arrow(full, str(tmp_path / "arrow.parquet"))
+    assert_frame_equal(pl.read_parquet(tmp_path / "arrow.parquet"), pl.read_parquet(tmp_path / "polars.parquet"))
+    monkeypatch.setitem(sys.modules, "polars", None)  # as if it were not installed
+    write_table(table, tmp_path / "without.parquet")
+    assert (tmp_path / "without.parquet").read_bytes() == (tmp_path / "arrow.parquet").read_bytes()
+
+
+def test_csv(table: list[dict[str, Any]], tmp_path: Path) -> None:
+    file = tmp_path / "e.csv"
+    assert write_table(table, file) == sum(len(part["node"]) for part in table)
+    with open(file, encoding="utf-8", newline="") as lines:
+        head, *rows = csv.reader(lines)
+    assert head == ["node", "step", "embedding_0", "embedding_1", "embedding_2"]
+    assert [row[0] for row in rows] == [str(label) for part in table for label in list(part["node"])]
+    assert [int(row[1]) for row in rows] == [part["step"] for part in table for _ in part["node"]]
+    values = np.array([row[2:] for row in rows], dtype=np.float32)  # nine digits are enough for every bit
+    assert np.array_equal(values, np.concatenate([part["embedding"] for part in table]))
+
+
+NOBODY = {"step": 0, "embedding": np.zeros((0, 3), dtype=np.float32)}  # a step at which no node is known yet
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [("e.parquet", "int"), ("e.csv", "int"), ("e.csv", "str"), ("e.parquet", "str")],
+)
+def test_a_step_without_nodes_has_no_rows(name: str, labels: str, tmp_path: Path) -> None:
+    nodes = LABELS[labels]
+    assert write_table([{"node": nodes[:0], **NOBODY}, *parts(nodes)], tmp_path / name) == 2 * len(nodes) - 1
+
+
+@pytest.mark.parametrize("name", ["e.parquet", "e.csv"])
+def test_a_single_text_fills_its_column(name: str, tmp_path: Path) -> None:
+    assert write_table([{**part, "kind": "user"} for part in parts(LABELS["int"])], tmp_path / name) == 7
+    frame = pl.read_parquet(tmp_path / name) if name == "e.parquet" else pl.read_csv(tmp_path / name)
+    assert frame["kind"].to_list() == ["user"] * 7 and frame["node"].to_list() == [5, -3, 2**62, 5, -3, 2**62, 0]
+
+
+def test_the_file_before_is_replaced_and_nothing_is_left_beside(tmp_path: Path) -> None:
+    for name in ("e.parquet", "e.csv"):
+        (tmp_path / name).write_text("before")
+        write_table(parts(LABELS["int"]), tmp_path / name)
+        assert (tmp_path / name).read_bytes()[:6] != b"before"
+    assert {file.name for file in tmp_path.iterdir()} == {"e.parquet", "e.csv"}
+
+
+def test_files_have_the_usual_rights(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    write_table(parts(LABELS["int"]), tmp_path / "e.csv")
+    assert (tmp_path / "e.csv").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.parametrize("name", ["e.txt", "e", "e.CSV", "e.parquet.gz", "csv"])
+def test_another_suffix_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=rf"{name}: tables are written as \.parquet or \.csv$"):
+        write_table(parts(LABELS["int"]), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["e.parquet", "e.csv"])
+def test_a_write_that_fails_leaves_what_was_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / name).write_text("before")
+
+    def full(parts: Any, file: str) -> None:
+        Path(file).write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tables, "_write_parquet", full)
+    monkeypatch.setattr(tables, "_write_csv", full)
+    with pytest.raises(GraphError, match=rf"{name}: cannot be written: No space left on device$"):
+        write_table(parts(LABELS["int"]), tmp_path / name)
+    assert [file.name for file in tmp_path.iterdir()] == [name] and (tmp_path / name).read_text() == "before"
+    with pytest.raises(GraphError, match="cannot be written: No such file or directory"):
+        write_table(parts(LABELS["int"]), tmp_path / "missing" / name)
+
+
+def test_any_columns_make_a_table(tmp_path: Path) -> None:
+    assert write_table([{"node": ["a", "b"], "degree": np.array([1, 2])}], tmp_path / "e.csv") == 2
+
+
+def test_a_single_number_fills_its_column(tmp_path: Path) -> None:
+    assert write_table([{"node": ["a", "b"], "step": 1, "score": 0.5}], tmp_path / "e.csv") == 2
