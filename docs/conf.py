@@ -54,14 +54,19 @@ python_maximum_signature_line_length = 88
 
 
 def escape_markup(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Keep learned names such as `graph_` and absolute values such as |W| from being read as reStructuredText."""
+    """Escape a docstring outside its examples."""
     in_example = False
     for number, line in enumerate(lines):
         in_example = line.lstrip().startswith(">>>") or (in_example and bool(line.strip()))
         if not in_example:
-            parts = line.split("`")  # every second part is code
-            parts[::2] = [re.sub(r"(?<=\w)_(?!\w)|\|", r"\\\g<0>", part) for part in parts[::2]]
-            lines[number] = "`".join(parts)
+            lines[number] = _escaped(line)
+
+
+def _escaped(text: str) -> str:
+    """Keep names such as `graph_` and absolute values such as |W| from being read as reStructuredText."""
+    parts = text.split("`")  # every second part is code
+    parts[::2] = [re.sub(r"(?<=\w)_(?!\w)|\|", r"\\\g<0>", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def keep_files(app: Any, name: str, source: list[str]) -> None:
@@ -85,7 +90,7 @@ def add_options(app: Any, what: str, name: str, thing: Any, options: Any, lines:
     """Append a table of the constructor's options to the docstring of a model."""
     if what != "class" or not inspect.isclass(thing) or not issubclass(thing, LinkModel) or inspect.isabstract(thing):
         return
-    rows = [(option.name, _values(option), repr(option.default), option.help) for option in thing.options()]
+    rows = [(option.name, _values(option), repr(option.default), _escaped(option.help)) for option in thing.options()]
     if rows:
         lines += ["", ".. list-table:: Options", "   :header-rows: 1", "   :class: options", ""]
         for cells in (("option", "values", "default", "meaning"), *rows):
@@ -114,10 +119,11 @@ def check_self_contained(app: Any, problem: Exception | None) -> None:
             logger.warning("%s loads %s", page.name, address)
 
 
-def setup(app: Any) -> None:
+def setup(app: Any) -> dict[str, bool]:
     """Connect to Sphinx's events."""
     app.connect("build-finished", check_self_contained)
     app.connect("source-read", keep_files)
     app.connect("autodoc-process-docstring", escape_markup, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-process-docstring", add_options, priority=900)  # after napoleon
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
