@@ -59,14 +59,14 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
 def write_mails(folder: Path) -> None:
-    """Half a year of mails among two dozen people, and the month after it."""
+    """Half a year of mails among a dozen people, and the month after it."""
     rng, start = random.Random(0), datetime(2024, 1, 1)
-    people = ["ann", "bob", "cy", "dee", *(f"p{i}" for i in range(20))]
+    people = ["ann", "bob", "cy", "dee", *(f"p{i}" for i in range(8))]
     mails = [("ann", "bob", start, 3)]
     for day in range(210):
-        for minute in sorted(rng.sample(range(1, 1440), 8)):
-            sender = min(int(rng.expovariate(0.18)), len(people) - 1)
-            receiver = (sender + 1 + min(int(rng.expovariate(0.5)), 10)) % len(people)
+        for minute in sorted(rng.sample(range(1, 1440), 2)):
+            sender = min(int(rng.expovariate(0.25)), len(people) - 1)
+            receiver = (sender + 1 + min(int(rng.expovariate(0.5)), 6)) % len(people)
             moment = start + timedelta(days=day, minutes=minute)
             mails.append((people[sender], people[receiver], moment, rng.randrange(1, 9)))
     cut = start + timedelta(days=180)
