@@ -19,7 +19,7 @@ from statistics import median
 
 FIT = """
 import dysat
-model = dysat.DySAT.from_preset("forecast", device="cpu", epochs=12).fit(dysat.load_dataset("uci")[:12])
+model = dysat.DySAT.from_preset("default", device="cpu", epochs=12).fit(dysat.load_dataset("uci")[:12])
 print([epoch.seconds for epoch in model.epochs_[1:]])
 """
 

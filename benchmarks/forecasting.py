@@ -66,7 +66,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     if task["model"] in dysat.MODELS:
         model: Any = dysat.MODELS[task["model"]]()
     else:
-        model = dysat.DySAT.from_preset("forecast", device=task["device"], seed=task["seed"], **PARTS[task["model"]])
+        model = dysat.DySAT.from_preset("default", device=task["device"], seed=task["seed"], **PARTS[task["model"]])
     try:
         model.fit(graph[:target])
     except DysatError as problem:

@@ -50,13 +50,13 @@ def fit(windows: int, device: str) -> dict[str, Any]:
     keep_freed_memory()
     events = dysat.read_events(pl.DataFrame(hourly_log(windows)), src="src", dst="dst", time="time")
     graph = dysat.build_snapshots(events, every="1h")
-    dysat.DySAT.from_preset("forecast", device=device, epochs=1).fit(graph[:4])  # imports, and what is compiled
+    dysat.DySAT.from_preset("default", device=device, epochs=1).fit(graph[:4])  # imports, and what is compiled
     begin = time.perf_counter()
     PairScore.learn(graph, transitions=3)
     pair_score = time.perf_counter() - begin
     graph = dysat.build_snapshots(events, every="1h")  # of which nothing is remembered
     begin = time.perf_counter()
-    model = dysat.DySAT.from_preset("forecast", device=device, epochs=2).fit(graph)
+    model = dysat.DySAT.from_preset("default", device=device, epochs=2).fit(graph)
     before = time.perf_counter() - begin - sum(epoch.seconds for epoch in model.epochs_)
     seconds = {"pair score": pair_score, "before the first epoch": before, "epoch": model.epochs_[-1].seconds}
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -1,6 +1,6 @@
-"""The command line: parse, call, print. The only place that prints."""
+"""The command line: parse, call, print. Nothing outside this room prints."""
 
-from dysat.cli import bench, data, evaluate, learn, reproduce, tune, update
+from dysat.cli import bench, data, evaluate, learn, models, reproduce, tune, update
 from dysat.cli.app import app, main
 
-__all__ = ["app", "bench", "data", "evaluate", "learn", "main", "reproduce", "tune", "update"]
+__all__ = ["app", "bench", "data", "evaluate", "learn", "main", "models", "reproduce", "tune", "update"]

@@ -1,4 +1,4 @@
-"""The program: its commands register here, and it runs them."""
+"""The program: commands register here, and `main` runs them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import dysat
-from dysat.cli.options import as_options
+from dysat.cli.options import SETTINGS, as_options
 from dysat.errors import DysatError
 
-INTERRUPTED = 130  # what a shell says of a program ended by Ctrl-C
-USAGE_ERROR: Any = typer.BadParameter.__base__  # of Click, or of the Click that Typer brings along
+INTERRUPTED = 130  # exit code of a program ended by Ctrl-C
+USAGE_ERROR: Any = typer.BadParameter.__base__  # Click's own, or that of the Click vendored by Typer
 
 app = typer.Typer(
-    help="Learn node embeddings of graphs that change over time, and predict their next links.",
-    epilog="Start with [bold]dysat fit uci[/bold], or [bold]dysat fit --help[/bold] for a log of your own.",
+    help="Learn node embeddings of graphs that change over time, and forecast their next links.",
+    epilog="Start with [bold]dysat fit uci[/bold], or [bold]dysat fit --help[/bold] for your own log.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -28,32 +28,41 @@ app = typer.Typer(
 
 
 class StoppedError(Exception):
-    """Ctrl-C was heard, and everything is in order; the message says how to go on."""
+    """Ctrl-C stopped the work cleanly; the message says how to continue."""
 
 
 def main() -> NoReturn:
-    """Run the program; a mistake gets one line and exit code 2."""
+    """Run the program; a user error prints one line and exits with code 2."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show … shows ?
+            stream.reconfigure(errors="replace")  # print ? for characters the terminal cannot show
     try:
         code = app(standalone_mode=False)
     except DysatError as problem:
         _fail(as_options(str(problem)))
     except USAGE_ERROR as problem:
-        _fail(f"{problem.format_message()} (see {problem.ctx.command_path if problem.ctx else 'dysat'} --help)")
+        _fail(_usage(problem))
     except StoppedError as stopped:
         _stop(str(stopped))
     except (typer.Abort, KeyboardInterrupt):
         _stop("stopped")
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as problem:
         _fail(str(problem))
-    if code == INTERRUPTED:  # which some versions of Typer return instead of raising
+    if code == INTERRUPTED:  # some versions of Typer return it instead of raising
         _stop("stopped")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(problem: Any) -> str:
+    """What is wrong with a command line, and where to look; an option of a model is pointed to --set."""
+    name = str(getattr(problem, "option_name", "")).lstrip("-").replace("-", "_")
+    setting = next((word for word in (name, name.removeprefix("no_")) if word in SETTINGS), None)
+    if setting is not None:
+        return f"no option --{name.replace('_', '-')}; options of a model are set with --set {setting}=VALUE"
+    return f"{problem.format_message()} (see {problem.ctx.command_path if problem.ctx else 'dysat'} --help)"
 
 
 def _stop(message: str) -> NoReturn:
@@ -68,7 +77,7 @@ def _fail(message: str) -> NoReturn:
 
 @app.callback(invoke_without_command=True)
 def _top(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
         typer.echo(f"dysat {dysat.__version__}")

@@ -1,4 +1,4 @@
-"""Commands that learn and tell what was learned: fit, embed, forecast."""
+"""The commands fit, embed and forecast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ from rich.markup import escape
 import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
-from dysat.cli.options import DataDir, EventOptions, Json, ModelOptions, option, takes
+from dysat.cli.options import (
+    RARE,
+    Device,
+    EventOptions,
+    Json,
+    Preset,
+    Settings,
+    chosen_model,
+    option,
+    parse_setting,
+    takes,
+)  # fmt: skip
 from dysat.cli.show import SCORE, epochs_text, link_facts, links_table, new_console, new_table, print_json, telling
 from dysat.cli.watching import watching
 from dysat.errors import ModelError, listed, nearest
@@ -23,106 +34,99 @@ from dysat.models.base.link_model import Incremental
 from dysat.runs.run import LEARNERS, Run, check_new, write_embeddings
 from dysat.system.process import keep_freed_memory
 
-RUN, PRESET, METHOD = Path("run"), "program", "dysat"
-DEFAULTS = {"dysat": "forecast", "incsat": PRESET}  # what options start from, where nothing else is said
+RUN, METHOD = Path("run"), "dysat"
 
-RunFolder = Annotated[Path, typer.Argument(help="A run folder, made by [bold]dysat fit[/bold].", show_default=False)]
-Device = Annotated[str, option("Device to compute on: cpu, cuda, …; auto takes CUDA where there is one.")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat fit[/bold].", show_default=False)]
 
 
 @app.command()
-@takes(events=EventOptions, models={"incsat": dysat.IncSAT, **LEARNERS})
+@takes(events=EventOptions, hide=RARE)
 def fit(
     source: Annotated[
         str | None,
-        typer.Argument(help="A log of events, a graph folder, or the name of a dataset.", show_default=False),
-    ] = None,
-    out: Annotated[Path, option("Folder of the run.", "--out", "-o")] = RUN,
-    resume: Annotated[Path | None, option("Go on with a run that was stopped, to the same result.")] = None,
-    method: Annotated[
-        str,
-        option(
-            "[bold]dysat[/bold]; [bold]incsat[/bold], which takes in one snapshot after the other; or another method: "
-            f"{', '.join(name for name in LEARNERS if name not in ('dysat', 'incsat'))}.",
-            "--model",
-        ),
-    ] = METHOD,
-    preset: Annotated[
-        str | None,
-        option(
-            "Options to start from: [bold]forecast[/bold] (what predicts best; the default of dysat), "
-            "[bold]program[/bold] (the paper's authors'; the default of incsat), [bold]text[/bold] (the paper's); "
-            "[bold]paper[/bold] for other methods that have it; "
-            "[bold]sankar2019_uci[/bold] (or _enron, _yelp, _ml-10m): for a dataset of the paper."
+        typer.Argument(
+            help="Log of events, graph folder, or dataset.", show_default=False, metavar="SOURCE", hidden=True
         ),
     ] = None,
-    backtest: Annotated[
-        bool,
-        option(
-            "Measure first how well a model that has not seen the last snapshot predicts it.",
-            "--backtest/--no-backtest",
-        ),
-    ] = True,
-    data_dir: DataDir = None,
+    out: Annotated[
+        Path, option("Run folder to write [dim](default: run)[/dim].", "--out", "-o", metavar="FOLDER")
+    ] = RUN,
+    resume: Annotated[Path | None, option("Resume a stopped run.", metavar="FOLDER")] = None,
+    no_backtest: Annotated[bool, option("Skip the backtest on the last snapshot.", "--no-backtest")] = False,
     as_json: Json = False,
+    data_dir: Annotated[Path | None, option("Folder of the paper's datasets.", metavar="FOLDER", hidden=True)] = None,
+    model: Annotated[
+        str,
+        option("Method or method:preset [dim](default: dysat)[/dim].", "--model", panel="Model", metavar="NAME"),
+    ] = METHOD,
+    preset: Preset = None,
+    epochs: Annotated[int | None, option("Number of epochs.", panel="Model", metavar="N")] = None,
+    seed: Annotated[int | None, option("Random seed.", panel="Model", metavar="N")] = None,
+    device: Annotated[
+        str | None, option("cpu, cuda, cuda:1 [dim](default: CUDA if available)[/dim].", panel="Model", metavar="NAME")
+    ] = None,
+    settings: Settings = None,
     *,
     events: EventOptions,
-    model: ModelOptions,
 ) -> None:
-    """Learn embeddings, say how well they predict the last snapshot, and show the most likely next links.
+    """Learn from a log, report how well it predicts, and forecast the next links.
 
-    Examples:
-      [bold]dysat fit uci[/bold]
-      [bold]dysat fit uci --preset program --negative-weight 0.01 --epochs 15[/bold]
-      [bold]dysat fit mail.csv --src from --dst to --time sent --every 30d --out run/[/bold]
-      [bold]dysat fit mail.csv --every 30d --model graphsage --aggregator lstm[/bold]
+    SOURCE is a log of events, a graph folder, or the name of a dataset.
+
+      [bold]dysat fit mail.csv --src from --dst to --time sent --every 30d -o run/[/bold]
       [bold]dysat fit --resume run/[/bold]
-    Later:
-      [bold]dysat update run/ new-mail.csv[/bold]  takes in the next snapshots.
+    See also [bold]dysat models[/bold] (presets, options) and [bold]dysat snapshots --help[/bold] (files).
     """
+    flags: dict[str, Any] = {"epochs": epochs, "seed": seed, "device": device}
+    flags = {name: value for name, value in flags.items() if value is not None}
     if resume is not None:
-        others = [*events.given(), *(name for name in model.given if name != "device")]
-        if source is not None or others or (out, method, preset, backtest, data_dir) != (RUN, METHOD, None, True, None):
-            raise ModelError(f"--resume {resume} goes on with what the run was started with; give nothing but --device")
+        others = [*events.given(), *(name for name in flags if name != "device"), *(settings or [])]
+        if (
+            source is not None
+            or others
+            or (out, model, preset, no_backtest, data_dir) != (RUN, METHOD, None, False, None)
+        ):
+            raise ModelError(f"--resume {resume} continues with the options of the run; give nothing but --device")
         run = Run.open(resume)
     else:
         if source is None:
-            raise ModelError("what to learn from? a log of events, a graph folder or the name of a dataset")
+            raise ModelError("no source: give a log of events, a graph folder or the name of a dataset")
         check_new(Path(out).absolute())
-        learner = _learner(method, preset, model.given)
+        learner = _learner(model, preset, {**dict(map(parse_setting, settings or [])), **flags})
         with telling() as doing:
             graph, made = find_graph(source, events, data_dir, doing)
             doing(f"writing {out}")
-            run = Run.start(out, graph, learner, backtest=backtest, source=source, events=made)
+            run = Run.start(out, graph, learner, backtest=not no_backtest, source=source, events=made)
     keep_freed_memory()
     with watching() as watch:
-        ended = run.train(watch, device=model.given.get("device"))
+        ended = run.train(watch, device=device)
     if not ended:
-        raise StoppedError(f"stopped; what was learned is kept, dysat fit --resume {run.folder} goes on")
+        raise StoppedError(f"stopped; what was learned is kept, dysat fit --resume {run.folder} continues")
     _show_run(run, as_json)
 
 
-def _learner(method: str, preset: str | None, given: dict[str, Any]) -> EmbeddingModel:
-    """What was asked for, with its options."""
+def _learner(name: str, preset: str | None, settings: dict[str, Any]) -> EmbeddingModel:
+    """The model to train, with its options; it must have embeddings."""
+    method = name.partition(":")[0]
     if method not in LEARNERS:
-        known = f"; {method} has no embeddings, dysat evaluate takes it" if method in dysat.MODELS else ""
+        known = f"; {method} has no embeddings, use it with dysat evaluate" if method in dysat.MODELS else ""
         hint = known or nearest(method, LEARNERS)
         raise ModelError(f"no model {method!r}; there are {listed(LEARNERS, 20)}{hint}")
-    kind = LEARNERS[method]
-    presets = kind.presets()
-    start = preset or next((name for name in (DEFAULTS.get(method), PRESET) if name in presets), None)
-    return kind.with_options(given) if start is None else kind.from_preset(start, **given)
+    found = chosen_model(name, preset, settings).build()
+    if not isinstance(found, EmbeddingModel):
+        raise TypeError(f"{method} has no embeddings")
+    return found
 
 
 @app.command()
 def embed(
     run: RunFolder,
     out: Annotated[Path, option("File to write: .parquet or .csv.", "--out", "-o")],
-    step: Annotated[str, option("Step to embed, counted from 0, or −1 for the last, or [bold]all[/bold].")] = "-1",
+    step: Annotated[str, option("Step to embed from 0; −1 is the last, [bold]all[/bold] is every step.")] = "-1",
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Write the embeddings of a run: one row for every node that is known at a step."""
+    """Write the embeddings of a run, one row per node known at a step."""
     with telling() as doing:
         doing(f"loading {run}")
         model = Run.open(run).model(device)
@@ -136,11 +140,11 @@ def embed(
 @app.command()
 def forecast(
     run: RunFolder,
-    node: Annotated[str | None, option("Only links of this node.")] = None,
-    kind: Annotated[str | None, option("Kind of that node, where two kinds share its label.")] = None,
-    top: Annotated[int, option("How many links to show.")] = 10,
+    node: Annotated[str | None, option("Show links of this node only.")] = None,
+    kind: Annotated[str | None, option("Kind of that node, if its label occurs in both.")] = None,
+    top: Annotated[int, option("Number of links to show.")] = 10,
     known: Annotated[
-        Literal["include", "exclude"], option("Pairs that were linked before: among the forecasts, or left out.")
+        Literal["include", "exclude"], option("Include or exclude pairs that were linked before.")
     ] = "include",
     device: Device = "auto",
     as_json: Json = False,
@@ -175,19 +179,20 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
     console = new_console()
     backtest = metrics["backtest"]
     if backtest is not None:
-        table, forecast = new_table("how well the last snapshot was predicted", ">", ">"), backtest.get("forecast")
+        table, forecast = new_table("backtest on the last snapshot", ">", ">"), backtest.get("forecast")
         if forecast is not None:
-            table.add_row("forecast score, no probe", _figure(forecast["auc"]), "AUC")
-        of = "" if forecast is None else "embeddings with a probe, "
+            table.add_row("forecast score, AUC", _figure(forecast["auc"]), "")
+        of = "" if forecast is None else "embeddings and probe, "
         for key, name in (("auc", "AUC"), ("average_precision", "average precision")):
             table.add_row(f"{of}{name}", _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
         table.add_row("links to predict", f"{backtest['links']:,}", "")
         if backtest["epochs"]:
-            table.add_row("epoch that is kept", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
+            table.add_row("epoch kept", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
         console.print(table)
         note = (
-            f"snapshot {backtest['step'] + 1} by a model that has seen 0 … {backtest['step']}; a logistic probe on the "
-            f"{model.pair_feature} of two embeddings, mean ± deviation over {backtest['repeats']} random divisions"
+            f"snapshot {backtest['step'] + 1}, predicted by a model trained on snapshots 0 to {backtest['step']}; "
+            f"probe: logistic regression on the {model.pair_feature} of two embeddings, mean ± standard deviation over "
+            f"{backtest['repeats']} random splits"
         )
         console.print(f"[dim]{note}[/dim]", highlight=False, soft_wrap=True)
         for line in (*_meant(forecast), *_beside_heuristics(backtest)):
@@ -195,7 +200,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         console.print()
     console.print(links_table(links))
     console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
-    whole = "for the last snapshot" if isinstance(model, Incremental) else "in all"
+    whole = "for the last snapshot" if isinstance(model, Incremental) else "in total"
     epochs = f"{epochs_text(metrics['epochs'])} on {metrics['device']}, {metrics['seconds']:.1f} s {whole}"
     trained = epochs if metrics["epochs"] else model.method
     console.print(
@@ -207,22 +212,22 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
 
 
 def _meant(forecast: dict[str, Any] | None) -> Iterator[str]:
-    """One line: what came true of some scores, low, middling and high."""
+    """One line on calibration: how often low, medium and high scores came true."""
     there = [part for part in (forecast or {}).get("reliability", []) if part["pairs"]]
     gap = mean_gap(there)
     if gap is None:
         return
     middle = min(there, key=lambda part: abs(part["from"] + part["to"] - 1))
     shown = [part for part in there if part in (there[0], middle, there[-1])]
-    told = (
-        f"of {part['from']:.1f}–{part['to']:.1f} came true in {100 * part['linked']:.0f} % of {part['pairs']:,} pairs"
+    parts = (
+        f"{part['from']:.1f}–{part['to']:.1f} came true for {100 * part['linked']:.0f} % of {part['pairs']:,} pairs"
         for part in shown
     )
-    yield f"Scores {', '.join(told)}; in the mean, score and truth are {100 * gap:.1f} points apart."
+    yield f"Calibration: scores of {', '.join(parts)}; mean error {100 * gap:.1f} points."
 
 
 def _beside_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
-    """One line: the strongest heuristic on these data, and whether the model beats it; leak-free where both can be."""
+    """One line: the strongest heuristic on this data, and whether the model beats it."""
     forecast = backtest.get("forecast")
     measured, what = (backtest, "The model") if forecast is None else (forecast, "The forecast score")
     strongest = measured.get("heuristic")
@@ -230,8 +235,8 @@ def _beside_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
         return
     word = "beats" if measured["auc"] > strongest["auc"] else "does not beat"
     yield (
-        f"{what} {word} the strongest heuristic here, [bold]{strongest['name']}[/bold] "
-        f"(AUC {strongest['auc']:.4f}); dysat evaluate compares them step by step."
+        f"{what} {word} the strongest heuristic, [bold]{strongest['name']}[/bold] "
+        f"(AUC {strongest['auc']:.4f}). Compare them step by step with dysat evaluate."
     )
 
 

@@ -1,10 +1,11 @@
-"""The options of the commands: their names, what their help says, and the library's arguments told in their words."""
+"""The options that several commands share, and library errors in the words of the command line."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -15,106 +16,126 @@ import typer
 from dysat.data.reading.files import Format
 from dysat.data.reading.times import TimeUnit
 from dysat.errors import ModelError
+from dysat.experiments.evaluate.request import Contender
 from dysat.models import MODELS
-from dysat.models.base.link_model import LinkModel
-from dysat.models.base.option import NONE, Option
 
-# Arguments of the library that are options here, so that an error can be told in the user's words.
-OPTIONS = (
+# Arguments of the library that are options of their own on the command line.
+FLAGS = (
     *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
     *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "data_dir"),
-    *(
-        "until",
-        "trials",
-        "space",
-        *dict.fromkeys(option.name for model in MODELS.values() for option in model.options()),
-    ),
+    *("until", "trials", "space", "epochs", "seed", "device"),
+)
+# Options of models, which are set with --set.
+SETTINGS = tuple(
+    dict.fromkeys(option.name for model in MODELS.values() for option in model.options() if option.name not in FLAGS)
 )
 
 
 def as_options(text: str) -> str:
-    """The library speaks of `every='1w'`, the command line of `--every 1w`."""
+    """Rewrite the library's `every='1w'` as `--every 1w`, and `walk_length=3` as `--set walk_length=3`."""
 
     def rewrite(match: re.Match[str]) -> str:
+        name = match["name"]
         value = match["quoted"] or match["bare"] or re.sub(r"[\s,]+", ",", match["tuple"] or "").strip(",")
-        return f"--{match['name'].replace('_', '-')} {value}".rstrip()
+        if name in SETTINGS:
+            return f"--set {name}={value}"
+        return f"--{name.replace('_', '-')} {value}".rstrip()
 
     values = r"'(?P<quoted>[^']*)'|\((?P<tuple>[\d, ]*)\)|(?P<bare>[\w:.-]*\w)"
-    names = "|".join(OPTIONS)
+    names = "|".join((*FLAGS, *SETTINGS))
     return re.sub(rf"(?<![\w/\\.-])(?P<name>{names})=(?:(?:{values})(?![/\\]))?(?![\w/\\])", rewrite, text)
 
 
-def option(help: str, *names: str, panel: str | None = None, metavar: str | None = None) -> Any:
-    """An option with its help and the panel it is listed in."""
-    return typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar)
+def option(help: str, *names: str, panel: str | None = None, metavar: str | None = None, hidden: bool = False) -> Any:
+    """A command-line option with its help and the panel it is listed in; a help with "(default:" shows no other."""
+    shown = "(default:" not in help
+    return typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar, hidden=hidden, show_default=shown)
 
 
 def _column(help: str, *names: str) -> Any:
-    return option(help, *names, panel="Columns")
+    return option(help, *names, panel="Columns", metavar="NAME")
 
 
-def _window(help: str, *names: str) -> Any:
-    return option(help, *names, panel="Windows")
+def _window(help: str, *names: str, metavar: str | None = None) -> Any:
+    return option(help, *names, panel="Windows", metavar=metavar)
 
 
-def _file(help: str, *names: str) -> Any:
-    return option(help, *names, panel="File")
+def _file(help: str, *names: str, metavar: str | None = None) -> Any:
+    return option(help, *names, panel="File", metavar=metavar)
+
+
+def _model(help: str, *names: str, metavar: str | None = None) -> Any:
+    return option(help, *names, panel="Model", metavar=metavar)
 
 
 Json = Annotated[bool, option("Print JSON instead of a table.", "--json")]
 DataDir = Annotated[
     Path | None,
-    option("Folder of the datasets that do not come with dysat [dim](default: $DYSAT_DATA, or ~/.cache/dysat)[/dim]."),
+    option("Folder of the paper's datasets [dim](default: $DYSAT_DATA or ~/.cache/dysat)[/dim].", metavar="FOLDER"),
+]
+Source = Annotated[
+    str, typer.Argument(help="Log of events, graph folder, or name of a dataset.", show_default=False, metavar="SOURCE")
 ]
 
-# What every command that reads a log of events takes.
+# Options of every command with a model.
+Preset = Annotated[str | None, _model("Preset, or preset file (.toml).", metavar="PRESET")]
+Settings = Annotated[
+    list[str] | None,
+    _model("Option of the model; repeatable.", "--set",
+           metavar="NAME=VALUE"),
+]  # fmt: skip
+Device = Annotated[str, _model("Device: cpu, cuda, cuda:1; auto takes CUDA if available.", metavar="NAME")]
+
+# Options of every command that reads a log of events.
 EventsFile = Annotated[
     Path,
     typer.Argument(
-        help="Log of interactions: CSV, TSV, blanks, KONECT, SNAP, JSON lines, Parquet (or a folder of parts); "
-        "text also as gzip or zstd.",
+        help="Log of interactions: CSV, TSV, blank-separated, KONECT, SNAP, JSON lines or Parquet (or a folder of "
+        "parts); text may be compressed with gzip or zstd.",
         show_default=False,
     ),
 ]
-Src = Annotated[str | None, _column("Column of the one node; by number from 1 where there is no header.")]
-Dst = Annotated[str | None, _column("Column of the other node.")]
-Time = Annotated[str | None, _column("Column of the time.")]
-Weight = Annotated[str | None, _column("Column of weights to add up [dim](default: every event counts 1)[/dim].")]
+Src = Annotated[str | None, _column("Source column: name, or 1-based index if no header.")]
+Dst = Annotated[str | None, _column("Destination column.")]
+Time = Annotated[str | None, _column("Time column.")]
+Weight = Annotated[str | None, _column("Weight column to sum [dim](default: each event counts 1)[/dim].")]
 Kinds = Annotated[
     str | None,
-    _column(
-        "Bipartite data: names of the two sides, like user,item. Equal labels in the two columns are then "
-        "different nodes."
-    ),
+    option("Bipartite data: names of the sides, as user,item.", panel="Columns", metavar="A,B"),
 ]
-PairSeparator = Annotated[str | None, _column("Both nodes stand in the column --src, parted by this text.")]
-EveryText = Annotated[
-    str | None, _window("Width of a window: 12h, 10d, 1w; by the calendar 1mo, 1q, 1y; or a number of steps.")
+PairSeparator = Annotated[
+    str | None,
+    option("Both nodes are in the column --src, separated by this text.", panel="Columns", metavar="TEXT"),
 ]
-Count = Annotated[int | None, _window("So many windows of equal width.")]
+EveryText = Annotated[str | None, _window("Width: 12h, 10d, 1w; calendar 1mo, 1q, 1y; or steps.", metavar="WIDTH")]
+Count = Annotated[int | None, _window("Number of equal-width windows.", metavar="N")]
 Boundaries = Annotated[
-    str | None, _window("The edges of the windows, parted by commas: 2024-01-01,2024-02-01,2024-03-01.")
+    str | None,
+    _window("Window edges, comma-separated: 2024-01-01,2024-02-01,2024-03-01.", metavar="DATES"),
 ]
-Start = Annotated[str | None, _window("Leave out events before this date (UTC).")]
-Stop = Annotated[str | None, _window("Leave out events at this date or after.")]
-SelfLoops = Annotated[Literal["keep", "drop"], _window("Events of a node with itself.")]
+Start = Annotated[str | None, _window("Ignore events before this date (UTC).", metavar="DATE")]
+Stop = Annotated[str | None, _window("Ignore events on or after this date.", metavar="DATE")]
+SelfLoops = Annotated[Literal["keep", "drop"], _window("Events from a node to itself.")]
 TimeFormat = Annotated[
-    str | None, _file("Pattern of the times, as of strptime: '%d.%m.%Y %H:%M'. ISO 8601 needs none.")
+    str | None, _file("strptime pattern of the times: '%d.%m.%Y %H:%M'. ISO 8601 needs none.", metavar="PATTERN")
 ]
 Unit = Annotated[
     TimeUnit | None,
-    _file(
-        "Unit of times that are numbers since 1970 [dim](default: recognised)[/dim]; step: they number the snapshots."
-    ),
+    _file("Unit of numeric times since 1970 [dim](default: detected)[/dim]; step: numbers of snapshots."),
 ]
-Timezone = Annotated[str, _file("Zone of times that do not say theirs.")]
-FileFormat = Annotated[Format | None, _file("What the file is [dim](default: recognised)[/dim].")]
+Timezone = Annotated[str, _file("Time zone of times without one.", metavar="ZONE")]
+FileFormat = Annotated[Format | None, _file("File format [dim](default: detected)[/dim].")]
 Header = Annotated[
     bool | None,
-    _file("Whether the first line names the columns [dim](default: recognised)[/dim].", "--header/--no-header"),
+    _file("Whether the first line names the columns [dim](default: detected)[/dim].", "--header/--no-header"),
 ]
-Separator = Annotated[str | None, _file("What parts the columns [dim](default: recognised)[/dim].")]
-SkipBadRows = Annotated[bool, _file("Leave out rows that cannot be read, and say how many.", "--skip-bad-rows")]
+Separator = Annotated[str | None, _file("Column separator [dim](default: detected)[/dim].", metavar="TEXT")]
+SkipBadRows = Annotated[bool, _file("Skip rows that cannot be read, and count them.", "--skip-bad-rows")]
+# Left out of `fit --help`, which fits a screen; `snapshots --help` shows them all.
+RARE = (
+    *("pair_separator", "boundaries", "self_loops", "time_format", "time_unit", "timezone", "format", "header"),
+    *("separator", "skip_bad_rows"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,31 +163,31 @@ class EventOptions:
     skip_bad_rows: SkipBadRows = False
 
     def given(self) -> list[str]:
-        """The options that are not left as they were."""
+        """The options that differ from their defaults."""
         return [field.name for field in fields(self) if getattr(self, field.name) != field.default]
 
     def edges(self) -> list[str] | None:
-        """The boundaries one by one."""
+        """The boundaries as a list."""
         return None if self.boundaries is None else self.boundaries.split(",")
 
     def record(self, columns: Mapping[str, str]) -> dict[str, Any]:
-        """What a run keeps, so that the next log is read alike: the columns that were taken, and all that was given."""
+        """What a run stores so that an update reads the next log the same way: given options and detected columns."""
         return {**{name: getattr(self, name) for name in self.given()}, **columns, "self_loops": self.self_loops}
 
     def like(self, made: Mapping[str, Any] | None, run: str) -> EventOptions:
-        """The options a run was made with, where nothing else is given; what contradicts them is refused."""
+        """The options a run was made with, completed by those given now; contradictions are refused."""
         given = {name: getattr(self, name) for name in self.given()}
         for name in ("start", "stop"):
             if name in given:
-                raise ModelError(f"{name}={given[name]!r}: an update begins where the run ends; until= says how far")
-        if made is None:  # of a dataset or a graph folder, which knows no columns
+                raise ModelError(f"{name}={given[name]!r}: an update starts where the run ends; until= limits it")
+        if made is None:  # made from a dataset or a graph folder
             return self
         windows = {name: made[name] for name in ("every", "count", "boundaries") if name in made}
         for name, value in given.items():
             if name == "boundaries" and "boundaries" in windows:
-                continue  # those that come next
+                continue  # the next edges
             if name in ("format", "header", "separator", "skip_bad_rows"):
-                continue  # the next log may be another kind of file
+                continue  # the next log may have another format
             before = made.get(name, next(field.default for field in fields(self) if field.name == name))
             if value != before:
                 if name in ("every", "count", "boundaries"):
@@ -178,108 +199,77 @@ class EventOptions:
         return replace(self, **{**kept, **given})
 
 
-@dataclass(frozen=True)
-class ModelOptions:
-    """The options of the model that were given on the command line, by name."""
-
-    given: dict[str, Any]
-
-
-def takes(
-    events: type[EventOptions] | None = None, models: Mapping[str, type[LinkModel]] | None = None
-) -> Callable[[Any], Any]:
-    """Give a command whole groups of options, which it takes as `events=` and `model=`."""
+def takes(events: type[EventOptions], hide: Collection[str] = ()) -> Callable[[Any], Any]:
+    """Give a command all options of events, which it receives as `events=`; `hide` leaves some out of its help."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
         own = [
             parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
             for name, parameter in inspect.signature(command).parameters.items()
-            if name not in ("events", "model")
+            if name != "events"
         ]
-        of_events = _event_parameters(events) if events else []
-        of_models = _model_parameters(models) if models else []
+        shared = _event_parameters(events, hide)
 
         @wraps(command)
         def run(**given: Any) -> None:
-            if events:
-                given["events"] = events(**{p.name: given.pop(p.name) for p in of_events})
-            if models:
-                values = {p.name: given.pop(p.name) for p in of_models}
-                given["model"] = ModelOptions({name: value for name, value in values.items() if value is not None})
-            command(**given)
+            command(**given, events=events(**{p.name: given.pop(p.name) for p in shared}))
 
-        run.__signature__ = inspect.Signature([*own, *of_events, *of_models])  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in (*own, *of_events, *of_models)}
+        run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
         del run.__wrapped__
         return run
 
     return decorate
 
 
-def _event_parameters(events: type[EventOptions]) -> list[inspect.Parameter]:
+def _event_parameters(events: type[EventOptions], hide: Collection[str]) -> list[inspect.Parameter]:
     hints = get_type_hints(events, include_extras=True)
     return [
         inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=_hidden(hints[field.name]) if field.name in hide else hints[field.name],
         )
         for field in fields(events)
     ]
 
 
-def _model_parameters(models: Mapping[str, type[LinkModel]]) -> list[inspect.Parameter]:
-    """An option for every field of the models; what is not given is None, and stays as the preset has it.
+def _hidden(hint: Any) -> Any:
+    """The same option, left out of the help."""
+    kind, shown = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
+    hidden = copy(shown)
+    hidden.hidden = True
+    return Annotated[kind, hidden]
 
-    The first model's are listed as its own. One that only others have says whose it is.
+
+def chosen_model(
+    text: str, preset: str | None, settings: Sequence[str] | Mapping[str, Any] | None, *, ignore: bool = False
+) -> Contender:
+    """The model that --model, --preset and --set describe; `text` is a name or name:preset.
+
+    A bare name is the method with its default options. `ignore` drops settings that the method does not have, where
+    several models share them.
     """
-    first, *_ = models.values()
-    own = {field.name for field in first.options()}
-    found: dict[str, dict[str, Option]] = {}  # by name and method
-    for method, model in sorted(models.items(), key=lambda item: item[1] is not first):
-        for field in model.options():
-            found.setdefault(field.name, {})[method] = field
-    parameters = []
-    for name, whose in found.items():
-        panel = "Training" if name in TRAINING else "Model" if name in own else OTHERS
-        text = next(iter(whose.values())).help if name in own else f"{', '.join(whose)}: {_one_of(whose)}"
-        note, annotation = _declare(name, text, list(whose.values()), panel)
-        parameters.append(
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation | None, note]
-            )
-        )
-    return parameters
+    method, _, named = text.partition(":")
+    if preset is not None and named:
+        raise ModelError(f"--model {text} names a preset already; leave out --preset {preset}")
+    if method not in MODELS:
+        return Contender(method)  # which raises and lists the methods
+    given = dict(settings) if isinstance(settings, Mapping) else dict(map(parse_setting, settings or ()))
+    if ignore:
+        own = {option.name for option in MODELS[method].options()}
+        given = {name: value for name, value in given.items() if name in own}
+    found = Contender(method, preset or named or None, given)
+    for name, why in found.build().without_effect(given).items():
+        raise ModelError(f"--set {name}={given[name]} has no effect, since {why}")
+    return found
 
 
-def _declare(name: str, text: str, fields: list[Option], panel: str) -> tuple[Any, Any]:
-    """An option and its type: a text where "none" is a value too, where there are several, or where models differ."""
-    kind, names = fields[0].kind, [f"--{name.replace('_', '-')}"]
-    choices = dict.fromkeys(word for field in fields for word in _choices(field))
-    told = f" ({'|'.join(choices)})" if choices else ""
-    if any(field.optional for field in fields):
-        kind, told = str, f"{told} (or {NONE})"
-    if get_origin(kind) is tuple or any(field.kind != fields[0].kind for field in fields):
-        kind = str
-    if kind is bool:
-        names = [f"{names[0]}/--no-{names[0][2:]}"]
-    # Short words for what is given, and choices in the sentence: a terminal has room for the names then.
-    metavar = {int: "N", float: "X", bool: None}.get(kind, "…")
-    sentence = f"{text}{told}." if panel == OTHERS else _sentence(text + told)
-    return option(sentence, *names, panel=panel, metavar=metavar), kind
-
-
-def _choices(field: Option) -> tuple[str, ...]:
-    return get_args(field.kind) if get_origin(field.kind) is Literal else ()
-
-
-def _one_of(whose: Mapping[str, Option]) -> str:
-    """What the option is for, where several methods have one of that name and mean about the same."""
-    return min((field.help for field in whose.values()), key=len)
-
-
-OTHERS = "Other models"
-TRAINING = ("l2", "l2_on", "clip_norm", "learning_rate", "batch_size", "epochs", "patience", "seed", "device")
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+def parse_setting(text: str) -> tuple[str, str]:
+    """The name and the value of `name=value`."""
+    name, equals, value = text.partition("=")
+    if not (name.strip() and equals):
+        raise ModelError(f"--set {text}: expected name=value")
+    return name.strip().replace("-", "_"), value.strip()

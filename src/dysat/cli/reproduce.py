@@ -10,8 +10,7 @@ from rich.markup import escape
 
 import dysat
 from dysat.cli.app import StoppedError, app
-from dysat.cli.learn import Device
-from dysat.cli.options import DataDir, Json, option
+from dysat.cli.options import DataDir, Device, Json, option
 from dysat.cli.show import new_console, new_table, print_json, telling
 from dysat.cli.watching import counting
 from dysat.data.datasets import DATASETS

@@ -1,4 +1,4 @@
-"""The command that chooses a model's options by validation links."""
+"""The command tune: choose the options of a model on validation links."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
-from dysat.cli.evaluate import WithModelOptions, contender_of, setting_of
-from dysat.cli.learn import Device
-from dysat.cli.options import DataDir, EventOptions, Json, option, takes
+from dysat.cli.options import (
+    RARE,
+    DataDir,
+    Device,
+    EventOptions,
+    Json,
+    Preset,
+    Settings,
+    Source,
+    chosen_model,
+    option,
+    parse_setting,
+    takes,
+)  # fmt: skip
 from dysat.cli.show import new_console, new_table, print_json, telling
 from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
@@ -27,87 +38,79 @@ from dysat.experiments.tune.spaces import as_text
 from dysat.experiments.tune.study import shown_url
 from dysat.experiments.tune.trials import Trial
 from dysat.experiments.tune.tune import RESULTS, Tuning, tune
+from dysat.system.extras import require
 from dysat.system.process import keep_freed_memory
 
 OUT = Path("tuning")
 SHOWN = 20  # trials in the table
 
 
-@app.command(name="tune", cls=WithModelOptions)
-@takes(events=EventOptions)
+@app.command(name="tune")
+@takes(events=EventOptions, hide=RARE)
 def tune_command(
-    source: Annotated[
-        str, typer.Argument(help="A log of events, a graph folder, or the name of a dataset.", show_default=False)
-    ],
-    model_name: Annotated[
-        str, option("Model to tune, or [bold]model:preset[/bold].", "--model", metavar="MODEL")
+    source: Source,
+    model: Annotated[
+        str, option("Method, or method:preset; see dysat models.", "--model", panel="Model", metavar="NAME")
     ] = "dysat",
-    preset: Annotated[str | None, option("Options to start from: a preset's name, or its file (.toml).")] = None,
-    set_: Annotated[
-        list[str] | None, option("Option that all trials have: epochs=50, or [bold]--epochs 50[/bold].", "--set")
-    ] = None,
+    preset: Preset = None,
+    settings: Settings = None,
     space: Annotated[
         list[str] | None,
         option(
-            "What to try: [bold]negative_weight=0.01,0.1,1[/bold] (choices; parted by | where a value has commas) or "
-            "[bold]learning_rate=1e-4..1e-2[/bold] (a range); may be given several times "
-            "[dim](default: what the paper tuned)[/dim].",
+            "Values to try: [bold]l2=1e-5,1e-4[/bold] (choices; separated by | if a value has commas) or "
+            "[bold]learning_rate=1e-4..1e-2[/bold] (a range); repeatable "
+            "[dim](default: the space of the method)[/dim].",
         ),
     ] = None,
-    trials: Annotated[
-        int | None, option("How many settings to try in all [dim](default: every combination)[/dim].")
-    ] = None,
+    trials: Annotated[int | None, option("Total number of trials [dim](default: every combination)[/dim].")] = None,
     prune: Annotated[
-        bool, option("End a trial early that falls below the median of those before.", "--prune/--no-prune")
+        bool, option("Stop a trial early if it falls below the median of earlier ones.", "--prune/--no-prune")
     ] = True,
-    protocol: Annotated[Protocol, option("What is predicted; multi-step: the last six snapshots.")] = "single-step",
+    protocol: Annotated[Protocol, option("Links to predict; multi-step: the last six snapshots.")] = "single-step",
     first: Annotated[int | None, option("First snapshot to predict.")] = None,
     last: Annotated[int | None, option("Last snapshot to predict.")] = None,
     steps: Annotated[
-        str | None, option("Only these predicted snapshots, parted by commas: 4,8,12 [dim](default: all)[/dim].")
+        str | None, option("Predicted snapshots to use, comma-separated: 4,8,12 [dim](default: all)[/dim].")
     ] = None,
-    typed: Annotated[bool, option("Bipartite data: a negative is of two kinds, as a link is.", "--typed")] = False,
+    typed: Annotated[bool, option("Bipartite data: sample negatives across the two sides only.", "--typed")] = False,
     new_ends: Annotated[NewEnds, option("With new-nodes: whether both ends of a link must be new, or one.")] = "both",
-    count_self_loops: Annotated[
-        bool, option("Count links of a node with itself among those to predict.", "--count-self-loops")
-    ] = False,
-    seed: Annotated[int, option("Of the examples, and of what is tried.")] = 0,
-    out: Annotated[
-        Path, option("Folder that keeps finished trials; the same command goes on with it.", "--out", "-o")
-    ] = OUT,
+    count_self_loops: Annotated[bool, option("Predict links from a node to itself too.", "--count-self-loops")] = False,
+    seed: Annotated[int, option("Random seed of the examples and of the search.")] = 0,
+    out: Annotated[Path, option("Folder for finished trials; the same command resumes.", "--out", "-o")] = OUT,
     storage: Annotated[
         str | None,
-        option(
-            "Database that workers on many machines share, like postgresql://… [dim](default: a file in --out)[/dim]."
-        ),
+        option("Database shared by workers on several machines: postgresql://… [dim](default: a file in --out)[/dim]."),
     ] = None,
     preset_out: Annotated[Path | None, option("Write the best options to this preset file (.toml).")] = None,
-    processes: Annotated[int | None, option("Processes [dim](default: one for each core; 1 on CUDA)[/dim].")] = None,
+    processes: Annotated[
+        int | None, option("Number of processes [dim](default: one per core; 1 on CUDA)[/dim].")
+    ] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
     as_json: Json = False,
     *,
     events: EventOptions,
 ) -> None:
-    """Choose a model's options by validation links; no test link is looked at.
+    """Choose the options of a model on validation links; test links are never used.
 
-    Every setting is fitted at every step, and judged by the examples that an evaluation keeps for validation.
-    Finished trials are kept: the same command goes on, and more --trials add to them.
+    Every setting is fitted at every step and judged on the validation examples of an evaluation.
+    Finished trials are kept: the same command resumes, and more --trials add to them.
 
     Examples:
       [bold]dysat tune uci --model dysat --preset-out tuned.toml[/bold]
-      [bold]dysat tune uci --model graphsage --epochs 5 --steps 4,8,12[/bold]
-      [bold]dysat tune mail.csv --every 30d --space learning_rate=1e-4..1e-2 --space window=2..10 --trials 30[/bold]
+      [bold]dysat tune uci --model graphsage --set epochs=5 --steps 4,8,12[/bold]
+      [bold]dysat tune mail.csv --every 30d --space learning_rate=1e-4..1e-2 --trials 30[/bold]
     Then:
       [bold]dysat evaluate uci --model dysat:tuned.toml[/bold]
     """
-    contender = _contender(model_name, preset, dict(setting_of(text) for text in set_ or []), space or [])
+    require("optuna", "dysat tune")
+    contender = _contender(model, preset, dict(map(parse_setting, settings or [])), space or [])
     if out.exists() and not out.is_dir():
         raise ModelError(f"--out {out}: a file is in the way of the folder")
     if processes is not None and processes < 1:
         raise ModelError(f"--processes {processes} must be at least 1")
     if preset_out is not None and preset_out.suffix != ".toml":
-        raise ModelError(f"--preset-out {preset_out}: the name of a preset's file ends in .toml")
+        raise ModelError(f"--preset-out {preset_out}: the name of a preset file ends in .toml")
     if preset_out is not None and not preset_out.absolute().parent.is_dir():
         raise ModelError(f"--preset-out {preset_out}: there is no folder {preset_out.parent}")
     wanted = _numbers(steps)
@@ -118,15 +121,15 @@ def tune_command(
         first, last = predicted[0], predicted[-1]
     keep_freed_memory()
     try:
-        with _progress() as told:
+        with _progress() as on_progress:
             found = tune(
                 contender, graph, out, space=space, trials=trials, steps=wanted, prune=prune, storage=storage,
-                device=device, processes=processes, on_progress=told, protocol=protocol, first=first, last=last,
+                device=device, processes=processes, on_progress=on_progress, protocol=protocol, first=first, last=last,
                 seed=seed, self_loops="keep" if count_self_loops else "drop", typed=typed, new_ends=new_ends,
             )  # fmt: skip
     except KeyboardInterrupt:
         kept = out if storage is None else shown_url(storage)
-        raise StoppedError(f"stopped; finished trials are kept in {kept}, the same command goes on") from None
+        raise StoppedError(f"stopped; finished trials are kept in {kept}, the same command resumes") from None
     if preset_out is not None:
         write_preset(found, preset_out, source)
     if as_json:
@@ -135,17 +138,11 @@ def tune_command(
 
 
 def _contender(text: str, preset: str | None, given: dict[str, str], space: list[str]) -> Contender:
-    """The model with what all trials have."""
-    method, _, named = text.partition(":")
-    if preset is not None and named:
-        raise ModelError(f"--model {text} has a preset already; leave out --preset {preset}")
-    found = contender_of(f"{method}:{preset}" if preset else text, given)
+    """The model with the options that all trials share."""
     for name in given:
-        if name not in found.options:
-            raise ModelError(f"{name}: {method} has no such option")
         if name in {text.partition("=")[0].strip().replace("-", "_") for text in space}:
-            raise ModelError(f"{name} is both given and to be tuned; leave one out")
-    return found
+            raise ModelError(f"{name} is given by --set and by --space; leave one out")
+    return chosen_model(text, preset, given)
 
 
 def _numbers(text: str | None) -> list[int] | None:
@@ -154,7 +151,7 @@ def _numbers(text: str | None) -> list[int] | None:
     except ValueError:
         found = []
     if found == []:
-        raise ModelError(f"--steps {text}: expected snapshots parted by commas, like 4,8,12")
+        raise ModelError(f"--steps {text}: expected comma-separated snapshots, such as 4,8,12")
     return found
 
 
@@ -181,7 +178,7 @@ def _show(found: Tuning, read: list[str], out: Path, preset_out: Path | None) ->
 
 
 def _reading(events: EventOptions, data_dir: Path | None) -> Iterator[str]:
-    """How the source was read, as the next command must read it."""
+    """The options that make the next command read the source the same way."""
     given = {name: getattr(events, name) for name in events.given()}
     for name, value in {**given, **({"data_dir": data_dir} if data_dir else {})}.items():
         word = name.replace("_", "-")
@@ -192,7 +189,7 @@ def _reading(events: EventOptions, data_dir: Path | None) -> Iterator[str]:
 
 
 def _predicting(request: dict[str, Any]) -> Iterator[str]:
-    """What is predicted, where that is not the usual."""
+    """The options of the request that differ from the defaults."""
     if request["protocol"] != "single-step":
         yield f"--protocol {request['protocol']}"
     if request["new_ends"] != "both":
@@ -201,7 +198,7 @@ def _predicting(request: dict[str, Any]) -> Iterator[str]:
         yield "--typed"
     if request["self_loops"] == "keep":
         yield "--count-self-loops"
-    if request["seed"]:  # with another the validation links would be tested
+    if request["seed"]:  # another seed would test on validation links
         yield f"--seed {request['seed']}"
 
 
@@ -216,19 +213,19 @@ def _notes(found: Tuning, source: str, out: Path) -> Iterator[str]:
     over = f"{number} predicted snapshot{'s' * (number > 1)}"
     yield (
         f"{source}, {protocol}, mean over {over}, in per cent, on validation links only; "
-        f"no test link was looked at; all figures are in {out / RESULTS}"
+        f"test links were not used; all figures: {out / RESULTS}"
     )
     for snapshot, why in found.left_out.items():
         yield f"snapshot {snapshot} is left out: {why}"
     for problem in dict.fromkeys(trial.problem for trial in found.trials if trial.problem):
         yield f"failed: {problem}"
     if running := found.count("running"):
-        yield f"{running} trials are still tried by other processes; the same command tells the rest"
+        yield f"{running} trials are still running in other processes; run the same command again to see them"
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Tuning], None]]:
-    """How far it is, live on a terminal and a line for every trial elsewhere."""
+    """Show progress: live on a terminal, one line per trial elsewhere."""
     console = new_console(stderr=True)
     seen: set[int] = set()
     begins = [True]
@@ -237,7 +234,7 @@ def _progress() -> Iterator[Callable[[Tuning], None]]:
         def say(now: Tuning) -> None:
             new = [trial for trial in now.trials if trial.state != "running" and trial.number not in seen]
             if begins and new:
-                typer.echo(f"{len(new)} of {now.total} were tried before", err=True)
+                typer.echo(f"{len(new)} of {now.total} were finished before", err=True)
                 seen.update(trial.number for trial in new)
                 new = []
             begins.clear()
@@ -261,7 +258,7 @@ def _line(trial: Trial) -> str:
 
 
 def _share(now: Tuning) -> float:
-    """Finished trials, and parts of those that run."""
+    """Finished trials, plus the finished fractions of running ones."""
     running = [len(trial.steps) for trial in now.trials if trial.state == "running"]
     return len(now.trials) - len(running) + sum(running) / max(1, len(now.about["predicted"]))
 

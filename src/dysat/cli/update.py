@@ -14,8 +14,8 @@ from rich.markup import escape
 import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import read_log
-from dysat.cli.learn import Device, RunFolder
-from dysat.cli.options import EventOptions, as_options, option, takes
+from dysat.cli.learn import RunFolder
+from dysat.cli.options import Device, EventOptions, as_options, option, takes
 from dysat.cli.show import (
     SCORE,
     epochs_text,

@@ -1,4 +1,4 @@
-"""What DySAT and IncSAT have in common: two blocks of attention, learned from random walks."""
+"""The parts DySAT and IncSAT share: two blocks of attention, learned from random walks."""
 
 from __future__ import annotations
 
@@ -23,54 +23,56 @@ from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
 from dysat.training import Settings
 
 Sizes = tuple[int, ...]
-MOST = 0.9  # of all rows; from there on leaving some out costs more than it saves
+MOST = 0.9  # share of all rows above which computing all of them is cheaper than selecting
 
 
 @dataclass(kw_only=True, eq=False)
 class AttentionModel(TrainedModel):
     """Attention over a node's neighbours in a snapshot, then over its own history: options, network, walks.
 
-    The defaults follow the paper's text.
+    The defaults here follow the authors' program; DySAT has its own.
     """
 
-    structural_heads: Annotated[Sizes, "heads of each structural layer"] = (16, 8)
-    structural_features: Annotated[Sizes, "features of each structural layer, all heads together"] = (256, 128)
-    temporal_heads: Annotated[Sizes, "heads of each temporal layer"] = (16,)
-    temporal_features: Annotated[Sizes, "features of each temporal layer; the last is the embedding's"] = (128,)
-    blocks: Annotated[Literal["both", "structural", "temporal"], "which blocks of attention there are"] = "both"
+    structural_heads: Annotated[Sizes, "Attention heads of each structural layer"] = (16, 8)
+    structural_features: Annotated[Sizes, "Features of each structural layer, all heads together"] = (256, 128)
+    temporal_heads: Annotated[Sizes, "Attention heads of each temporal layer"] = (16,)
+    temporal_features: Annotated[Sizes, "Features of each temporal layer; the last is the size of embeddings"] = (128,)
+    blocks: Annotated[Literal["both", "structural", "temporal"], "Attention blocks to use"] = "both"
     inputs: Annotated[
-        Literal["identity", "features", "both"], "what a node begins with: its identity, its features, or both"
+        Literal["identity", "features", "both"], "Input of a node: a learned vector, its features, or both"
     ] = "identity"
-    history: Annotated[int | None, "use the last so many snapshots only"] = None
-    normalize: Annotated[Side, "structural softmax over a receiver's senders, or a sender's receivers"] = "receiver"
-    link_weights: Annotated[LinkWeights, "link weights in the logits: raw, or D^-½ A D^-½"] = "raw"
-    add_self_loops: Annotated[bool, "link every node with itself"] = False
-    attention_bias: Annotated[bool, "biases in the structural logits"] = False
-    scale: Annotated[Scale, "temporal logits by 1/√features, or 1/√steps"] = "features"
-    residual: Annotated[bool, "add each attention layer's input to its output"] = False
-    feedforward: Annotated[Literal["transformer", "skip", "none"], "the layer after temporal attention"] = "transformer"
-    unknown: Annotated[Unknown, "a node before it is known: masked, or a zero vector attended to"] = "masked"
-    structural_dropout: Annotated[float, "on the input and the attention of structural layers"] = 0.1
-    temporal_dropout: Annotated[float, "on the attention of temporal layers"] = 0.5
-    walks_per_node: Annotated[int, "random walks from each node in each snapshot"] = 10
-    walk_length: Annotated[int, "nodes on a walk"] = 40
-    window: Annotated[int, "nodes so near on a walk are contexts of each other"] = 10
-    contexts: Annotated[int, "contexts drawn for a node, snapshot and epoch"] = 10
-    negatives: Annotated[int, "negatives for each context, or shared"] = 10
-    sharing: Annotated[Sharing, "negatives for every context, or shared by a batch's nodes in a snapshot"] = (
-        "per-positive"
+    history: Annotated[int | None, "Number of latest snapshots to use; none uses all"] = None
+    normalize: Annotated[Side, "Structural softmax over the senders of a receiver, or the receivers of a sender"] = (
+        "sender"
     )
-    negative_weight: Annotated[float, "w_n, the weight of negatives"] = 1.0
-    reduction: Annotated[Reduction, "loss as sum, or as mean per snapshot"] = "sum"
-    l2: Annotated[float, "weight of ½ Σ p² in the loss"] = 5e-4
-    l2_on: Annotated[Literal["all", "structural"], "which parameters that is of"] = "all"
-    clip_norm: Annotated[float | None, "bound on the norm of all gradients together"] = None
-    learning_rate: Annotated[float, "of Adam"] = 1e-3
-    batch_size: Annotated[int, "nodes in a batch"] = 256
-    epochs: Annotated[int, "passes over all nodes, at most"] = 200
-    patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
-    seed: Annotated[int, "of everything random"] = 0
-    device: Annotated[str, "cpu, cuda, cuda:1, …; auto takes CUDA where there is one"] = "auto"
+    link_weights: Annotated[LinkWeights, "Link weights in structural attention: raw, or D^-½ A D^-½"] = "normalized"
+    add_self_loops: Annotated[bool, "Add a link from every node to itself"] = True
+    attention_bias: Annotated[bool, "Use biases in the structural attention logits"] = True
+    scale: Annotated[Scale, "Scale of temporal attention logits: 1/√features or 1/√steps"] = "steps"
+    residual: Annotated[bool, "Add the input of each attention layer to its output"] = False
+    feedforward: Annotated[Literal["transformer", "skip", "none"], "Layer after temporal attention"] = "skip"
+    unknown: Annotated[Unknown, "A node before it appears: masked, or a zero vector that is attended to"] = "zero"
+    structural_dropout: Annotated[float, "Dropout on the inputs and the attention of structural layers"] = 0.1
+    temporal_dropout: Annotated[float, "Dropout on the attention of temporal layers"] = 0.0
+    walks_per_node: Annotated[int, "Random walks per node and snapshot"] = 10
+    walk_length: Annotated[int, "Nodes on a random walk"] = 20
+    window: Annotated[int, "Largest distance on a walk at which two nodes are contexts of each other"] = 10
+    contexts: Annotated[int, "Contexts sampled per node, snapshot and epoch"] = 10
+    negatives: Annotated[int, "Negative samples per context, or per batch and snapshot if shared"] = 10
+    sharing: Annotated[Sharing, "Draw negatives for every positive, or share them within a batch and snapshot"] = (
+        "shared"
+    )
+    negative_weight: Annotated[float, "Weight of negative samples in the loss, w_n"] = 1.0
+    reduction: Annotated[Reduction, "Walk loss as a sum, or as a mean per snapshot"] = "mean"
+    l2: Annotated[float, "Weight of the L2 penalty ½ Σ p²"] = 5e-4
+    l2_on: Annotated[Literal["all", "structural"], "Parameters with an L2 penalty"] = "structural"
+    clip_norm: Annotated[float | None, "Largest norm of the gradient; larger ones are scaled down"] = 1.0
+    learning_rate: Annotated[float, "Learning rate of Adam"] = 1e-3
+    batch_size: Annotated[int, "Nodes per batch"] = 512
+    epochs: Annotated[int, "Largest number of epochs"] = 200
+    patience: Annotated[int | None, "Stop after this many epochs without a better validation score"] = None
+    seed: Annotated[int, "Random seed"] = 0
+    device: Annotated[str, "Device: cpu, cuda, cuda:1, …; auto takes CUDA if available"] = "auto"
 
     def check(self) -> None:
         for block in ("structural", "temporal"):
@@ -108,7 +110,7 @@ class AttentionModel(TrainedModel):
         self._build(device)
         self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # e_u · e_v
         sampler = self.sampler(generator)
-        items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])  # nodes with something to learn from
+        items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])  # nodes with contexts
         return Task(self.loss(sampler), dict(self.network_.named_parameters()), items, frozenset(self._penalized()))
 
     @torch.no_grad()
@@ -119,13 +121,13 @@ class AttentionModel(TrainedModel):
 
     @torch.no_grad()
     def attention(self, step: int = -1) -> Tensor:
-        """How much each node known at a step attends to each step up to it, mean over heads.  # [known, steps]
+        """Temporal attention of each node known at a step, mean over heads.  # [known, steps]
 
-        The steps are those the model knows, from the first to the one asked for.
+        Columns are the steps the model knows, from the first to the one asked for.
         """
         self._must_be_fitted()
         if self.blocks == "structural":
-            raise ModelError("blocks='structural': without temporal attention there are no weights to show")
+            raise ModelError("blocks='structural': there is no temporal attention to show")
         at = self._check_step(step)
         x, plan = self._looked_at(at)
         beta = self.network_.attention(x, plan).mean(1)  # [P]
@@ -135,12 +137,12 @@ class AttentionModel(TrainedModel):
         return table
 
     def _looked_at(self, step: int) -> tuple[Tensor, Plan]:
-        """The rows in the histories of all nodes known at a step, and the plan of these.  # [S, d]"""
+        """Structural outputs that the nodes known at a step attend to, and the plan for them.  # [S, d]"""
         plan = self._plan_step(step)
         return self.network_.rows(self.block_, self.inputs_, plan), plan
 
     def sampler(self, generator: torch.Generator) -> WalkSampler:
-        """Walks over every snapshot, and what examples are drawn from."""
+        """Random walks in every snapshot, from which training examples are drawn."""
         return WalkSampler.from_graph(
             self._recent().to(generator.device),
             walks_per_node=self.walks_per_node,
@@ -153,7 +155,7 @@ class AttentionModel(TrainedModel):
         )
 
     def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """The loss of a batch of nodes. On CUDA all rows are computed for every batch, so that shapes never change."""
+        """The loss of a batch of nodes. On CUDA every batch computes all rows, so shapes never change."""
         drawn = sampler.block
         whole = self.network_.plan(self.block_, drawn.node, drawn.step)
 
@@ -168,13 +170,13 @@ class AttentionModel(TrainedModel):
         return loss
 
     def penalty(self) -> Tensor:
-        """½ l2 Σ p² over the parameters that are penalised."""
+        """½ l2 Σ p² over the penalised parameters."""
         parameters = dict(self.network_.named_parameters())
         return 0.5 * self.l2 * torch.stack([parameters[name].square().sum() for name in self._penalized()]).sum()
 
     def _penalized(self) -> list[str]:
         names = [name for name, _ in self.network_.named_parameters()]
-        # Authors' program: weights of the structural layers without their biases.
+        # Authors' program: structural weights only, without biases.
         return [n for n in names if self.l2_on == "all" or (n.startswith("structural.") and not n.endswith(".bias"))]
 
     def _settings(self, num_items: int) -> Settings:
@@ -188,14 +190,14 @@ class AttentionModel(TrainedModel):
         )
 
     def _build(self, device: torch.device) -> None:
-        """The block of the graph, the inputs, and a network with its first weights."""
+        """Build the block of the graph, the inputs, and a network with initial weights."""
         graph = self._recent()
         self._look_at(graph.to(device))
-        weights = torch.Generator().manual_seed(self.seed)  # the same on every device
+        weights = torch.Generator().manual_seed(self.seed)  # the same initial weights on every device
         self.network_ = self._network(graph.num_nodes, len(graph), weights).to(device)
 
     def _look_at(self, graph: DynamicGraph) -> None:
-        """The block of a graph, and the inputs."""
+        """Build the block of a graph and the inputs."""
         features = self._features(graph)
         every_step = isinstance(features, tuple)
         self.block_ = whole_block(
@@ -211,15 +213,15 @@ class AttentionModel(TrainedModel):
         self.inputs_ = Inputs(values, per_row=every_step)
 
     def _features(self, graph: DynamicGraph) -> Tensor | tuple[Tensor, ...] | None:
-        """What a node has as input besides its identity: of all steps, or of each."""
+        """Input features of the nodes: one tensor for all steps, or one per step."""
         return graph.features if self.inputs != "identity" else None
 
     def _times(self) -> Tensor | None:
-        """Where steps stand on a scale on which attention sees distances; None: it sees positions.  # [T]"""
+        """Times of the steps for attention by distance; None for position embeddings.  # [T]"""
         return None
 
     def _network(self, num_nodes: int, num_steps: int, generator: torch.Generator) -> AttentionNetwork:
-        """A network for so many nodes and positions, with its first weights."""
+        """A network for a number of nodes and positions, with initial weights."""
         structural = tuple(zip(self.structural_heads, self.structural_features, strict=True))
         temporal = tuple(zip(self.temporal_heads, self.temporal_features, strict=True))
         return AttentionNetwork(
@@ -248,13 +250,13 @@ class AttentionModel(TrainedModel):
         return range(first, len(self.graph_))
 
     def _plan_step(self, step: int) -> Plan:
-        """All nodes known at a step, at that step."""
+        """The plan for all nodes known at a step."""
         at = step - self.steps().start
         nodes = torch.arange(self.block_.known[at], device=self.block_.node.device)
         return self.network_.plan(self.block_, nodes, torch.full_like(nodes, at))
 
     def _compact(self, block: Block, examples: Examples, whole: Plan) -> tuple[Plan, Examples]:
-        """The examples' own rows and no others; all, whose plan is there already, where they are most."""
+        """Plan only the rows that the examples use, or all of them if that is most rows anyway."""
         used = examples.rows_used(block.num_active)
         rows = used.nonzero()[:, 0]
         if len(rows) > MOST * len(used):
@@ -270,7 +272,7 @@ class AttentionModel(TrainedModel):
 
 
 def _divisors(number: int) -> str:
-    """Those of a number a person may have meant."""
+    """The divisors of a number, as a hint."""
     if not 1 <= number <= 1 << 20:
         return ""
     return f"; divisors are {', '.join(str(d) for d in range(1, number + 1) if number % d == 0)}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -14,40 +15,59 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.activity import activity
 from dysat.features.spectrum import spectrum
-from dysat.models.attention import AttentionModel
+from dysat.models.attention import AttentionModel, Sizes
 from dysat.models.base.link_model import pair_keys
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import likely_pairs
 from dysat.models.forecast.pair_score import PairScore
 from dysat.nn.future_objective import Cells, ProductScore, Transitions, agreement_loss, future_loss
+from dysat.nn.temporal import Scale
+from dysat.nn.walk_objective import Reduction, Sharing
+from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
 from dysat.training import Settings
 
 SCORE, PAIR, AXES = "score/", "pair/", "axes"
-TAUGHT = 12  # pairs of each kind for each node, on which embeddings are to agree with the pair score
-LEAST, MOST = 20_000, 80_000  # of them
+TAUGHT = 12  # pairs per node and kind on which embeddings learn to agree with the pair score
+LEAST, MOST = 20_000, 80_000  # bounds on the number of those pairs
+# Values of the options that the paper's model lacks, at which they have no effect.
+PAPER: dict[str, Any] = {
+    "activity": False,
+    "spectrum": 0,
+    "positions": "absolute",
+    "walk_weight": 1.0,
+    "future_weight": 0.0,
+    "agreement": 0.0,
+    "pair_score": False,
+    "keep_epoch": "best",
+    "cool_down": 0.0,
+}
+WALK_OPTIONS = (
+    *("walks_per_node", "walk_length", "window", "contexts", "negatives", "sharing", "negative_weight", "reduction"),
+)
 
 
 @dataclass(kw_only=True, eq=False)
 class DySAT(AttentionModel):
     """Dynamic self-attention network.
 
-    Every snapshot's links give each node a vector by attention over its neighbours; a node's vectors, with the position
-    of their snapshots added, give its embedding at step t by attention over the steps up to t. Nodes that meet
-    on random walks in a snapshot learn to score high, others low.
+    In every snapshot a node gets a vector by attention over its neighbours. Its embedding at step t comes from
+    attention over its vectors up to t.
 
-    The defaults follow the paper's text; `DySAT.from_preset("program")` follows the authors' program, to which the
-    published figures belong. `DySAT.from_preset("forecast")` is what forecasts best: how active a node is goes in
-    beside its identity, attention sees how long ago a step was, and links of the next snapshot are what is learned
-    (docs/forecasting.md).
+    `DySAT()` is the default model, which `dysat fit`, `dysat evaluate` and `dysat tune` use too. Beyond the paper, it
+    takes activity and spectral coordinates as inputs, learns from the links of the next snapshot, and scores links with
+    a pair score (docs/forecasting.md). The paper's model has two readings: `DySAT.from_preset("text")` follows its
+    text, and `DySAT.from_preset("program")` follows the authors' program, which produced the published figures. Both
+    learn from random walks: nodes that meet on a walk in a snapshot score high, others low.
 
     Attributes:
-        graph_: the graph it was given; with `history` it looks at the last snapshots only.
-        epochs_: loss, validation score and seconds of every epoch; finished_: whether all were run.
+        graph_: the graph passed to `fit`; with `history` the model uses its latest snapshots only.
+        epochs_: loss, validation score and seconds of every epoch.
+        finished_: whether all epochs were run.
 
     Example:
         >>> import dysat
-        >>> model = dysat.DySAT(epochs=1, walks_per_node=1).fit(dysat.load_dataset("uci")[:2])
+        >>> model = dysat.DySAT(epochs=1).fit(dysat.load_dataset("uci")[:2])
         >>> model.embed().shape
         torch.Size([975, 128])
 
@@ -56,26 +76,43 @@ class DySAT(AttentionModel):
     """
 
     method: ClassVar[str] = "dysat"
+    about: ClassVar[str] = "self-attention over neighbours, then over each node's history; the default"
 
-    activity: Annotated[bool, "input also how active a node is: decayed degrees and weights, last seen, age, kind"] = (
-        False
-    )
-    spectrum: Annotated[int, "input also so many coordinates of each sign from the spectrum of the links so far"] = 0
+    activity: Annotated[bool, "Input: activity of a node (decayed degrees and weights, last seen, age, kind)"] = True
+    spectrum: Annotated[int, "Input: spectral coordinates of the links so far, per sign of the eigenvalue"] = 16
     positions: Annotated[
-        Literal["absolute", "relative", "time"], "attention sees where steps are, or how many apart, or how long"
-    ] = "absolute"
-    walk_weight: Annotated[float, "weight of the loss of random walks"] = 1.0
-    future_weight: Annotated[float, "weight of the loss of the next snapshot's links"] = 0.0
-    future_negatives: Annotated[int, "other pairs for each of those links"] = 1
-    matched: Annotated[float, "part of those pairs whose ends are as active as those of links"] = 0.25
-    agreement: Annotated[float, "weight of embeddings agreeing with the pair score on what comes next"] = 0.0
-    pair_score: Annotated[bool, "score links by what is known of the pair instead of the embeddings"] = False
-    keep_epoch: Annotated[Literal["best", "last"], "the epoch that is kept where there is validation"] = "best"
-    cool_down: Annotated[float, "part of the epochs, the last ones, in which the learning rate falls"] = 0.0
-    transitions: Annotated[int, "learn the future from the last so many transitions of a snapshot to the next"] = 6
+        Literal["absolute", "relative", "time"], "Time in attention: positions, distances in steps, or durations"
+    ] = "relative"
+    walk_weight: Annotated[float, "Weight of the random-walk loss"] = 0.0
+    future_weight: Annotated[float, "Weight of the loss on links of the next snapshot"] = 0.1
+    future_negatives: Annotated[int, "Negative samples per link of the next snapshot"] = 1
+    matched: Annotated[float, "Fraction of those negatives sampled to match the activity of linked nodes"] = 0.25
+    agreement: Annotated[float, "Weight of the loss that makes embeddings agree with the pair score"] = 1.0
+    pair_score: Annotated[bool, "Score links by features of the pair instead of by embeddings"] = True
+    keep_epoch: Annotated[Literal["best", "last"], "Epoch to keep if there is a validation score"] = "last"
+    cool_down: Annotated[float, "Fraction of the epochs, at the end, over which the learning rate falls"] = 0.3
+    transitions: Annotated[int, "Number of latest transitions between snapshots to learn from"] = 3
+
+    # Defaults that differ from the authors' program. presets/dysat_default.toml gives the reasons.
+    structural_heads: Sizes = (16,)
+    structural_features: Sizes = (128,)
+    scale: Scale = "features"
+    residual: bool = True
+    unknown: Unknown = "masked"
+    structural_dropout: float = 0.0
+    walk_length: int = 40
+    sharing: Sharing = "per-positive"
+    reduction: Reduction = "sum"
+    l2: float = 1e-4
+    l2_on: Literal["all", "structural"] = "all"
+    clip_norm: float | None = None
+    learning_rate: float = 5e-3
+    batch_size: int = 4096
+    epochs: int = 150
+    patience: int | None = 20
 
     score_: ProductScore | None = field(init=False, repr=False, default=None)
-    axes_: Tensor | None = field(init=False, repr=False, default=None)  # an embedding is the network's times this
+    axes_: Tensor | None = field(init=False, repr=False, default=None)  # rotates the network's output into embeddings
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
 
     def check(self) -> None:
@@ -87,6 +124,19 @@ class DySAT(AttentionModel):
                 raise ModelError(f"{name}={getattr(self, name)} must lie in [0, 1]")
         if not self.walk_weight + self.future_weight + self.agreement:
             raise ModelError("walk_weight=0, future_weight=0 and agreement=0: there is nothing to learn from")
+
+    def without_effect(self, names: Iterable[str]) -> dict[str, str]:
+        if self.walk_weight:
+            return {}
+        why = "walk_weight=0: only the paper's models, dysat:text and dysat:program, learn from random walks"
+        return {name: why for name in names if name in WALK_OPTIONS}
+
+    @classmethod
+    def _check_preset(cls, parameters: Mapping[str, Any], file: str) -> None:
+        # Presets written when the defaults followed the paper's text list walk options, but not walk_weight.
+        if {"sharing", "reduction"} & parameters.keys() and "walk_weight" not in parameters:
+            paper = ", ".join(f"{name} = {json.dumps(value)}" for name, value in PAPER.items())
+            raise ModelError(f"{file}: written for the paper's model by an earlier version; add {paper}")
 
     def _needs_features(self, graph: DynamicGraph) -> bool:
         return super()._needs_features(graph) and not (self._own_inputs and graph.features is None)
@@ -103,11 +153,11 @@ class DySAT(AttentionModel):
         given = super()._features(graph)
         if not self._own_inputs:
             return given
-        # Of the whole past, also where only the last snapshots are attended to.
+        # Computed from the whole past, even if attention covers the latest snapshots only.
         parts = list[tuple[Tensor, ...]]()
         if self.activity:
             parts.append(activity(self.graph_.to(graph.device)))
-        if self.spectrum:  # computed where the graph is
+        if self.spectrum:  # computed on the graph's device
             parts.append(tuple(part.to(graph.device) for part in spectrum(self.graph_, self.spectrum)))
         if given is not None:
             every = given if isinstance(given, tuple) else tuple(given[:known] for known in graph.known)
@@ -136,7 +186,7 @@ class DySAT(AttentionModel):
             return super()._prepare(device, generator)
         self._build(device)
         self.score_ = ProductScore(self.network_.width).to(device)
-        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # until it is learned
+        self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # replaced when training ends
         items, walks = torch.zeros(1, dtype=torch.int64, device=device), None
         if self.walk_weight:
             sampler = self.sampler(generator)
@@ -150,14 +200,14 @@ class DySAT(AttentionModel):
         return Task(loss, self._parameters(), items, frozenset(self._penalized()))
 
     def _ahead(self, device: torch.device) -> Callable[[torch.Generator], Tensor] | None:
-        """The loss of what comes next; None where nothing is known of that."""
+        """The loss on the next snapshot; None if there is nothing to predict."""
         graph = self._recent().to(device)
         first = max(0, len(graph) - 1 - self.transitions) if self.future_weight else len(graph) - 1
         cells = Cells.of(graph.known, first, device)
         links = Transitions.of(graph, cells, self.future_negatives, self.matched) if self.future_weight else None
         links = links if links is not None and len(links.pairs) else None
         taught = self._taught(cells, len(graph) - 1) if self.agreement and self.pair_score_ is not None else None
-        if links is None and taught is None and self._looks_ahead:  # no transition yet: the links that are there
+        if links is None and taught is None and self._looks_ahead:  # no transition yet: learn the present links
             links = Transitions.of(graph, cells, self.future_negatives, self.matched, ahead=0)
             links = links if len(links.pairs) else None
         if links is None and taught is None:
@@ -179,7 +229,7 @@ class DySAT(AttentionModel):
         return loss
 
     def _taught(self, cells: Cells, last: int) -> tuple[Tensor, Tensor]:
-        """Pairs of all kinds at the last step, and how likely the pair score thinks they are linked next."""
+        """Pairs of all kinds at the last step, and the pair score's probability that each is linked next."""
         number = min(MOST, max(LEAST, TAUGHT * self.graph_.known[-1]))
         pairs = mixed_pairs(self.graph_, number, self.seed)
         log_odds = self._pair_score().log_odds(self.graph_, len(self.graph_) - 1, pairs)
@@ -198,15 +248,15 @@ class DySAT(AttentionModel):
         x = super().embed(step)
         if self.score_ is None:
             return x
-        axes = self._axes()[0] if self.axes_ is None else self.axes_  # they change while it is learned
+        axes = self._axes()[0] if self.axes_ is None else self.axes_  # they change during training
         return x @ axes.to(x.device)
 
     def _axes(self) -> tuple[Tensor, Tensor]:
-        """Those of the scores at the last step, and their weights."""
+        """Principal axes of the scores at the last step, and their weights."""
         return self._score().axes(super().embed())
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
-        """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""
+        """Log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
         if not self.pair_score or self.pair_score_ is None:
             return super().pair_scores(pairs, step)
         return self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
@@ -224,7 +274,7 @@ class DySAT(AttentionModel):
         return {**self.weights(), **axes, **{f"{PAIR}{name}": value for name, value in pair.items()}}
 
     def weights(self) -> dict[str, Tensor]:
-        """What the network has learned."""
+        """The weights of the network and of the product score."""
         score: Mapping[str, Tensor] = {} if self.score_ is None else self.score_.state_dict()
         return {**self.network_.state_dict(), **{f"{SCORE}{name}": value for name, value in score.items()}}
 
@@ -255,7 +305,7 @@ class DySAT(AttentionModel):
         return self.pair_score_
 
     def top_pairs(self, k: int, rows: Tensor | None = None, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The ids of the k most likely pairs, chosen by the pair score from likely ones.  # [k, 2], [k]"""
+        """Ids and scores of the k most likely pairs: the pair score ranks likely candidates.  # [k, 2], [k]"""
         if not self.pair_score or self.pair_score_ is None:
             return super().top_pairs(k, rows, without)
         pairs = likely_pairs(self.graph_, self.embed().cpu(), self.scorer_[0], rows, max(1000, 20 * k))
@@ -263,19 +313,19 @@ class DySAT(AttentionModel):
             pairs = pairs[~torch.isin(pair_keys(pairs, self.graph_.known[-1]), without)]
         best = self.pair_scores(pairs).sort(descending=True, stable=True)
         pairs, scores = pairs[best.indices[:k]], best.values[:k]
-        if rows is not None and len(rows) == 1:  # who was asked for comes first
+        if rows is not None and len(rows) == 1:  # the node asked for comes first
             pairs = torch.where((pairs[:, :1] == rows), pairs, pairs.flip(1))
         return pairs, self._chances(scores)
 
     def applied_to(self, graph: DynamicGraph) -> Self:
-        """The same network on another graph, such as this one with later snapshots and nodes: nothing is learned anew.
+        """The same network on another graph, such as this one with later snapshots and nodes, without training.
 
-        It must not know nodes by their identity: `inputs="features"`, with `activity`, `spectrum` or features.
+        Inputs must not depend on identity: use `inputs="features"` with `activity`, `spectrum` or features.
         """
         self._must_be_fitted()
         if self.inputs != "features":
-            raise ModelError(f"inputs={self.inputs!r}: only a model with inputs='features' knows nodes it has not seen")
-        found = type(self).with_options(self.values())
+            raise ModelError(f"inputs={self.inputs!r}: only a model with inputs='features' can embed unseen nodes")
+        found = type(self)(**self.get_params())
         found.check_graph(graph)
         found.graph_ = graph
         found._take_state(self._state())

@@ -1,4 +1,4 @@
-"""IncSAT: DySAT that takes in one snapshot after the other and never looks back at those before."""
+"""IncSAT: DySAT that learns from one snapshot at a time and never reads earlier ones again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dysat.errors import ModelError
 from dysat.models.attention import AttentionModel
 from dysat.models.base.stepwise import StepwiseModel, step_seed
 from dysat.models.base.trained import Task
-from dysat.models.dysat import DySAT
+from dysat.models.dysat import PAPER, DySAT
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.network import Plan
 from dysat.nn.stored import LookBack, Rows, look_back
@@ -29,13 +29,15 @@ SUMMARY = "summary/"
 class IncSAT(StepwiseModel, AttentionModel):
     """Incremental self-attention network.
 
-    At step t structural attention sees snapshot t alone. What it makes of each node, h^t, is stored; temporal attention
-    of a node at t runs over its stored h up to t, and only walks of snapshot t are learned from. So an update costs
-    as much as its snapshot, however long the past is.
+    At step t, structural attention sees snapshot t alone. Its output for each node, h^t, is stored. Temporal attention
+    of a node at t runs over its stored h up to t, and training uses only walks of snapshot t. With `history`, an update
+    costs as much as its snapshot, however long the past is.
 
-    The weights go on from step to step (`carry`), or begin anew as in the authors' program. A node that is new gets a
-    row in the tables; one without links keeps its own untouched. `history` is how many steps are attended to, the
-    newest among them: older rows are not read again. It has no effect until there are more steps than that.
+    Weights start again at every step, as in the authors' program, or carry over (`carry`). A new node gets a row in the
+    tables; a node without links keeps its row unchanged. `history` is the number of steps to attend to, the newest
+    included; older rows are never read again.
+
+    `IncSAT()` follows the authors' program (preset `program`).
 
     Attributes:
         summary_: for each step the stored rows of the nodes known then; None for steps that are no longer needed.
@@ -52,30 +54,28 @@ class IncSAT(StepwiseModel, AttentionModel):
     """
 
     method: ClassVar[str] = "incsat"
+    about: ClassVar[str] = "DySAT that learns from one snapshot at a time"
 
-    history: Annotated[int | None, "attend to the last so many snapshots only"] = 10
-    structural_dropout: Annotated[float, "on the input and the attention of structural layers"] = 0.4
-    temporal_dropout: Annotated[float, "on the attention of temporal layers"] = 0.4
-    carry: Annotated[bool, "go on with the weights of the step before, or begin anew at every step"] = True
+    carry: Annotated[bool, "Continue with the weights of the previous step instead of starting again"] = False
 
     summary_: list[Rows | None] = field(init=False, repr=False)
 
     @classmethod
     def continuing(cls, model: DySAT, *, carry: bool = False) -> Self:
-        """Go on where a trained DySAT stands: its structural outputs become the summary of the past.
+        """Continue from a trained DySAT: its structural outputs become the summary of the past.
 
-        Learning begins anew at every step unless its weights are to `carry` on, which predicts worse where the links
-        of a snapshot are few (docs/reproduction.md). A DySAT that has what an IncSAT has not, as one that looks ahead,
-        cannot go on so (`beyond`).
+        Training starts again at every step unless `carry` keeps the weights, which predicts worse on snapshots with few
+        links (docs/reproduction.md). A DySAT with options that IncSAT lacks, such as the default, cannot be continued
+        (`beyond`).
         """
         model._must_be_fitted()
         if more := cls.beyond(model):
             given = f"{more[0]}={getattr(model, more[0])!r}"
             raise ModelError(
-                f"{given}: a DySAT with it does not go on as an IncSAT, which has no such option; fit it anew"
+                f"{given}: a DySAT with it cannot continue as an IncSAT, which has no such option; fit it again"
             )
         own = {option.name for option in cls.options()}
-        found = cls.with_options({**{n: v for n, v in model.values().items() if n in own}, "carry": carry})
+        found = cls.with_options({**{n: v for n, v in model.get_params().items() if n in own}, "carry": carry})
         found.graph_, found.network_, found.scorer_ = model.graph_, model.network_, model.scorer_
         found.epochs_, found.finished_ = getattr(model, "epochs_", []), getattr(model, "finished_", True)
         found.summary_ = [None] * len(model.graph_)
@@ -86,10 +86,9 @@ class IncSAT(StepwiseModel, AttentionModel):
 
     @classmethod
     def beyond(cls, model: DySAT) -> list[str]:
-        """Which options of a DySAT are not at their defaults and unknown here."""
+        """Options of a DySAT that IncSAT lacks and that differ from the paper's model."""
         own = {option.name for option in cls.options()}
-        others = (option for option in model.options() if option.name not in own)
-        return [option.name for option in others if getattr(model, option.name) != option.default]
+        return [name for name, value in PAPER.items() if name not in own and getattr(model, name) != value]
 
     def _looked_at(self, step: int) -> tuple[Tensor, Plan]:
         look = self._look_back(torch.arange(self.graph_.known[step], device=self._device()), step)
@@ -112,7 +111,7 @@ class IncSAT(StepwiseModel, AttentionModel):
                 sharing=self.sharing,
                 reduction=self.reduction,
             )
-            # Adam would take the rows of absent nodes to zero, were they penalised too.
+            # With a penalty on all rows, Adam would pull the rows of absent nodes to zero.
             for table in tables:
                 value = value + 0.5 * self.l2 * table.index_select(0, drawn.node).square().sum()
             return value
@@ -129,7 +128,7 @@ class IncSAT(StepwiseModel, AttentionModel):
 
     @torch.no_grad()
     def _store(self) -> None:
-        """Structural outputs of the nodes known now join the summary; what is too old for a look back leaves it."""
+        """Add the structural outputs of the newest step to the summary, and drop steps that are too old to be read."""
         nodes = torch.arange(self.graph_.known[-1], device=self._device())
         plan = look_back(nodes, [], self.block_, 1, self.unknown, 1).plan
         rows = self.network_.rows(self.block_, self.inputs_, plan)[plan.last.rows.senders]
@@ -138,9 +137,9 @@ class IncSAT(StepwiseModel, AttentionModel):
         self.summary_.append(rows.cpu().numpy())
 
     def _grow(self, device: torch.device) -> None:
-        """A network for the nodes and positions there are now; what the one before has learned goes on in it."""
+        """Build a network for the present nodes and positions; with `carry`, copy the learned weights into it."""
         weights = torch.Generator().manual_seed(step_seed(self.seed, len(self.graph_) - 1) if self.carry else self.seed)
-        size = max(1, self.graph_.known[-1])  # a table without rows would be none
+        size = max(1, self.graph_.known[-1])  # the table needs at least one row
         network = self._network(size, len(self.steps()), weights).to(device)
         before = getattr(self, "network_", None)
         if self.carry and before is not None:
@@ -152,7 +151,7 @@ class IncSAT(StepwiseModel, AttentionModel):
         self.scorer_ = torch.ones(network.width), torch.zeros(())
 
     def _look_back(self, nodes: Tensor, step: int) -> LookBack:
-        """What embeddings at a step need; the last step is computed while it is learned from, and stored after."""
+        """The inputs of embeddings at a step. The last step is computed during training and stored afterwards."""
         first, live = self.steps().start, step == len(self.summary_)
         known = self.graph_.known[first : step if live else step + 1]
         block = self.block_ if live else None
@@ -160,7 +159,7 @@ class IncSAT(StepwiseModel, AttentionModel):
         return look_back(nodes, known, block, len(self.steps()), self.unknown, layers)
 
     def _rows(self, look: LookBack, generator: torch.Generator | None = None) -> Tensor:
-        """The rows of the histories: of the newest snapshot, and stored."""
+        """Structural rows that the histories read: those of the newest snapshot and stored ones."""
         first = self.steps().start
         parts = [part for part in self.summary_[first : first + len(look.seen)] if part is not None]
         stored = look.stored(parts)
@@ -176,9 +175,10 @@ class IncSAT(StepwiseModel, AttentionModel):
         return next(self.network_.parameters()).device
 
     def _fit_scorer(self) -> None:
-        """Learn what of e_u ⊙ e_v speaks for a link: from the last transition, and from the newest links themselves.
+        """Fit the score on e_u ⊙ e_v to the last transition and to the newest links.
 
-        Weights that began anew make embeddings unlike those of the step before, so that its links alone may mislead.
+        With new weights at every step, embeddings differ from those of the step before, so the transition alone can
+        mislead.
         """
         pairs, labels = self._last_transition()
         newest, of_newest = self._examples(self.graph_[-1], self.graph_.known[-1])
@@ -201,7 +201,7 @@ class IncSAT(StepwiseModel, AttentionModel):
         vars(self).pop("network_", None)
 
     def _settings(self, num_items: int) -> Settings:
-        return replace(super()._settings(num_items), capture=False)  # every batch has histories of its own
+        return replace(super()._settings(num_items), capture=False)  # batches differ in shape
 
     def _stored(self) -> dict[str, Tensor]:
         """The summary by step; a step that is no longer needed has no rows."""
@@ -213,11 +213,11 @@ class IncSAT(StepwiseModel, AttentionModel):
         return {**self.weights(), **self._stored()}
 
     def weights(self) -> dict[str, Tensor]:
-        """What was learned, without the stored rows."""
+        """The weights, without the stored rows."""
         return dict(self.network_.state_dict())
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        if not hasattr(self, "summary_"):  # else it lies elsewhere
+        if not hasattr(self, "summary_"):  # otherwise it is stored elsewhere
             self.summary_ = _summary_of(tensors)
         self._must_be_whole()
         super()._restore({name: value for name, value in tensors.items() if not name.startswith(SUMMARY)})
@@ -244,10 +244,10 @@ def _summary_of(tensors: Mapping[str, Tensor]) -> list[Rows | None]:
 
 @torch.no_grad()
 def _structural_rows(model: DySAT, step: int) -> Rows:
-    """What the structural layers of a DySAT make of the nodes known at a step.  # [known, d]"""
+    """Structural outputs of a DySAT for the nodes known at a step.  # [known, d]"""
     plan = model._plan_step(step)
     own = plan.last.rows.senders
-    if plan.cells is not None:  # of a cell its own row
+    if plan.cells is not None:  # the row of each cell itself
         own = plan.cells[0].rows.senders[own]
     rows: Rows = model.network_.rows(model.block_, model.inputs_, plan)[own].cpu().numpy()
     return rows

@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
     "dimensions": 8,
     "device": "cpu",
 }
-PRESETS = {"dysat": ("forecast", "text", "program"), "incsat": ("program", "text")}
+PRESETS = {"dysat": ("default", "text", "program"), "incsat": ("program", "text")}
 CASES = [(method, preset) for method in MODELS for preset in PRESETS.get(method, (None,))]
 SHOWN = 12  # scores and coordinates that are stored
 

@@ -1,13 +1,26 @@
-"""What every model can do: options, presets, scores, forecasts, files."""
+"""LinkModel, the base of every method: options, presets, scores, forecasts, files."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_type_hints, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)  # fmt: skip
 
 import numpy as np
 import torch
@@ -19,20 +32,21 @@ from dysat.errors import ModelError, listed, nearest
 from dysat.models.base.option import Option
 from dysat.models.base.preset import Presets, read_preset
 from dysat.sampling.pairs import unlinked_pairs
+from dysat.system.extras import require
 from dysat.system.tensors import read_tensors, write_tensors
 
-BLOCK = 1 << 22  # scores held at once while the highest are looked for
+BLOCK = 1 << 22  # scores held in memory at once by `highest`
 FORMAT_VERSION = 1
 MODEL_FILE, GRAPH_FOLDER = "model.safetensors", "graph"
-DIGITS = 9  # of a score that is shown, at most: such near 1 are told apart
-# What not every model can do.
+DIGITS = 9  # most digits shown of a score, so that scores near 1 stay distinct
+# Methods that not every model has.
 ABILITIES = ("embed", "attention", "partial_fit", "take_in")
 
 
 def highest(
     scores_of: Callable[[Tensor], Tensor], size: int, rows: Tensor, k: int, without: Tensor | None, kinds: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The k highest of the scores of rows u with all nodes v ≠ u, each pair once.  # [k], [k, 2]"""
+    """The k highest scores of rows u with all nodes v ≠ u, each pair once, and those pairs.  # [k], [k, 2]"""
     nodes = torch.arange(size)
     best, pairs = torch.empty(0), torch.empty(0, 2, dtype=torch.int64)
     for part in torch.split(rows, max(1, BLOCK // max(1, size))):
@@ -54,27 +68,27 @@ def highest(
 
 
 def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
-    """A number for each pair, whichever of the two comes first.  # [B, 2] → [B]"""
+    """One number per pair that does not depend on the order of the two nodes.  # [B, 2] → [B]"""
     low, high = pairs.min(1).values, pairs.max(1).values
     return low * num_nodes + high
 
 
 class NotAbleError(ModelError, AttributeError):
-    """A model was asked for what only others can do; `hasattr` says so too."""
+    """The method does not support what was asked for; `hasattr` returns False for it too."""
 
 
 class Forecast(NamedTuple):
-    """A link that may come next."""
+    """A predicted link."""
 
     u: Any  # labels
     v: Any
     score: float  # between 0 and 1
-    known: bool  # whether the two were linked in any snapshot so far
+    known: bool  # whether the two nodes were linked in any snapshot so far
 
 
 @runtime_checkable
 class Incremental(Protocol):
-    """A model that goes on from where it stands."""
+    """A model that learns from one more snapshot without starting over."""
 
     def take_in(self, graph: DynamicGraph, *, validate: Callable[[Any], float] | None = None) -> Any:
         """Learn from the first snapshot of a graph that the model has not seen yet."""
@@ -82,52 +96,69 @@ class Incremental(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class LinkModel(ABC):
-    """A method that says of pairs of nodes of a dynamic graph how likely they are linked next.
+    """A method that scores pairs of nodes of a dynamic graph by how likely they are linked next.
 
-    Its fields are its options. `fit` learns and returns the model itself; names it sets end in an underscore.
+    Its fields are its options, as in scikit-learn: the constructor stores them unchanged, `get_params`, `set_params`
+    and `sklearn.base.clone` work, `fit` learns and returns the model, and learned attributes end in an underscore.
+
+    Attributes:
+        graph_: the graph passed to `fit`.
     """
 
     method: ClassVar[str]
-    version: ClassVar[int] = 1  # raised whenever what the method computes changes: results are kept by it
+    about: ClassVar[str] = ""  # what the method is, in one line
+    version: ClassVar[int] = 1  # raised whenever the method's output changes; part of the key of stored results
+    requires: ClassVar[tuple[str, ...]] = ()  # optional packages the method needs
 
-    graph_: DynamicGraph = field(init=False, repr=False)  # what fit was given
+    graph_: DynamicGraph = field(init=False, repr=False)
 
-    if not TYPE_CHECKING:  # else every name would do
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            """What only some models can do: the others say so, and who can."""
+            """Say which methods support an ability that this one lacks."""
             if name not in ABILITIES:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             able = [method for method, model in MODELS.items() if hasattr(model, name)]
             raise NotAbleError(f"{self.method} has no {name}; {listed(able, 20)} can do that")
 
     def __post_init__(self) -> None:
+        self._check_params()
+
+    def _check_params(self) -> None:
         for option in self.options():
-            setattr(self, option.name, option.read(getattr(self, option.name)))
+            option.check(getattr(self, option.name))
         self.check()
 
     def check(self) -> None:  # noqa: B027
-        """Refuse options that do not fit each other; a model without such has nothing to do."""
+        """Raise a ModelError if options contradict each other."""
 
-    def check_graph(self, graph: DynamicGraph) -> None:  # noqa: B027
-        """Refuse a graph, or a device, that the model cannot learn on, before anything is done."""
+    def check_graph(self, graph: DynamicGraph) -> None:
+        """Raise before any work if a package is missing or the model cannot learn from this graph on this device."""
+        if not isinstance(graph, DynamicGraph):
+            raise ModelError(
+                f"fit() takes a DynamicGraph, not {type(graph).__name__}; from a table of events: "
+                'graph = dysat.build_snapshots(dysat.read_events(table, src="…", dst="…", time="…"), every="1w")'
+            )
+        for package in self.requires:
+            require(package, f"the method {self.method}")
 
     @abstractmethod
-    def fit(self, graph: DynamicGraph) -> Self: ...
+    def fit(self, graph: DynamicGraph) -> Self:
+        """Learn from all snapshots of a graph and return the model."""
 
     @abstractmethod
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
-        """What pairs of nodes known at a step are ranked by: any numbers, the higher the likelier.  # [B, 2] → [B]
+        """Scores of pairs of nodes known at a step, on any scale; higher means more likely.  # [B, 2] → [B]
 
-        Nothing but the snapshots up to `step` speaks in them, and what was learned in `fit`.
+        They depend only on the snapshots up to `step` and on what `fit` learned.
         """
 
     @abstractmethod
     def _chances(self, scores: Tensor) -> Tensor:
-        """Scores as numbers between 0 and 1, in the same order."""
+        """Scores mapped to numbers between 0 and 1, in the same order."""
 
     def steps(self) -> range:
-        """The steps that can be asked for."""
+        """The steps the model can be asked about."""
         return range(len(self.graph_))
 
     @abstractmethod
@@ -139,42 +170,84 @@ class LinkModel(ABC):
 
     @classmethod
     def options(cls) -> tuple[Option, ...]:
-        """The fields in order, with what `Annotated` says of them."""
-        hints = get_type_hints(cls, include_extras=True)
+        """The options of the method: name, type, default and meaning.
+
+        A subclass may change a default without repeating the meaning, which is then that of its base class.
+        """
+        hints: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            for name, hint in get_type_hints(base, include_extras=True).items():
+                before = hints.get(name)
+                if get_origin(before) is Annotated and get_origin(hint) is not Annotated:
+                    hint = Annotated[hint, get_args(before)[1]]
+                hints[name] = hint
         return tuple(Option.of(f.name, hints[f.name], f.default) for f in fields(cls) if f.init)
 
-    def values(self) -> dict[str, Any]:
-        """Every option's value."""
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The value of every option, as scikit-learn has it; `deep` changes nothing."""
         return {option.name: getattr(self, option.name) for option in self.options()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change options by name; if one does not fit, none is changed."""
+        before = self.get_params()
+        self._check_names(params)
+        try:
+            vars(self).update(params)
+            self._check_params()
+        except ModelError:
+            vars(self).update(before)
+            raise
+        return self
+
+    def plain_params(self) -> dict[str, Any]:
+        """The options as plain Python values, which JSON and TOML can hold."""
+        return {option.name: option.read(getattr(self, option.name)) for option in self.options()}
+
+    values = plain_params
 
     @classmethod
     def with_options(cls, values: Mapping[str, Any]) -> Self:
-        """A model with these options, whose values may be texts; an unknown name gets an error that says which are."""
+        """A model with options whose values may be texts, as from a file or the command line."""
+        cls._check_names(values)
         options = {option.name: option for option in cls.options()}
-        for name in values:
-            if name not in options:
-                hint = nearest(name, options) or f"; there are {listed(options, 50)}"
-                raise ModelError(f"{cls.method} has no option {name!r}{hint}")
         return cls(**{name: options[name].read(value) for name, value in values.items()})
 
     @classmethod
+    def _check_names(cls, names: Iterable[str]) -> None:
+        known = [option.name for option in cls.options()]
+        for name in names:
+            if name not in known:
+                hint = nearest(name, known) or f"; there are {listed(known, 50)}"
+                raise ModelError(f"{cls.method} has no option {name!r}{hint}")
+
+    @classmethod
     def presets(cls) -> Presets:
-        """The presets of this method by name, each with `about` and `parameters`."""
+        """The presets of the method by name, each with `about` and `parameters`."""
         return Presets(cls.method, MODELS)
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
-        """A model with the options of a preset, or of a preset's file (a name that ends in .toml), some changed."""
+        """A model with the options of a preset, or of a preset file (a path that ends in .toml), and some changes."""
         if name.endswith(".toml") and Path(name).is_file():
-            return cls.with_options({**read_preset(Path(name))["parameters"], **changes})
+            parameters = read_preset(Path(name))["parameters"]
+            cls._check_preset(parameters, name)
+            return cls.with_options({**parameters, **changes})
         presets = cls.presets()
         if name not in presets:
             there = f"there are {listed(presets)}{nearest(name, presets)}" if presets else "it has none"
             raise ModelError(f"{cls.method} has no preset {name!r}; {there}")
         return cls.with_options({**presets[name]["parameters"], **changes})
 
+    @classmethod  # noqa: B027
+    def _check_preset(cls, parameters: Mapping[str, Any], file: str) -> None:
+        """Raise if a preset file was written for other defaults than today's."""
+
+    def without_effect(self, names: Iterable[str]) -> dict[str, str]:
+        """Those of the named options that change nothing in this model, each with the reason."""
+        return {}
+
     def score_links(self, pairs: Any, step: int = -1) -> Tensor:
-        """How likely each pair of node ids is linked in the snapshot after `step`, between 0 and 1.  # [B, 2] → [B]"""
+        """Probability-like scores that each pair of node ids is linked in the snapshot after `step`.  # [B, 2] → [B]"""
         self._must_be_fitted()
         return self._chances(self.pair_scores(self._check_pairs(pairs, step), step))
 
@@ -186,9 +259,9 @@ class LinkModel(ABC):
         kind: str | None = None,
         known: Literal["include", "exclude"] = "include",
     ) -> list[Forecast]:
-        """The k most likely links of the next snapshot, or those of one node, by label.
+        """The k most likely links of the next snapshot, of all nodes or of one, by label.
 
-        `known="exclude"` leaves out pairs that were linked before. Where nodes have kinds, both ends differ in kind.
+        `known="exclude"` leaves out pairs that were linked before. In bipartite data the two nodes differ in kind.
         """
         if k < 0:
             raise ModelError(f"k={k} must not be negative")
@@ -199,21 +272,24 @@ class LinkModel(ABC):
         linked = self._linked()
         pairs, chances = self.top_pairs(k, rows, linked if known == "exclude" else None)
         labels = self.graph_.nodes[pairs.numpy()].tolist()
-        seen = torch.isin(pair_keys(pairs, self.graph_.known[-1]), linked).tolist()
+        linked_before = torch.isin(pair_keys(pairs, self.graph_.known[-1]), linked).tolist()
         return [
             Forecast(u, v, chance, before)
-            for (u, v), chance, before in zip(labels, chances.tolist(), seen, strict=True)
+            for (u, v), chance, before in zip(labels, chances.tolist(), linked_before, strict=True)
         ]
 
     def top_pairs(self, k: int, rows: Tensor | None = None, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The ids of the k most likely pairs (of some nodes), without some, and how likely they are.  # [k, 2], [k]"""
+        """Ids and scores of the k most likely pairs.  # [k, 2], [k]
+
+        `rows` restricts one end to some nodes; `without` excludes pairs, given as sorted `pair_keys`.
+        """
         known = self.graph_.known[-1]
         rows = torch.arange(known) if rows is None else rows
         scores, pairs = highest(self._all_scores(), known, rows, k, without, self._kinds())
         return pairs, self._chances(scores)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the model and its graph to a folder; nothing in it is ever unpickled."""
+        """Write the model and its graph to a folder in open formats."""
         self._must_be_fitted()
         path = Path(folder)
         if not overwrite and (path / MODEL_FILE).exists():
@@ -222,14 +298,14 @@ class LinkModel(ABC):
         self.save_weights(path)
 
     def save_weights(self, folder: Path) -> None:
-        """Write the model beside a graph folder that is there already."""
-        facts = {"method": self.method, "options": self.values(), "graph": self.graph_.fingerprint}
+        """Write the model to a folder that already contains its graph."""
+        facts = {"method": self.method, "options": self.plain_params(), "graph": self.graph_.fingerprint}
         tensors = self._state()
         write_tensors(folder / MODEL_FILE, "model", FORMAT_VERSION, facts, tensors, error=ModelError)
 
     @classmethod
     def load(cls, folder: str | PathLike[str], *, device: str = "auto") -> Self:
-        """Read what `save` wrote, onto this machine's device whatever it was trained on."""
+        """Read a model written by `save`, onto any device. Nothing is unpickled."""
         path = Path(folder)
         facts, tensors = read_tensors(path / MODEL_FILE, "model", FORMAT_VERSION, error=ModelError)
         if facts.get("method") != cls.method:
@@ -238,24 +314,24 @@ class LinkModel(ABC):
         model = cls.with_options({**facts["options"], **here})
         model.graph_ = DynamicGraph.load(path / GRAPH_FOLDER)
         if model.graph_.fingerprint != facts.get("graph"):
-            raise ModelError(f"{path}: the graph beside the model is not the one it was trained on")
+            raise ModelError(f"{path}: the graph in the folder is not the one the model was trained on")
         model._take_state(tensors)
         return model
 
     def _state(self) -> dict[str, Tensor]:
-        """What a file holds besides options and graph."""
+        """The tensors of the model file."""
         return self._learned()
 
     def _take_state(self, tensors: dict[str, Tensor]) -> None:
         self._restore(tensors)
 
     def _all_scores(self) -> Callable[[Tensor], Tensor]:
-        """What gives, now, the scores of some nodes with all nodes.  # [b] → [b, N]"""
+        """A function from rows to their scores with all nodes.  # [b] → [b, N]"""
         nodes = torch.arange(self.graph_.known[-1])
         return lambda rows: self.pair_scores(torch.cartesian_prod(rows, nodes)).view(len(rows), len(nodes))
 
     def _check_pairs(self, pairs: Any, step: int) -> Tensor:
-        """Whatever holds pairs of nodes known at a step."""
+        """Pairs of ids as a tensor, checked to be known at a step."""
         self._check_step(step)
         known, found = self.graph_.known[step], _as_pairs(pairs)
         if len(found) and (int(found.min()) < 0 or int(found.max()) >= known):
@@ -263,23 +339,23 @@ class LinkModel(ABC):
         return found
 
     def _check_step(self, step: int) -> int:
-        """The step counted from the first, if it is one that can be asked for."""
+        """The step counted from 0; raise if the model cannot be asked about it."""
         at = step + len(self.graph_) if step < 0 else step
         if at not in self.steps():
             raise ModelError(f"step {step}: the model knows steps {self.steps().start} to {self.steps().stop - 1}")
         return at
 
     def _last_transition(self) -> tuple[Tensor, Tensor]:
-        """The last snapshot's links between nodes known before it, and as many pairs without one.  # [B, 2], [B]
+        """Links of the last snapshot between nodes known before it, and as many unlinked pairs.  # [B, 2], [B]
 
-        None where the model knows one step only, or no link has both ends known.
+        Empty if the model knows a single step, or if no link has both ends known.
         """
         if len(self.steps()) < 2:
             return torch.empty(0, 2, dtype=torch.int64), torch.empty(0, dtype=torch.bool)
         return self._examples(self.graph_[-1], self.graph_.known[-2])
 
     def _examples(self, snapshot: Snapshot, known: int) -> tuple[Tensor, Tensor]:
-        """A snapshot's links between some nodes, and as many pairs without one.  # [B, 2], [B]"""
+        """Links of a snapshot among the first `known` nodes, and as many unlinked pairs.  # [B, 2], [B]"""
         u, v, _ = snapshot.links()
         links = torch.stack([u, v], 1).cpu().numpy()[((v < known) & (u != v)).cpu().numpy()]
         others = unlinked_pairs(known, links, len(links), np.random.default_rng(0))
@@ -291,7 +367,7 @@ class LinkModel(ABC):
             raise ModelError("the model has learned nothing yet; call fit(graph) first")
 
     def _linked(self) -> Tensor:
-        """All pairs ever linked, as u · N + v with u ≤ v, in order."""
+        """Sorted `pair_keys` of all pairs ever linked."""
         pairs = torch.cat([torch.stack(s.links()[:2], 1) for s in self.graph_]).cpu()
         return torch.from_numpy(np.unique(pair_keys(pairs, self.graph_.num_nodes).numpy()))
 
@@ -300,7 +376,7 @@ class LinkModel(ABC):
 
 
 def _as_pairs(pairs: Any) -> Tensor:
-    """Whatever holds pairs of whole numbers.  # [B, 2]"""
+    """Pairs of whole numbers in any array-like form, as a tensor.  # [B, 2]"""
     try:
         found = torch.as_tensor(pairs)
     except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -312,4 +388,4 @@ def _as_pairs(pairs: Any) -> Tensor:
     return found.to("cpu", torch.int64)
 
 
-MODELS: dict[str, type[LinkModel]] = {}  # every method by its name; `dysat.models` fills it
+MODELS: dict[str, type[LinkModel]] = {}  # all methods by name, filled by `dysat.models`

@@ -1,18 +1,20 @@
-"""A field of a model as an option: what it may be, what it is for, and how its value is read."""
+"""A field of a model as an option: its type, default and meaning, and how its value is checked or parsed."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from dysat.errors import ModelError
 
-NONE = "none"  # in a file or on a command line, where there is no None
+NONE = "none"  # stands for None in a file and on the command line
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 class Option(NamedTuple):
-    """One field of a model: what it may be and what it is for."""
+    """One option of a model."""
 
     name: str
     kind: Any  # the type without None
@@ -20,20 +22,37 @@ class Option(NamedTuple):
     default: Any
     help: str
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The allowed words, if the option is one of a few."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    def check(self, value: Any) -> None:
+        """Raise a ModelError unless a value given in Python fits the option. Nothing is converted."""
+        if value is None and self.optional:
+            return
+        if get_origin(self.kind) is tuple:
+            if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is(int, item) for item in value):
+                raise ModelError(f"{self.name}={value!r} is not a sequence of whole numbers")
+        elif self.choices:
+            if value not in self.choices:
+                raise ModelError(f"{self.name}={value!r} is not one of {', '.join(self.choices)}")
+        elif not _is(self.kind, value):
+            raise ModelError(f"{self.name}={value!r} is not {KINDS[self.kind]}")
+
     def read(self, value: Any) -> Any:
-        """A value from a file or the command line as this option takes it, or a ModelError."""
+        """Parse a value from a file or the command line; raise a ModelError if it does not fit."""
         if self.optional and (value is None or value == NONE):
             return None
         if get_origin(self.kind) is tuple:
             values = value.split(",") if isinstance(value, str) else value if isinstance(value, Sequence) else [value]
-            return tuple(self._one(int, v) for v in values)
-        if get_origin(self.kind) is Literal:
-            if value not in get_args(self.kind):
-                raise ModelError(f"{self.name}={value!r} is not one of {', '.join(get_args(self.kind))}")
+            return tuple(self._convert(int, v) for v in values)
+        if self.choices:
+            self.check(value)
             return value
-        return self._one(self.kind, value)
+        return self._convert(self.kind, value)
 
-    def _one(self, kind: type, value: Any) -> Any:
+    def _convert(self, kind: type, value: Any) -> Any:
         if kind is str and isinstance(value, str):
             return value
         if kind is bool and str(value).lower() in ("true", "false"):
@@ -44,12 +63,11 @@ class Option(NamedTuple):
                 return kind(value)
             except (TypeError, ValueError, OverflowError):
                 pass
-        what = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
-        raise ModelError(f"{self.name}={value!r} is not {what}")
+        raise ModelError(f"{self.name}={value!r} is not {KINDS[kind]}")
 
     @classmethod
     def of(cls, name: str, hint: Any, default: Any) -> Option:
-        """What the annotation of a field says."""
+        """The option that a field's annotation describes."""
         help = ""
         if get_origin(hint) is Annotated:
             hint, help = get_args(hint)[:2]
@@ -57,3 +75,11 @@ class Option(NamedTuple):
         if optional:
             hint = next(kind for kind in get_args(hint) if kind is not type(None))
         return cls(name, hint, optional, default, help)
+
+
+def _is(kind: type, value: Any) -> bool:
+    """Whether a value is of a kind; NumPy's numbers count, and bool is no number."""
+    if kind is bool:
+        return isinstance(value, bool) or type(value).__name__ == "bool"  # numpy.bool
+    accepted = {int: Integral, float: Real, str: str}[kind]
+    return isinstance(value, accepted) and not isinstance(value, bool)
