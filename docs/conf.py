@@ -11,12 +11,14 @@ from typing import Any, Literal, get_args, get_origin
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from sphinx.domains.python import PyObject
 from sphinx.util import logging
 
 import dysat
 from dysat import LinkModel
 
 logger = logging.getLogger(__name__)
+ARRAY = re.compile(r"[~\w.]*ndarray\[tuple\[[~\w.]*Any, \.\.\.\], [~\w.]*dtype\[(?:[^\[\]]|\[[^\[\]]*\])*\]\]")
 
 project = "dysat"
 release = dysat.__version__
@@ -76,14 +78,14 @@ def keep_files(app: Any, name: str, source: list[str]) -> None:
 
 def shorten_signature(
     app: Any, what: str, name: str, thing: Any, options: Any, signature: str | None, returns: str | None
-) -> tuple[str, str | None] | None:
-    """Leave the options of a model to the table below it, and long lists of fields to the docstring."""
+) -> tuple[str, str | None]:
+    """Leave the options of a model to the table below it, and long lists of fields and array types to the docstring."""
     if what == "class" and inspect.isclass(thing):
         if issubclass(thing, LinkModel):
             return "(*, …)", None
         if is_dataclass(thing) and len(signature or "") > 200:
             return "(…)", None
-    return None
+    return ARRAY.sub("ndarray", signature or ""), returns and ARRAY.sub("ndarray", returns)
 
 
 def add_options(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
@@ -121,6 +123,9 @@ def check_self_contained(app: Any, problem: Exception | None) -> None:
 
 def setup(app: Any) -> dict[str, bool]:
     """Connect to Sphinx's events."""
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label = "Attributes"  # napoleon's word for them is Variables
     app.connect("build-finished", check_self_contained)
     app.connect("source-read", keep_files)
     app.connect("autodoc-process-docstring", escape_markup, priority=400)  # before napoleon
