@@ -78,14 +78,14 @@ def keep_files(app: Any, name: str, source: list[str]) -> None:
 
 def shorten_signature(
     app: Any, what: str, name: str, thing: Any, options: Any, signature: str | None, returns: str | None
-) -> tuple[str, str | None]:
+) -> tuple[str, str | None] | None:
     """Leave the options of a model to the table below it, and long lists of fields and array types to the docstring."""
     if what == "class" and inspect.isclass(thing):
         if issubclass(thing, LinkModel):
             return "(*, …)", None
         if is_dataclass(thing) and len(signature or "") > 200:
             return "(…)", None
-    return ARRAY.sub("ndarray", signature or ""), returns and ARRAY.sub("ndarray", returns)
+    return (ARRAY.sub("ndarray", signature), returns and ARRAY.sub("ndarray", returns)) if signature else None
 
 
 def add_options(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
