@@ -48,7 +48,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.user: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) install -q -c constraints.txt -e .
+	$(PIP) install -q -c constraints.txt -e '.[datasets]'
 	@touch $@
 
 $(VENV)/.developer: $(BIN)/python pyproject.toml constraints.txt
