@@ -1,4 +1,4 @@
-"""The tables and figures of results/paper, and the marked parts of docs/reproduction.md and docs/index.md, from its JSON.
+"""Write the tables and figures of results/paper, and the marked parts of docs/reproduction.md and docs/index.md.
 
     python benchmarks/reproduction.py
 

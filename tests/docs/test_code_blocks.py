@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 CODE = {"python", "console", "sh"}
 NOT_CODE = {"text", "csv", "toml", "json"}  # and directives of the site, such as {toctree}
 NOT_RUN = re.compile(r"^<!-- not run: (\S.*) -->$")
-FEW_EPOCHS = ["--epochs", "2"]
+FEW_EPOCHS = ["--set", "epochs=2"]
 
 
 class Block(NamedTuple):
@@ -104,7 +104,8 @@ def made_quick(arguments: list[str]) -> list[str]:
     command = arguments[0]
     trains = command in ("fit", "evaluate", "tune") and "--resume" not in arguments and "--help" not in arguments
     model = arguments[arguments.index("--model") + 1] if "--model" in arguments else "dysat"
-    if trains and "--epochs" not in arguments and model.split(":")[0] in ("dysat", "incsat"):
+    given = any(word == "--epochs" or word.startswith("epochs=") for word in arguments)
+    if trains and not given and model.split(":")[0] in ("dysat", "incsat"):
         arguments = [*arguments, *FEW_EPOCHS]
     if command in ("evaluate", "tune", "reproduce") and "--processes" not in arguments and "--help" not in arguments:
         arguments = [*arguments, "--processes", "1"]
