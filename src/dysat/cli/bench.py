@@ -39,6 +39,8 @@ def bench(
     devices = device or (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
     if epochs < 1:
         raise ModelError(f"--epochs {epochs} must be at least 1")
+    if any(size < 1 for size in batch_size or ()):
+        raise ModelError("--batch-size must be at least 1")
     cases = [
         Case(name, chosen, where, size, epochs, data_dir, graph_dir / name if graph_dir else None)
         for where in devices
