@@ -17,7 +17,7 @@ FEW = 0.65  # of all rows; with fewer, training leaves the others out of the las
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class QueryPlan:
     """What must be computed for some (node, step), and nothing else.
 
     The rows of the histories are `active` rows of the block, then nodes without links (`lonely`, a Pattern.lookup),
@@ -101,20 +101,24 @@ class AttentionNetwork(nn.Module):
             self.feedforward = FeedForward(width, feedforward, generator=generator)
         self.width = width
 
-    def plan(self, block: Block, nodes: Tensor, steps: Tensor) -> Plan:
+    def plan(self, block: Block, nodes: Tensor, steps: Tensor) -> QueryPlan:
         """What the embeddings of these (node, step) need.  # each [Q]"""
         if len(self.temporal) > 1:
             return self._deep_plan(block, nodes, steps)
         past, at = block.histories(nodes, steps)
         active, lonely, zero, compact = needed(block, past.senders)
         size = len(active) + lonely.num_receivers + zero
-        return Plan(active, lonely, zero, renumbered(past, at, compact[past.senders], size, steps, block.num_steps))
+        return QueryPlan(
+            active, lonely, zero, renumbered(past, at, compact[past.senders], size, steps, block.num_steps)
+        )
 
-    def forward(self, block: Block, inputs: Inputs, plan: Plan, *, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, block: Block, inputs: Inputs, plan: QueryPlan, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Embeddings of the queries of a plan.  # [Q, d]"""
         return self.attend(self.rows(block, inputs, plan, generator=generator), plan, generator=generator)
 
-    def attend(self, x: Tensor, plan: Plan, *, generator: torch.Generator | None = None) -> Tensor:
+    def attend(self, x: Tensor, plan: QueryPlan, *, generator: torch.Generator | None = None) -> Tensor:
         """Embeddings of the queries of a plan, from the rows of its histories.  # [S, d] → [Q, d]"""
         x, position = self._below_last(x, plan, generator)
         if not len(self.temporal):
@@ -122,12 +126,14 @@ class AttentionNetwork(nn.Module):
         x = self._temporal()[-1](x, position, plan.last, generator=generator)
         return x if self.feedforward is None else _present(self.feedforward(x))
 
-    def attention(self, x: Tensor, plan: Plan) -> Tensor:
+    def attention(self, x: Tensor, plan: QueryPlan) -> Tensor:
         """The last layer's weights β for every query, step of its past, and head.  # [S, d] → [P, H]"""
         x, position = self._below_last(x, plan, None)
         return self._temporal()[-1].attention(x, position, plan.last)
 
-    def _below_last(self, x: Tensor, plan: Plan, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
+    def _below_last(
+        self, x: Tensor, plan: QueryPlan, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor | None]:
         """What the last temporal layer is given; positions are added by the first.  # [S, d], [T, d]"""
         position: Tensor | None = self.position
         if plan.cells is not None:
@@ -137,7 +143,9 @@ class AttentionNetwork(nn.Module):
                 history, position = plan.cells[1], None
         return x, position
 
-    def rows(self, block: Block, inputs: Inputs, plan: Plan, *, generator: torch.Generator | None = None) -> Tensor:
+    def rows(
+        self, block: Block, inputs: Inputs, plan: QueryPlan, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Structural outputs of the rows a plan needs.  # [S, d]"""
         parts = [self._active(block, inputs, plan.active, generator)]
         if plan.lonely.num_receivers:
@@ -189,7 +197,7 @@ class AttentionNetwork(nn.Module):
             parts.append(x @ self.input["weight"])
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
-    def _deep_plan(self, block: Block, nodes: Tensor, steps: Tensor) -> Plan:
+    def _deep_plan(self, block: Block, nodes: Tensor, steps: Tensor) -> QueryPlan:
         past, at = block.histories(nodes, steps)
         cells, index = torch.unique(nodes[past.receivers] * block.num_steps + at, return_inverse=True)
         last = renumbered(past, at, index, len(cells), steps, block.num_steps)
@@ -200,7 +208,7 @@ class AttentionNetwork(nn.Module):
         from_rows = renumbered(inner, inner_at, compact[inner.senders], size, inner_steps, block.num_steps)
         own = torch.searchsorted(cells, inner_nodes[inner.receivers] * block.num_steps + inner_at)
         from_cells = renumbered(inner, inner_at, own, len(cells), inner_steps, block.num_steps)
-        return Plan(active, lonely, zero, last, (from_rows, from_cells))
+        return QueryPlan(active, lonely, zero, last, (from_rows, from_cells))
 
 
 def needed(block: Block, rows: Tensor) -> tuple[Tensor, Pattern, bool, Tensor]:

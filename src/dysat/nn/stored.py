@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dysat.nn.network import Plan, needed, renumbered
+from dysat.nn.network import QueryPlan, needed, renumbered
 from dysat.nn.temporal import History
 from dysat.sampling.blocks import Block, Pattern, Unknown
 
@@ -26,7 +26,7 @@ class LookBack:
     Shapes: seen [W, Q]: of which stored steps the queries' nodes have a row; nodes [Q].
     """
 
-    plan: Plan
+    plan: QueryPlan
     nodes: Tensor
     seen: Tensor
     live: bool
@@ -68,7 +68,7 @@ def look_back(
     at = torch.arange(rows.shape[1], device=device).expand_as(rows)[there]
     past = Pattern.from_counts(there.sum(1), rows[there], live + int(seen.sum()))
     steps = torch.full_like(nodes, rows.shape[1] - 1)
-    plan = Plan(active, lonely, bool(zero or attended), *_histories(past, at, steps, num_steps, layers))
+    plan = QueryPlan(active, lonely, bool(zero or attended), *_histories(past, at, steps, num_steps, layers))
     return LookBack(plan, nodes, seen, block is not None)
 
 
