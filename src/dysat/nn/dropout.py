@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dysat.nn.ops import cpu as native
+from dysat.nn.ops import cpu
 
 LEVELS = 1 << 16  # on the CPU the rate is a multiple of 1 / LEVELS, so that one random number serves two values
 BLOCK = 32  # values: 16 lower halves of random numbers, then 16 upper halves
@@ -54,8 +54,8 @@ def _scale(rate: float) -> float:
 
 def _drop(x: Tensor, rate: float, key: int) -> Tensor:
     """What a key makes of x; the same values are kept whatever they are."""
-    if x.dtype == torch.float32 and native.are_there():
-        return native.dropout(x, key, _dropped(rate), _scale(rate))
+    if x.dtype == torch.float32 and cpu.is_available():
+        return cpu.dropout(x, key, _dropped(rate), _scale(rate))
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     # A chunk at a time: the mask of a large array would cost more to write and read than to make.
     parts = zip(torch.split(x.reshape(-1), CHUNK), torch.split(out.view(-1), CHUNK), strict=True)

@@ -14,7 +14,7 @@ from dysat.nn.ops.sparse import (
     entry_logits,
     head_dots,
     look_up,
-    look_up_beside,
+    look_up_with_input,
     segment_softmax,
     sender_softmax,
     weighted_sum,
@@ -103,7 +103,7 @@ class StructuralAttention(nn.Module):
         weight = _present(self.weight)
         dropped = dropout(x, self.rate, generator)
         half, _ = head_dots(weight.view(len(weight), *self.sender.shape), self._both_halves())  # [in_features, 2H]
-        sending, dropped = look_up_beside(dropped, Pattern.lookup(part.senders, len(x)))  # [S', in_features]
+        sending, dropped = look_up_with_input(dropped, Pattern.lookup(part.senders, len(x)))  # [S', in_features]
         scores = dropped @ half  # [A, 2H]
         sender, receiver = self._with_bias(scores)
         if self.normalize == "receiver":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dysat.nn.dropout import dropout, keep_mask
 from dysat.nn.ops.history import History
-from dysat.nn.ops.sparse import history_attention, look_up, pair_dot, segment_softmax, takes_history, weighted_sum
+from dysat.nn.ops.sparse import has_history_kernels, history_attention, look_up, pair_dot, segment_softmax, weighted_sum
 
 __all__ = ["FeedForward", "History", "Scale", "TemporalAttention"]
 
@@ -76,7 +76,7 @@ class TemporalAttention(nn.Module):
     def forward(
         self, x: Tensor, positions: Tensor | None, history: History, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        if self.distance is None and takes_history(x, self.num_heads, self._width):
+        if self.distance is None and has_history_kernels(x, self.num_heads, self._width):
             return self._in_one_piece(x, positions, history, generator)
         asking = look_up(x, history.rows)  # [Q, d]
         if positions is None:
@@ -103,9 +103,9 @@ class TemporalAttention(nn.Module):
         if positions is None:
             asking = look_up(x, history.rows)  # [Q, d]
         else:
-            asked, ones = history.asked
+            pattern, ones = history.row_plus_step
             x = torch.cat([x, positions])  # [S + T, d]
-            asking = weighted_sum(ones, x[:, None], asked).flatten(1)
+            asking = weighted_sum(ones, x[:, None], pattern).flatten(1)
         kv = x @ torch.cat([self.key, self.value], 1)  # [S + T, 2 d]
         keep = None
         if generator is not None and self.rate:

@@ -15,15 +15,14 @@ from torch.testing import assert_close
 
 import dysat
 from dysat.nn.dropout import _mixed, _random_bits
-from dysat.nn.ops import cpu as native
-from dysat.nn.ops import sparse as segment
+from dysat.nn.ops import cpu, sparse
 from dysat.nn.ops.history import History
 from dysat.nn.ops.reference import (
-    plain_entry_logits,
-    plain_head_dots,
-    plain_pair_dot,
-    plain_softmax,
-    plain_weighted_sum,
+    reference_entry_logits,
+    reference_head_dots,
+    reference_pair_dot,
+    reference_softmax,
+    reference_weighted_sum,
 )
 from dysat.sampling.blocks import Pattern
 from dysat.sampling.walks import Contexts
@@ -31,7 +30,7 @@ from dysat.sampling.walks import Contexts
 
 @pytest.fixture(autouse=True)
 def needs_a_compiler() -> None:
-    if not native.are_there():
+    if not cpu.is_available():
         pytest.skip("no C compiler")
 
 
@@ -97,16 +96,16 @@ def test_weighted_sum(name: str, heads: int, width: int) -> None:
     entries = pattern(name)
     alpha, x = random(entries.num_entries, heads), random(entries.num_senders, heads, width)
     y = random(entries.num_receivers, heads, width)
-    expected = plain_weighted_sum(alpha.double(), x.double(), entries)
-    (found,) = on_threads(lambda: native.weighted_sum(alpha, x, entries, None))
+    expected = reference_weighted_sum(alpha.double(), x.double(), entries)
+    (found,) = on_threads(lambda: cpu.weighted_sum(alpha, x, entries, None))
     close(found, expected)
-    (found,) = on_threads(lambda: native.weighted_sum(alpha, x, entries, None, elu=True))
+    (found,) = on_threads(lambda: cpu.weighted_sum(alpha, x, entries, None, elu=True))
     close(found, torch.nn.functional.elu(expected))
     across, order = entries.transposed, entries.by_sender
-    sums = plain_weighted_sum(alpha[order].double(), y.double(), across)
-    (found,) = on_threads(lambda: native.weighted_sum(alpha, y, across, order))
+    sums = reference_weighted_sum(alpha[order].double(), y.double(), across)
+    (found,) = on_threads(lambda: cpu.weighted_sum(alpha, y, across, order))
     close(found, sums)
-    (found,) = on_threads(lambda: native.weighted_sum(alpha, y, across, order, first=x))
+    (found,) = on_threads(lambda: cpu.weighted_sum(alpha, y, across, order, first=x))
     close(found, x + sums)
 
 
@@ -115,21 +114,21 @@ def test_weighted_sum(name: str, heads: int, width: int) -> None:
 def test_pair_dot(name: str, heads: int, width: int) -> None:
     entries = pattern(name)
     x, y = random(entries.num_receivers, heads, width), random(entries.num_senders, heads, width, seed=2)
-    (found,) = on_threads(lambda: native.pair_dot(x, y, entries))
-    close(found, plain_pair_dot(x.double(), y.double(), entries))
+    (found,) = on_threads(lambda: cpu.pair_dot(x, y, entries))
+    close(found, reference_pair_dot(x.double(), y.double(), entries))
 
 
 @shapes
 @pytest.mark.parametrize("rows", [0, 1, 700, 9000])
 def test_head_dots_and_their_gradient(rows: int, heads: int, width: int) -> None:
     x, a = random(rows, heads, width), random(2, heads, width, seed=2)
-    (found,) = on_threads(lambda: native.head_dots(x, a))
-    close(found, plain_head_dots(x.double(), a.double()))
+    (found,) = on_threads(lambda: cpu.head_dots(x, a))
+    close(found, reference_head_dots(x.double(), a.double()))
     grad, exact = random(rows, 2 * heads, seed=3), [t.double().requires_grad_() for t in (x, a)]
-    expected = torch.autograd.grad(plain_head_dots(*exact), exact, grad.double())
-    for mine, theirs in zip(on_threads(lambda: native.head_dots_backward(grad, x, a)), expected, strict=True):
+    expected = torch.autograd.grad(reference_head_dots(*exact), exact, grad.double())
+    for mine, theirs in zip(on_threads(lambda: cpu.head_dots_backward(grad, x, a)), expected, strict=True):
         close(mine, theirs)
-    close(native.head_dots_backward(grad, x, a, x)[0], x + expected[0])
+    close(cpu.head_dots_backward(grad, x, a, x)[0], x + expected[0])
 
 
 @patterns
@@ -139,11 +138,11 @@ def test_softmax_and_its_gradient(name: str, heads: int) -> None:
     logits, grad = random(entries.num_entries, heads) * 30, random(entries.num_entries, heads, seed=2)
     for over, order in ((entries, None), (entries.transposed, entries.by_sender)):
         at = torch.arange(len(logits)) if order is None else order
-        (alpha,) = on_threads(lambda over=over, order=order: native.softmax(logits, over, order))
-        close(alpha[at], plain_softmax(logits[at].double(), over))
+        (alpha,) = on_threads(lambda over=over, order=order: cpu.softmax(logits, over, order))
+        close(alpha[at], reference_softmax(logits[at].double(), over))
         weighted = (alpha * grad)[at].double()
         mean = weighted.new_zeros(over.num_receivers, heads).index_add_(0, over.receivers, weighted)
-        (found,) = on_threads(lambda a=alpha, over=over, order=order: native.softmax_backward(a, grad, over, order))
+        (found,) = on_threads(lambda a=alpha, over=over, order=order: cpu.softmax_backward(a, grad, over, order))
         close(found[at], weighted - alpha[at].double() * mean[over.receivers])
 
 
@@ -155,26 +154,26 @@ def test_entry_logits_and_their_gradient(name: str, heads: int) -> None:
     sender, receiver = torch.split(random(size, 2 * heads), heads, 1)  # rows a stride apart
     sender, receiver = sender[: entries.num_senders], receiver[: entries.num_receivers]
     weights = random(entries.num_entries).abs()
-    (logits,) = on_threads(lambda: native.entry_logits(sender, receiver, weights, 0.2, entries))
-    close(logits, plain_entry_logits(sender.double(), receiver.double(), weights.double(), 0.2, entries))
+    (logits,) = on_threads(lambda: cpu.entry_logits(sender, receiver, weights, 0.2, entries))
+    close(logits, reference_entry_logits(sender.double(), receiver.double(), weights.double(), 0.2, entries))
     grad = random(entries.num_entries, heads, seed=2)
-    (inner,) = on_threads(lambda: native.entry_logits_backward(grad, logits, weights, 0.2))
+    (inner,) = on_threads(lambda: cpu.entry_logits_backward(grad, logits, weights, 0.2))
     close(inner, torch.where(logits > 0, grad, 0.2 * grad) * weights[:, None])
-    (found,) = on_threads(lambda: native.segment_sum(inner, entries, None))
+    (found,) = on_threads(lambda: cpu.segment_sum(inner, entries, None))
     close(found, torch.zeros_like(found).index_add_(0, entries.receivers, inner))
-    (found,) = on_threads(lambda: native.segment_sum(inner, entries.transposed, entries.by_sender))
+    (found,) = on_threads(lambda: cpu.segment_sum(inner, entries.transposed, entries.by_sender))
     close(found, torch.zeros_like(found).index_add_(0, entries.senders, inner))
 
 
 @pytest.mark.parametrize("used", [(True, True), (True, False), (False, True)])
-@pytest.mark.parametrize("what", ["head_dots", "look_up_beside"])
+@pytest.mark.parametrize("what", ["head_dots", "look_up_with_input"])
 def test_gradients_of_what_comes_beside(what: str, used: tuple[bool, bool]) -> None:
     """In float64 autograd adds them."""
     rows = Pattern.lookup(torch.tensor([3, 0, 3, 5]), 6)
     found = []
     for dtype in (torch.float32, torch.float64):
         x, a = random(6, 4, 2).to(dtype).requires_grad_(), random(2, 4, 2, seed=2).to(dtype).requires_grad_()
-        results = segment.head_dots(x, a) if what == "head_dots" else segment.look_up_beside(x.flatten(1), rows)
+        results = sparse.head_dots(x, a) if what == "head_dots" else sparse.look_up_with_input(x.flatten(1), rows)
         total = sum((r * random(*r.shape, seed=3)).sum() for r, u in zip(results, used, strict=True) if u)
         grads = torch.autograd.grad(total, [x, a], allow_unused=True)
         found.append([g.double() for g in grads if g is not None])
@@ -186,7 +185,7 @@ def test_the_exponential() -> None:
     x = torch.cat([torch.linspace(0, 100, 5001), torch.tensor([1e4, 1e9, 3e38, math.inf])])
     logits = torch.stack([torch.zeros_like(x), -x], 1).flatten()[:, None]
     entries = Pattern.from_counts(torch.full((len(x),), 2), torch.zeros(2 * len(x), dtype=torch.int64), 1)
-    alpha = native.softmax(logits, entries, None).view(-1, 2).double()
+    alpha = cpu.softmax(logits, entries, None).view(-1, 2).double()
     expected = torch.exp(-x.double())
     expected[x > 86.6] = 0
     assert_close(alpha[:, 1] / alpha[:, 0], expected, rtol=4e-7, atol=0)
@@ -197,7 +196,7 @@ def test_what_is_no_number_stays_none() -> None:
     logits = random(entries.num_entries, 4)
     logits[7, 2] = math.nan
     row = entries.receivers[7]
-    found = native.softmax(logits, entries, None)
+    found = cpu.softmax(logits, entries, None)
     same = (entries.receivers == row)[:, None] & (torch.arange(4) == 2)
     assert found[same].isnan().all() and found[~same].isfinite().all()
 
@@ -213,9 +212,9 @@ def test_history_attention_on_threads(heads: int, width: int, stepped: bool, kep
     history = History(past, counts, past, at, 12)
     q, kv = random(700, heads, width), random(400 + 12 * stepped, 2 * heads * width, seed=2)
     keep = (random(past.num_entries, heads, seed=4) > 0).float() * 2 if kept else None
-    z, beta = on_threads(lambda: native.history_attention(q, kv, history, keep))
+    z, beta = on_threads(lambda: cpu.history_attention(q, kv, history, keep))
     grad = random(700, heads, width, seed=5)
-    on_threads(lambda: native.history_attention_backward(grad, z, q, kv, history, keep, beta))
+    on_threads(lambda: cpu.history_attention_backward(grad, z, q, kv, history, keep, beta))
 
 
 @patterns
@@ -242,7 +241,7 @@ class TestDropout:
     @pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 1000, (1 << 18) + 5])
     def test_numpy_has_the_same_bits(self, size: int) -> None:
         key, dropped = (1 << 63) + 12345, 20000
-        (found,) = on_threads(lambda: native.dropout(torch.ones(size), key, dropped, 2.0))
+        (found,) = on_threads(lambda: cpu.dropout(torch.ones(size), key, dropped, 2.0))
         assert torch.equal(found, torch.from_numpy(2.0 * (_random_bits(0, size, key) >= dropped)).float())
 
     def test_bits_are_fair_and_independent(self) -> None:

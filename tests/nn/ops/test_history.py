@@ -11,9 +11,9 @@ from graphs import seeded
 from torch import Tensor
 from torch.testing import assert_close
 
-from dysat.nn.ops import cpu as native
+from dysat.nn.ops import cpu
 from dysat.nn.ops.history import History
-from dysat.nn.ops.sparse import history_attention, takes_history
+from dysat.nn.ops.sparse import has_history_kernels, history_attention
 from dysat.nn.temporal import TemporalAttention
 from dysat.sampling.blocks import PIECE, Pattern
 
@@ -28,7 +28,7 @@ stepped = pytest.mark.parametrize("stepped", [True, False], ids=["positions", "n
 def device_with_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "cuda" and (not torch.cuda.is_available() or find_spec("triton") is None):
         pytest.skip("no CUDA device, or no Triton for it")
-    if request.param == "cpu" and not native.are_there():
+    if request.param == "cpu" and not cpu.is_available():
         pytest.skip("no C compiler")
     monkeypatch.setattr(sys.modules[__name__], "DEVICE", request.param)
 
@@ -118,7 +118,7 @@ def test_the_layer_in_one_piece_is_the_layer(heads: int, residual: bool, scale: 
     for dtype in (torch.float32, torch.float64):
         inputs = [t.to(dtype).requires_grad_() for t in given]
         layer.to(dtype)
-        assert takes_history(inputs[0], layer.num_heads, 8) is (dtype == torch.float32)
+        assert has_history_kernels(inputs[0], layer.num_heads, 8) is (dtype == torch.float32)
         z = layer(inputs[0], inputs[1] if stepped else None, history)
         found.append([t.double() for t in (z, *gradients(z, [*inputs, *layer.parameters()]))])
     for mine, theirs in zip(*found, strict=True):
@@ -177,7 +177,7 @@ class TestHistory:
     def test_used_names_every_look_at_a_row_and_a_step(self, num_steps: int) -> None:
         history = look_back(num_steps, device="cpu")
         past = history.past
-        used, entries = history.used
+        used, entries = history.transposed_with_steps
         assert used.num_receivers == past.num_senders + num_steps and used.num_senders == past.num_receivers
         assert int(used.offsets.diff().max()) > PIECE  # several pieces add to one row
         looks: dict[int, list[int]] = {}
@@ -192,7 +192,7 @@ class TestHistory:
 
     def test_asked_adds_a_row_and_a_position(self) -> None:
         history = look_back(12, device="cpu")
-        asked, ones = history.asked
+        asked, ones = history.row_plus_step
         x = torch.randn(history.past.num_senders + 12, 4, generator=seeded())
         sums = torch.zeros(asked.num_receivers, 4).index_add_(0, asked.receivers, ones * x[asked.senders])
         assert_close(sums, x[history.rows.senders] + x[history.past.num_senders + history.steps])

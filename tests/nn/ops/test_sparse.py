@@ -11,13 +11,13 @@ from graphs import on_each_device, seeded, softmax
 from torch import Tensor
 from torch.testing import assert_close
 
-from dysat.nn.ops import reference as plain
+from dysat.nn.ops import reference
 from dysat.nn.ops.reference import (
     bag_weighted_sum,
     chunked_pair_dot,
-    plain_pair_dot,
-    plain_softmax,
-    plain_weighted_sum,
+    reference_pair_dot,
+    reference_softmax,
+    reference_weighted_sum,
     segment_softmax_cpu,
 )
 from dysat.nn.ops.sparse import look_up, pair_dot, segment_softmax, sender_softmax, weighted_sum
@@ -106,7 +106,7 @@ class TestAgainstLoops:
         entries = PATTERNS[name][0]
         pattern, logits = make(*PATTERNS[name], device), 3 * random(len(entries), shape[0], dtype=dtype, device=device)
         expected = softmax_loop(logits, entries, side=0)
-        for version in [segment_softmax, plain_softmax] + [segment_softmax_cpu] * (device == "cpu"):
+        for version in [segment_softmax, reference_softmax] + [segment_softmax_cpu] * (device == "cpu"):
             close(version(logits, pattern), expected, dtype)
         close(sender_softmax(logits, pattern), softmax_loop(logits, entries, side=1), dtype)
 
@@ -115,7 +115,7 @@ class TestAgainstLoops:
         alpha = random(len(entries), shape[0], dtype=dtype, device=device)
         x = random(num_senders, *shape, dtype=dtype, seed=1, device=device)
         expected = sum_loop(alpha, x, entries, num_receivers)
-        for version in [weighted_sum, plain_weighted_sum] + [bag_weighted_sum] * (device == "cpu"):
+        for version in [weighted_sum, reference_weighted_sum] + [bag_weighted_sum] * (device == "cpu"):
             close(version(alpha, x, make(*PATTERNS[name], device)), expected, dtype)
 
     def test_pair_dot(self, name: str, shape: tuple[int, int], dtype: torch.dtype, device: str) -> None:
@@ -123,7 +123,7 @@ class TestAgainstLoops:
         x = random(num_receivers, *shape, dtype=dtype, device=device)
         y = random(num_senders, *shape, dtype=dtype, seed=1, device=device)
         expected = dot_loop(x, y, entries)
-        for version in [pair_dot, plain_pair_dot] + [chunked_pair_dot] * (device == "cpu"):
+        for version in [pair_dot, reference_pair_dot] + [chunked_pair_dot] * (device == "cpu"):
             close(version(x, y, make(*PATTERNS[name], device)), expected, dtype)
 
 
@@ -147,7 +147,7 @@ def test_softmax_of_huge_logits(dtype: torch.dtype, device: str) -> None:
     e = 1 / (1 + math.e)
     by_receiver = [[1.0, 0.5], [0.0, 0.5], [0.5, e], [0.5, 0.0], [0.0, 1 - e], [1.0, 1.0]]
     by_sender = [[0.5, 0.0], [0.0, 0.5], [0.5, 0.0], [1.0, 0.5], [1.0, 1.0], [0.0, 1.0]]
-    for version in [segment_softmax, plain_softmax] + [segment_softmax_cpu] * (device == "cpu"):
+    for version in [segment_softmax, reference_softmax] + [segment_softmax_cpu] * (device == "cpu"):
         close(version(logits.to(device), pattern), torch.tensor(by_receiver, dtype=torch.float64), dtype)
     close(sender_softmax(logits.to(device), pattern), torch.tensor(by_sender, dtype=torch.float64), dtype)
 
@@ -169,7 +169,7 @@ def test_nobody_to_multiply(operation: str) -> None:
 
 
 @each_dtype
-@pytest.mark.parametrize("num_entries", [plain.CHUNK - 1, plain.CHUNK, 2 * plain.CHUNK + 7])
+@pytest.mark.parametrize("num_entries", [reference.CHUNK - 1, reference.CHUNK, 2 * reference.CHUNK + 7])
 def test_more_entries_than_a_chunk(num_entries: int, dtype: torch.dtype) -> None:
     entries = random_entries(num_entries, 50, 60)
     receivers, senders = torch.tensor(entries).T
@@ -178,13 +178,13 @@ def test_more_entries_than_a_chunk(num_entries: int, dtype: torch.dtype) -> None
     x, y = random(50, 2, 3, dtype=dtype), random(60, 2, 3, dtype=dtype, seed=1)
     dots = dot_loop(x, y, entries)
     close(chunked_pair_dot(x, y, pattern), dots, dtype)
-    close(plain_pair_dot(x, y, pattern), dots, dtype)
-    assert_close(bag_weighted_sum(dots.to(dtype), y, pattern), plain_weighted_sum(dots.to(dtype), y, pattern))
+    close(reference_pair_dot(x, y, pattern), dots, dtype)
+    assert_close(bag_weighted_sum(dots.to(dtype), y, pattern), reference_weighted_sum(dots.to(dtype), y, pattern))
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 8, 100])
 def test_chunks_of_any_size(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "CHUNK", chunk)
+    monkeypatch.setattr(reference, "CHUNK", chunk)
     entries, num_receivers, num_senders = PATTERNS["some"]
     x, y = random(num_receivers, HEADS, WIDTH), random(num_senders, HEADS, WIDTH, seed=1)
     close(chunked_pair_dot(x, y, make(*PATTERNS["some"])), dot_loop(x, y, entries), torch.float64)
