@@ -101,7 +101,7 @@ def test_links_of_the_next_snapshot_between_nodes_known_before(first: int, devic
     cells, transitions = make(first, device=device)
     expected = [(t, u, v) for t in range(first, 4) for u, v in sorted(AHEAD[t])]
     assert places(cells, transitions.pairs) == expected
-    assert [first + i for i in transitions.which.tolist()] == [t for t, _, _ in expected]
+    assert [first + i for i in transitions.transition.tolist()] == [t for t, _, _ in expected]
     links, _, _ = transitions.draw(seeded(device=device))
     assert torch.equal(links, transitions.pairs)
 
@@ -152,7 +152,7 @@ def test_negatives(matched: float, device: str) -> None:
 
 
 def test_more_links_than_a_step_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(future, "MOST", 3)
+    monkeypatch.setattr(future, "MAX_PAIRS", 3)
     cells, transitions = make(negatives=2)
     generator, seen = seeded(), set()
     for _ in range(20):

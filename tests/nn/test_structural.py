@@ -94,7 +94,7 @@ class TestAgainstTheLoop:
         empty = 2  # a snapshot without links
         values = by_loop([layer], MEETINGS, weights)
         nodes = torch.arange(MEETINGS.known[empty])
-        z = layer.alone(*given(layer, nodes), linked=weights == "normalized")
+        z = layer.isolated(*given(layer, nodes), linked=weights == "normalized")
         expected = torch.tensor([values[v, empty] for v in nodes.tolist()], dtype=torch.float64)
         assert_close(z, expected, rtol=1e-12, atol=1e-12)
 
@@ -176,7 +176,7 @@ def test_rows_without_entries_are_like_nodes_alone(side: str) -> None:
     z = layer(*given(layer, block.node), block.links, block.weights)
     none = block.links.offsets.diff() == 0
     assert int(none.sum()) == 0 + 1 + 5 + 3 + 2  # by snapshot
-    assert_close(z[none], layer.alone(*given(layer, block.node[none]), linked=False))
+    assert_close(z[none], layer.isolated(*given(layer, block.node[none]), linked=False))
 
 
 @both_sides
@@ -227,5 +227,5 @@ class TestDropout:
 
     def test_a_node_alone_and_linked_to_itself_drops_alpha_too(self) -> None:
         layer = make(8, 4, 3000, rate=0.5)
-        z = layer.alone(looked_up(layer, torch.arange(3000)), None, linked=True, generator=seeded(7))
+        z = layer.isolated(looked_up(layer, torch.arange(3000)), None, linked=True, generator=seeded(7))
         assert abs(share_of_zeros(z) - 0.75) < 0.02

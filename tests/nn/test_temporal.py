@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 from torch.func import functional_call
 from torch.testing import assert_close
 
-from dysat.nn.temporal import FARTHEST, FeedForward, History, TemporalAttention
+from dysat.nn.temporal import MAX_DISTANCE, FeedForward, History, TemporalAttention
 from dysat.sampling.blocks import Pattern
 
 pytestmark = pytest.mark.usefixtures("each_path")
@@ -181,7 +181,7 @@ class TestTimes:
     @pytest.mark.parametrize(("heads", "residual"), [(1, True), (2, False)])
     def test_against_the_loop(self, times: list[int], heads: int, residual: bool) -> None:
         layer = make(4, heads, residual=residual, times=torch.tensor(times))
-        assert layer.distance.shape == (min(FARTHEST, times[-1] - times[0]) + 1, heads)
+        assert layer.distance.shape == (min(MAX_DISTANCE, times[-1] - times[0]) + 1, heads)
         outputs, betas = by_loop(layer, X, None)
         history = look_back(ASKED)
         expected = torch.tensor([outputs[q] for q in ASKED], dtype=torch.float64)
@@ -199,10 +199,10 @@ class TestTimes:
         assert not torch.equal(here(X, None, history), wider(X, None, history))
 
     def test_beyond_the_farthest_all_is_as_far(self) -> None:
-        times = torch.tensor([0, 1, 2, 3, FARTHEST + 4])
+        times = torch.tensor([0, 1, 2, 3, MAX_DISTANCE + 4])
         history = look_back([(0, 4)])  # 68, 67, 66, 65 and 0 away
-        layer, same = make(times=times), make(times=torch.tensor([3, 3, 3, 3, FARTHEST + 3]))
-        assert len(layer.distance) == len(same.distance) == FARTHEST + 1
+        layer, same = make(times=times), make(times=torch.tensor([3, 3, 3, 3, MAX_DISTANCE + 3]))
+        assert len(layer.distance) == len(same.distance) == MAX_DISTANCE + 1
         assert torch.equal(layer.attention(X, None, history), same.attention(X, None, history))
 
     def test_first_slopes(self) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import dysat
-from dysat.nn.dropout import _mixed, _random_bits
+from dysat.nn.dropout import _mix, _random_bits
 from dysat.nn.ops import cpu, sparse
 from dysat.nn.ops.history import History
 from dysat.nn.ops.reference import (
@@ -247,7 +247,7 @@ class TestDropout:
     def test_bits_are_fair_and_independent(self) -> None:
         """Each of the 16, each pair of them, and bits of neighbours, of other rows, and of the next keys."""
         n, key = 1 << 17, 987654321987654321
-        bits = np.unpackbits(_random_bits(0, n, _mixed(key)).view(np.uint8), bitorder="little").reshape(n, 16)
+        bits = np.unpackbits(_random_bits(0, n, _mix(key)).view(np.uint8), bitorder="little").reshape(n, 16)
         signs = 2.0 * bits - 1  # [n, 16]
         bound = 5.5 * math.sqrt(n)
         assert np.abs(signs.sum(0)).max() < bound
@@ -255,7 +255,7 @@ class TestDropout:
         for shift in (1, 2, 15, 16, 17, 32, 128, 256, 4096):
             assert np.abs(signs[shift:].T @ signs[:-shift]).max() < bound
         for other in (0, key + 1, key - 1, key ^ (1 << 32), key ^ (1 << 61), key + (1 << 40)):
-            theirs = np.unpackbits(_random_bits(0, n, _mixed(other)).view(np.uint8), bitorder="little").reshape(n, 16)
+            theirs = np.unpackbits(_random_bits(0, n, _mix(other)).view(np.uint8), bitorder="little").reshape(n, 16)
             for shift in (0, 1, 16, 32):
                 assert np.abs(signs[shift:].T @ (2.0 * theirs - 1)[: n - shift]).max() < bound
 
