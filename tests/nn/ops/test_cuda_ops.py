@@ -1,4 +1,4 @@
-"""The Triton kernels against the plain versions, on CUDA."""
+"""The Triton kernels against the reference versions, on CUDA."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ shapes = pytest.mark.parametrize(("heads", "width"), [(16, 16), (16, 8), (8, 16)
 
 
 def pattern(*, mean: int = 4, hub: int = 10 * PIECE + 3) -> Pattern:
-    """Some receivers without entries, one with very many."""
-    here = torch.Generator().manual_seed(0)
-    counts = torch.randint(0, 2 * mean, (300,), generator=here)
+    """A pattern with empty receivers and a hub of several pieces."""
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.randint(0, 2 * mean, (300,), generator=generator)
     counts[3], counts[5] = 0, hub
-    senders = torch.randint(0, 200, (int(counts.sum()),), generator=here)
+    senders = torch.randint(0, 200, (int(counts.sum()),), generator=generator)
     return Pattern.from_counts(counts.cuda(), senders.cuda(), 200)
 
 
