@@ -136,13 +136,13 @@ def test_a_part_of_the_receivers_equals_the_whole(dtype: torch.dtype, side: str,
     for num_nodes, in_features in ((0, F_IN), (N, 0)):
         layer = make(8, 2, num_nodes, in_features, normalize=side, residual=residual, bias=True).to(dtype)
         block = block_of(MEETINGS, dtype=dtype)
-        inputs = inputs_of(layer, block.node)
-        whole = layer(*inputs, block.links, block.weights)[rows]
-        part = layer(*inputs, block.links, block.weights, part=block.links.part(rows))
+        nodes, x = inputs_of(layer, block.node)
+        learned = [*layer.parameters(), *([] if x is None else [x.requires_grad_()])]
+        whole = layer(nodes, x, block.links, block.weights)[rows]
+        part = layer(nodes, x, block.links, block.weights, part=block.links.part(rows))
         close(part, whole.double())
         weights = torch.randn(whole.shape, generator=seeded(3)).to(dtype)
-        parameters = list(layer.parameters())
-        gradients = [torch.autograd.grad((z * weights).sum(), parameters) for z in (part, whole)]
+        gradients = [torch.autograd.grad((z * weights).sum(), learned) for z in (part, whole)]
         for actual, expected in zip(*gradients, strict=True):
             close(actual, expected.double())
 
