@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from dysat.errors import ModelError
-from dysat.system.journal import ALIGN, Journal, Record, only_one
+from dysat.system.journal import ALIGN, Journal, Record
 
 ARRAYS: list[dict[str, Any]] = [
     {"a": np.arange(5, dtype=np.int32), "b": np.array([[1.5, np.nan], [-0.0, np.inf]], dtype=np.float32)},
@@ -136,55 +135,3 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="j: cannot be written: No such file"):
         Journal(tmp_path / "nowhere" / "j", [], ModelError).append(ARRAYS[0])
-
-
-# One at a time
-
-
-def hold(file: Path, ready: Any, done: Any) -> None:
-    with only_one(file, ModelError):
-        ready.set()
-        done.wait(60)
-
-
-def test_a_second_process_is_refused_or_waits(tmp_path: Path) -> None:
-    (tmp_path / "lock").touch()
-    forks = multiprocessing.get_context("forkserver")
-    ready, done = forks.Event(), forks.Event()
-    process = forks.Process(target=hold, args=(tmp_path / "lock", ready, done))
-    process.start()
-    assert ready.wait(60)
-    refused = pytest.raises(ModelError, match=f"{tmp_path}: another process is at work on it; try again")
-    with refused, only_one(tmp_path / "lock", ModelError):
-        pass
-    waited: list[int] = []
-
-    def wait() -> None:
-        waited.append(1)
-        if len(waited) == 3:
-            done.set()
-            process.join()
-
-    with only_one(tmp_path / "lock", ModelError, wait=wait):
-        assert len(waited) == 3 and process.exitcode == 0
-
-
-def test_waiting_can_be_given_up(tmp_path: Path) -> None:
-    (tmp_path / "lock").touch()
-
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    first, second = only_one(tmp_path / "lock", ModelError), only_one(tmp_path / "lock", ModelError, wait=stop)
-    with first, pytest.raises(KeyboardInterrupt), second:
-        pass
-    with only_one(tmp_path / "lock", ModelError):
-        pass
-
-
-def test_a_lock_on_nothing(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ModelError, match="lock: cannot be written: No such file"),
-        only_one(tmp_path / "lock", ModelError),
-    ):
-        pass

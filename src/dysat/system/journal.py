@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,43 +95,3 @@ class Journal:
             self._map = np.memmap(self.file, dtype=np.uint8, mode="c", shape=(self.size,))
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return self._map[at : at + size].view(dtype).reshape(shape)
-
-
-@contextmanager
-def only_one(file: Path, error: type[DysatError], *, wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold a lock on a file, which ends with the process however it ends; a second one is refused.
-
-    Or it is asked to `wait` a moment, again and again until it is its turn; what that raises ends it.
-    """
-    try:
-        handle = os.open(file, os.O_RDWR)
-    except OSError as problem:
-        raise error(f"{file}: cannot be written: {problem.strerror or problem}") from problem
-    try:
-        while not _lock(handle):
-            if wait is None:
-                raise error(f"{file.parent}: another process is at work on it; try again when it has ended")
-            wait()
-        yield
-    finally:
-        os.close(handle)  # which gives the lock back
-
-
-def _lock(handle: int) -> bool:
-    """Whether the file is ours now."""
-    if os.name == "nt":  # pragma: no cover
-        import msvcrt
-
-        os.lseek(handle, 1 << 30, os.SEEK_SET)  # beyond what anybody reads
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-        except OSError:
-            return False
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
