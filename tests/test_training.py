@@ -307,7 +307,7 @@ def test_a_training_begun_on_another_kind_of_device_says_so() -> None:
     kept: list[Progress] = []
     Line().fit(stop=lambda: True, keep=lambda p: kept.append(through_memory(p, Path())))
     tensors = {**kept[-1].tensors, "generator": torch.zeros(16, dtype=torch.uint8)}
-    with pytest.raises(ModelError, match="begun on a GPU, and goes on there only"):
+    with pytest.raises(ModelError, match="started on a GPU and can only be resumed there"):
         Line().fit(progress=dataclasses.replace(kept[-1], tensors=tensors))
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dysat import DynamicGraph, Snapshot
-from dysat.sampling.pairs import LATELY, mixed_pairs
+from dysat.sampling.pairs import RECENT_SNAPSHOTS, mixed_pairs
 
 
 def graph_of(known: Sequence[int], links: Sequence[Sequence[tuple[int, int]]]) -> DynamicGraph:
@@ -26,7 +26,7 @@ CROWD = graph_of([1000] * 5, [[(500, 501)], [(7, 7)], [*LATE[0], (3, 3)], *LATE[
 
 
 def test_every_kind_is_there() -> None:
-    assert LATELY == 3
+    assert RECENT_SNAPSHOTS == 3
     pairs = mixed_pairs(CROWD, 300, seed=0)
     number = (pairs < 20).sum(1)
     assert [500, 501] in pairs.tolist()  # linked before

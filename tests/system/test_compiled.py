@@ -119,4 +119,4 @@ def test_torch_and_the_functions_share_their_threads() -> None:
     """Though scikit-learn brings a pool of its own along."""
     needs_a_compiler()
     call = native()
-    assert call is not None and not call.alone
+    assert call is not None and not call.single_threaded

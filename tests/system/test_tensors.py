@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save, save_file
 
 from dysat.errors import GraphError, ModelError
+from dysat.system import tensors
 from dysat.system.tensors import read_tensors, write_tensors
 
 FACTS: dict[str, Any] = {"epoch": 3, "about": "zoë\n", "loss": 0.1, "none": None, "sizes": [1, 2]}
@@ -95,6 +96,20 @@ def test_a_byte_that_is_wrong_anywhere(mask: int, tmp_path: Path) -> None:
     for at in range(len(data)):
         file.write_bytes(data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
         refused(file)
+
+
+def test_a_file_replaced_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, newer = write(tmp_path / "file"), write(tmp_path / "newer", {"other": torch.ones(3)})
+    checksum = tensors._checksum
+
+    def replace_then_checksum(*args: Any) -> str:
+        if newer.exists():
+            newer.replace(file)
+            return "mismatch"
+        return checksum(*args)
+
+    monkeypatch.setattr(tensors, "_checksum", replace_then_checksum)
+    assert list(read(file)[1]) == ["other"]
 
 
 def test_two_tensors_exchanged(tmp_path: Path) -> None:

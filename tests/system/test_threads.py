@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 import dysat
 from dysat.features.spectrum import spectrum
 from dysat.models.forecast.pair_score import PairScore
-from dysat.system.process import ROWS, few_blas_threads
+from dysat.system.process import ROWS_PER_THREAD, few_blas_threads
 
 
 def threads() -> set[int]:
@@ -51,7 +51,9 @@ def test_an_error_inside_gives_them_back() -> None:
     assert threads() == {2}
 
 
-@pytest.mark.parametrize(("rows", "number"), [(0, 1), (2 * ROWS - 1, 1), (2 * ROWS, 2), (100 * ROWS, 2)])
+@pytest.mark.parametrize(
+    ("rows", "number"), [(0, 1), (2 * ROWS_PER_THREAD - 1, 1), (2 * ROWS_PER_THREAD, 2), (100 * ROWS_PER_THREAD, 2)]
+)
 def test_one_for_so_many_rows_and_no_more_than_before(rows: int, number: int) -> None:
     with few_blas_threads(rows):
         assert threads() == {number}
