@@ -45,7 +45,7 @@ from dysat.runs.backtest import backtest_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints
 from dysat.runs.stream import Stream, without_features
 from dysat.system.locks import lock_folder
-from dysat.system.storage import umask, write_beside
+from dysat.system.storage import replace_file, umask
 from dysat.system.toml import as_toml
 from dysat.training import Epoch, Progress
 
@@ -100,7 +100,7 @@ def write_embeddings(model: EmbeddingModel, file: Path, steps: Iterable[int] | N
 
 def write_text(file: Path, text: str) -> None:
     """A text file, whole or not at all."""
-    with write_beside(file, ModelError) as beside:
+    with replace_file(file, ModelError) as beside:
         beside.write_text(text, encoding="utf-8", newline="")
 
 

@@ -40,26 +40,26 @@ def write_folder(
     """Write `path/<name>.json` and one `.npy` per array; the folder appears complete or not at all."""
     folder = Path(os.path.abspath(path))  # absolute: renaming may move the current folder itself
     check_target(folder, name, overwrite=overwrite, error=error)
-    beside: Path | None = None
+    temporary: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        files = {key: _write_array(beside / f"{key}.npy", array) for key, array in arrays.items()}
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        files = {key: _write_array(temporary / f"{key}.npy", array) for key, array in arrays.items()}
         content = {"format": f"dysat-{name}", "version": version, **manifest, "files": files}
         content["checksum"] = _checksum(content)
-        with open(beside / f"{name}.json", "w", encoding="utf-8") as out:
+        with open(temporary / f"{name}.json", "w", encoding="utf-8") as out:
             lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()]
             out.write("{\n" + ",\n".join(lines) + "\n}\n")
             out.flush()
             os.fsync(out.fileno())
-        beside.chmod(0o777 & ~umask())
+        temporary.chmod(0o777 & ~umask())
         check_target(folder, name, overwrite=overwrite, error=error)  # again: it may have appeared meanwhile
-        _swap_in(beside, folder)
+        _swap_in(temporary, folder)
     except OSError as problem:
         raise error(f"{folder}: cannot be written: {problem.strerror or problem}") from problem
     finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 
@@ -89,23 +89,23 @@ def read_folder(
 
 
 @contextmanager
-def write_beside(file: Path, error: type[DysatError]) -> Iterator[Path]:
+def replace_file(file: Path, error: type[DysatError]) -> Iterator[Path]:
     """Give a temporary path to write to, then rename it to `file`: `file` is replaced completely or not at all."""
-    beside: Path | None = None
+    temporary: Path | None = None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=file.suffix, dir=file.parent)
-        beside = Path(name)
+        temporary = Path(name)
         os.close(handle)
-        yield beside
-        with open(beside, "rb+") as written:
+        yield temporary
+        with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
-        beside.chmod(0o666 & ~umask())
-        os.replace(beside, file)  # noqa: PTH105
+        temporary.chmod(0o666 & ~umask())
+        os.replace(temporary, file)  # noqa: PTH105
     except OSError as problem:
         raise error(f"{file}: cannot be written: {problem.strerror or problem}") from problem
     finally:
-        if beside is not None:
-            beside.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def check_target(folder: Path, name: str, *, overwrite: bool, error: type[DysatError]) -> None:
@@ -171,14 +171,14 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
 
-def _swap_in(beside: Path, folder: Path) -> None:
+def _swap_in(temporary: Path, folder: Path) -> None:
     if not os.path.lexists(folder):
-        beside.rename(folder)
+        temporary.rename(folder)
         return
     old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
     folder.rename(old / folder.name)
     try:
-        beside.rename(folder)
+        temporary.rename(folder)
     except OSError:
         (old / folder.name).rename(folder)  # if this fails too, the old folder stays in `old`
         old.rmdir()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dysat.errors import GraphError
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 
 
 def write_table(parts: Sequence[Mapping[str, Any]], file: Path) -> int:
@@ -23,8 +23,8 @@ def write_table(parts: Sequence[Mapping[str, Any]], file: Path) -> int:
         raise GraphError(f"{file}: tables are written as .parquet or .csv")
     full = [_filled(part) for part in parts]
     full = [part for part in full if _rows(part)] or full[:1]  # the types of an empty part are unknown
-    with write_beside(file, GraphError) as beside:
-        write(full, str(beside))
+    with replace_file(file, GraphError) as temporary:
+        write(full, str(temporary))
     return sum(map(_rows, full))
 
 

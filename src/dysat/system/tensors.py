@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dysat.errors import DysatError
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 
 
 def write_tensors(
@@ -32,8 +32,8 @@ def write_tensors(
     content = {"format": f"dysat-{name}", "version": version, **facts}
     text = json.dumps(content)
     data = save(arrays, {"dysat": text, "checksum": _checksum(text, arrays)})
-    with write_beside(path, error) as beside:
-        beside.write_bytes(data)
+    with replace_file(path, error) as temporary:
+        temporary.write_bytes(data)
 
 
 def read_tensors(
