@@ -11,11 +11,11 @@ to select anything. The embeddings are evaluated with the paper's probe, which i
 The pair score is evaluated as it is: on single-step links, on new links, against historical negatives (all links, and
 repeated links only), and by ranking a link among 100 random nodes (MRR).
 
---parts removes each part of the model in turn. --own-labels trains the pair score on labels that no forecast
-can know: either four fifths of the examples of the predicted snapshot (and tested on the remaining
-fifth), or all other transitions of the graph, including later ones. This shows what the features could achieve if
-past and future did not differ, or if there were more past. --heuristics adds other methods without training. Finished steps
-are stored in the --out file and not computed again.
+--parts removes each part of the model in turn. --own-labels trains the pair score on labels that no forecast can know:
+either four fifths of the examples of the predicted snapshot (and tested on the remaining fifth), or all other
+transitions of the graph, including later ones. This shows what the features could achieve if past and future did not
+differ, or if there were more past. --heuristics adds other methods without training. Finished steps are stored in the
+--out file and not computed again.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("--dataset", nargs="+", default=list(DATASETS), help="folders in --graphs")
     parser.add_argument("--targets", nargs="+", type=int, help="snapshots to predict; default: the paper's")
     parser.add_argument("--parts", action="store_true", help="remove each part of the model in turn")
-    parser.add_argument("--own-labels", action="store_true", help="train the pair score on labels that no forecast can know")
+    parser.add_argument("--own-labels", action="store_true", help="train the pair score on labels no forecast can know")
     parser.add_argument("--heuristics", action="store_true", help="also evaluate heuristics other than boosting")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--processes", type=int, default=2)
