@@ -22,6 +22,7 @@ from dysat.errors import DysatError, ModelError
 from dysat.models import OPPONENTS
 from dysat.runs.checkpoints import CHECKPOINT_VERSION
 from dysat.runs.run import Run, Watch
+from dysat.system.locks import LOCK_FILE
 from dysat.system.tensors import read_tensors
 from dysat.training import Epoch
 
@@ -62,7 +63,7 @@ def start(folder: Path, graph: dysat.DynamicGraph | None = None, *, backtest: bo
 
 
 def names(folder: Path) -> set[str]:
-    return {file.name for file in folder.iterdir()}
+    return {file.name for file in folder.iterdir()} - {LOCK_FILE}
 
 
 def history(folder: Path) -> list[dict[str, str]]:

@@ -40,6 +40,7 @@ from dysat.runs.feed import EventFile, check_file
 from dysat.runs.run import Run, Watch
 from dysat.runs.stream import STATE, UPDATES, Stream
 from dysat.runs.update import LIKELIEST, StoppedUpdate, updating
+from dysat.system.locks import LOCK_FILE
 
 __all__ = ["one_thread"]
 
@@ -553,7 +554,7 @@ def die_at(number: int, where: str) -> None:
     def hear(event: str, args: tuple[Any, ...]) -> None:
         writing = event != "open" or (isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
         changes = event in ("open", "os.rename", "os.remove", "os.truncate", "os.mkdir", "os.chmod")
-        if changes and writing and str(args[0]).startswith(where) and not str(args[0]).endswith("config.toml"):
+        if changes and writing and str(args[0]).startswith(where) and not str(args[0]).endswith(LOCK_FILE):
             count()
 
     def around(call: Callable[..., Any]) -> Callable[..., Any]:

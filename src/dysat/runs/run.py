@@ -8,6 +8,7 @@
     metrics.json          how well the last snapshot was predicted
     history.csv           every epoch (of the last snapshot, where one is taken in after the other)
     stream/               what updates have added since (`stream`)
+    .lock                 held by the process that writes to the folder
 
 First comes the backtest: a model that has not seen the last snapshot predicts it, and shows after how many epochs to
 stop. Then the model that is kept learns from all snapshots, for so many epochs.
@@ -43,8 +44,8 @@ from dysat.nn.device import choose_device
 from dysat.runs.backtest import backtest_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints
 from dysat.runs.stream import Stream, without_features
-from dysat.system.journal import only_one
-from dysat.system.storage import umask, write_beside
+from dysat.system.locks import lock_folder
+from dysat.system.storage import replace_file, umask
 from dysat.system.toml import as_toml
 from dysat.training import Epoch, Progress
 
@@ -99,7 +100,7 @@ def write_embeddings(model: EmbeddingModel, file: Path, steps: Iterable[int] | N
 
 def write_text(file: Path, text: str) -> None:
     """A text file, whole or not at all."""
-    with write_beside(file, ModelError) as beside:
+    with replace_file(file, ModelError) as beside:
         beside.write_text(text, encoding="utf-8", newline="")
 
 
@@ -217,7 +218,7 @@ class Run:
         """Train to the end, from wherever the run stands; whether the end was reached."""
         if self.finished:
             return True
-        with only_one(self.folder / CONFIG, ModelError):
+        with lock_folder(self.folder, ModelError):
             return self._train(watch or Watch(), device, keep_every)
 
     def _train(self, watch: Watch, device: str | None, keep_every: float) -> bool:

@@ -20,10 +20,10 @@ from dysat.evaluation.probe import auc
 from dysat.models.base.link_model import DIGITS, GRAPH_FOLDER
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
-from dysat.runs.run import CONFIG, Run, Watch
+from dysat.runs.run import Run, Watch
 from dysat.runs.stream import Stream, Updated, without_features
 from dysat.sampling.pairs import unlinked_between, unlinked_pairs
-from dysat.system.journal import only_one
+from dysat.system.locks import lock_folder
 
 LIKELIEST = 100  # forecasts that are looked for among the links that came
 SHOWN = 10  # of those that came: a run keeps little of every update, for it may see thousands
@@ -178,7 +178,7 @@ def updating(
     `made` says how the graph was cut, where the run does not know it: `every` or `count`, and `self_loops`.
     """
     watch = watch or Watch()
-    with only_one(run.folder / CONFIG, ModelError, wait=_patiently(run, watch) if wait else None):
+    with lock_folder(run.folder, ModelError, wait=_patiently(run, watch) if wait else None):
         run = Run.open(run.folder)
         if not run.finished:
             raise ModelError(f"{run.folder}: not trained to its end yet; dysat fit --resume {run.folder} goes on")
