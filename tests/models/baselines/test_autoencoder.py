@@ -152,13 +152,13 @@ def test_a_batch_is_links_and_new_pairs_without_one(kind: type[GraphAutoencoder]
     model = quick(kind, negatives=2).fit(graph)
     whole = Neighbours.of(graph.aggregate())
     pairs = {(u, v) for s in graph for u, v in zip(*(x.tolist() for x in s.links()[:2]), strict=True) if u != v}
-    assert [tuple(pair) for pair in whole.pairs().tolist()] == sorted(pairs)
+    assert [tuple(pair) for pair in whole.links().tolist()] == sorted(pairs)
     loss, batch, generator = model.loss(whole), torch.tensor([3, 0, 7, -1]), seeded()
     values = [loss(batch, generator).item() for _ in range(2)]
     assert values[0] != values[1]
-    others = UnlinkedPairs(whole.numbers, whole.num_nodes).draw(8, seeded())
+    others = UnlinkedPairs(whole.keys, whole.num_nodes).draw(8, seeded())
     assert not {(min(pair), max(pair)) for pair in others.tolist()} & pairs
-    wanted = reconstruction_loss(model.embed(), whole.pairs()[[3, 0, 7]], others[:6], torch.ones(3, dtype=torch.bool))
+    wanted = reconstruction_loss(model.embed(), whole.links()[[3, 0, 7]], others[:6], torch.ones(3, dtype=torch.bool))
     assert_close(values[0], wanted.item())
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from dysat.models.baselines.dynamic_triad import closing_loss, homophily, roughness
+from dysat.models.baselines.dynamic_triad import closure_loss, homophily_loss, smoothness_loss
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -32,7 +32,7 @@ def test_homophily(margin: float) -> None:
             wanted += w * max(0.0, gap)
             active += gap > 0
     assert active == 6 if margin == 30 else 0 < active < 6  # some are far enough
-    assert_close(homophily(u, links, others, weights, margin).item(), wanted)
+    assert_close(homophily_loss(u, links, others, weights, margin).item(), wanted)
 
 
 def test_roughness_is_of_nodes_known_before() -> None:
@@ -41,22 +41,22 @@ def test_roughness_is_of_nodes_known_before() -> None:
     for t, first in ((1, 2), (2, 5)):
         for i in range(known[t - 1]):
             wanted += float((u[first + i] - u[first - known[t - 1] + i]).square().sum())
-    assert_close(roughness(u, known).item(), wanted)
-    assert roughness(u, [8]) == 0
+    assert_close(smoothness_loss(u, known).item(), wanted)
+    assert smoothness_loss(u, [8]) == 0
 
 
 def test_the_cost_of_a_pair_that_closes() -> None:
     z, pairs = drawn(6), torch.tensor([0, 0, 0, 1, 2, 2])
     p = [1 / (1 + math.exp(-x)) for x in z.tolist()]
     wanted = [-math.log(1 - math.prod(1 - p[k] for k in ks)) for ks in ([0, 1, 2], [3], [4, 5])]
-    assert_close(closing_loss(z, pairs, 3), torch.tensor(wanted, dtype=torch.float64))
-    torch.autograd.gradcheck(lambda x: closing_loss(x, pairs, 3), (z.requires_grad_(),))
+    assert_close(closure_loss(z, pairs, 3), torch.tensor(wanted, dtype=torch.float64))
+    torch.autograd.gradcheck(lambda x: closure_loss(x, pairs, 3), (z.requires_grad_(),))
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 200.0])
 def test_it_is_finite_and_has_a_gradient_however_sure_it_is(scale: float) -> None:
     z = torch.tensor([-scale, -scale, scale, -scale], requires_grad=True)
-    cost = closing_loss(z, torch.tensor([0, 0, 1, 2]), 3)
+    cost = closure_loss(z, torch.tensor([0, 0, 1, 2]), 3)
     near = math.log1p(math.exp(-scale))  # −log σ(scale)
     assert_close(cost.tolist()[1:], [near, scale + near], rtol=1e-5, atol=1e-15)
     two = math.exp(-near - scale) * (2 - math.exp(-near - scale))  # 1 − (1 − σ(−scale))²
@@ -69,7 +69,7 @@ def test_it_is_finite_and_has_a_gradient_however_sure_it_is(scale: float) -> Non
 def test_its_gradient_is_that_of_the_papers_bound() -> None:
     """−Σ_k C_k log P_k + (1 − C_k) log(1 − P_k), with C_k = P_k / (1 − Π (1 − P)) held still."""
     z = drawn(5, seed=3).requires_grad_()
-    (gradient,) = torch.autograd.grad(closing_loss(z, torch.zeros(5, dtype=torch.int64), 1).sum(), z)
+    (gradient,) = torch.autograd.grad(closure_loss(z, torch.zeros(5, dtype=torch.int64), 1).sum(), z)
     p = torch.sigmoid(z)
     cause = (p / (1 - (1 - p).prod())).detach()
     bound = -(cause * p.log() + (1 - cause) * (1 - p).log()).sum()

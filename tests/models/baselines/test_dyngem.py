@@ -95,7 +95,7 @@ def test_loss_and_embeddings_are_their_formulas(rows: str, link_weights: str, ou
             b = 2.0 if s[i, j] > 0 else 1.0
             wanted += (b * (made[i, j] - s[i, j]).item()) ** 2
             wanted += 0.3 * s[i, j].item() * (y[i] - y[j]).square().sum().item()
-    loss = model.loss(model.given_, len(active))(torch.tensor([*batch, -1]), torch.Generator())
+    loss = model.loss(model.rows_, len(active))(torch.tensor([*batch, -1]), torch.Generator())
     assert_close(loss.item(), wanted / 3 + penalty / len(active), atol=1e-4, rtol=1e-4)
 
 
