@@ -19,6 +19,9 @@ from torch.testing import assert_close
 import dysat
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import LinkModel
+from dysat.models.base.stepwise import StepwiseModel
+from dysat.models.base.trained import TrainedModel
+from dysat.training import Epoch, Progress
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Entry:
     context: dict[str, dict[str, Any]] = field(default_factory=dict)  # options that another option needs to matter
     of_preset: dict[str, dict[str, Any]] = field(default_factory=dict)  # more quick options, by preset
     base: str | None = None  # preset for tests of single options and parameters; None is the first
+    snapshots: int = 5  # of the graph for tests of single options
     remembers: bool = False  # embeddings of past steps are stored, whatever the graph is now
 
 
@@ -138,6 +142,7 @@ FORECASTING = replace(
     | {name: {"residual": False} for name in ("structural_features", "temporal_features")},
     of_preset={name: {"walk_weight": 0.5, "spectrum": 2} for name in ("default", "forecast")},
     base="program",
+    snapshots=3,
 )
 LONGER = {"l2": 0.0, "epochs": 20, "learning_rate": 0.02}
 AUTOENCODER = Entry(
@@ -219,6 +224,7 @@ SUITE = {
         # With this seed and carried weights no ReLU is 0 for all nodes of a snapshot.
         variants={name: options | {"carry": True, "seed": 5} for name, options in DYSAT.variants.items()},
         base="program",
+        snapshots=3,
         remembers=True,
     ),
     "last-snapshot": Entry(quick={}, changed={}, auc=0.75),  # four fifths of the links repeat
@@ -371,6 +377,11 @@ def base_preset(method: str) -> str | None:
     return SUITE[method].base or presets_of(method)[0]
 
 
+def is_trained_at_once(method: str) -> bool:
+    model = dysat.MODELS[method]
+    return issubclass(model, TrainedModel) and not issubclass(model, StepwiseModel)
+
+
 TESTED = [method for method in METHODS if method in SUITE]
 PRESETS = [(method, preset) for method in TESTED for preset in presets_of(method)]
 OPTIONS = [(method, option) for method in TESTED for option in SUITE[method].changed]
@@ -401,6 +412,11 @@ def featured_graph(method: str) -> dysat.DynamicGraph:
 
 
 @cache
+def short_graph(method: str) -> dysat.DynamicGraph:
+    return featured_graph(method)[: SUITE[method].snapshots]
+
+
+@cache
 def fitted(method: str, preset: str | None) -> LinkModel:
     """A model of the small graph, shared by all tests that do not change it."""
     return build(method, preset).fit(small_graph(method))
@@ -409,7 +425,7 @@ def fitted(method: str, preset: str | None) -> LinkModel:
 @cache
 def last_result(method: str, context: tuple[tuple[str, Any], ...]) -> Tensor:
     """The last result of the base preset on the graph with features."""
-    model = build(method, base_preset(method), **dict(context)).fit(featured_graph(method))
+    model = build(method, base_preset(method), **dict(context)).fit(short_graph(method))
     return result(model, model.steps()[-1])
 
 
@@ -493,10 +509,29 @@ def test_every_option_changes_the_result(method: str, option: str) -> None:
     before = getattr(build(method, preset, **context), option)
     value = value[before] if isinstance(value, dict) else value
     assert value != before
-    model = build(method, preset, **{**context, option: value}).fit(featured_graph(method))
+    model = build(method, preset, **{**context, option: value}).fit(short_graph(method))
     assert getattr(model, option) == value
     now, then = result(model, model.steps()[-1]), last_result(method, tuple(context.items()))
     assert now.shape != then.shape or (now - then).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("method", [name for name in TESTED if is_trained_at_once(name)])
+def test_a_stopped_training_resumes_and_reaches_the_same_result(method: str) -> None:
+    preset, graph = base_preset(method), small_graph(method)
+    seen: list[Epoch] = []
+    kept: list[Progress] = []
+    whole = build(method, preset, epochs=3).fit(graph, on_epoch=seen.append)
+    assert whole.finished_ and seen == whole.epochs_ and [epoch.number for epoch in seen] == [1, 2, 3]
+    assert all(epoch.score is None for epoch in seen)  # no validation
+
+    def keep(now: Progress) -> None:
+        kept.append(Progress.restore(now.facts(), {name: tensor.clone() for name, tensor in now.tensors.items()}))
+
+    stopped = build(method, preset, epochs=3).fit(graph, stop=lambda: True, keep=keep)
+    assert not stopped.finished_ and len(stopped.epochs_) == 1
+    resumed = build(method, preset, epochs=3).fit(graph, progress=kept[0])
+    assert resumed.finished_ and same_state(resumed, whole)
+    assert [epoch.loss for epoch in resumed.epochs_] == [epoch.loss for epoch in whole.epochs_]
 
 
 @each_preset
