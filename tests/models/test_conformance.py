@@ -360,7 +360,7 @@ SUITE = {
             "growing": {"hidden": (), "features": 1, "ratio": 0.3, "nu1": 0.0, "nu2": 0.0, "epochs": 10, "seed": 4}
             | {"rows": "so-far", "link_weights": "binary", "learning_rate": 0.01}
         },
-        planted={"features": 16, "hidden": (32,), "epochs": 50, "batch_size": 16, "learning_rate": 0.01},
+        planted={"features": 16, "hidden": (32,), "epochs": 25, "batch_size": 16, "learning_rate": 0.02},
         remembers=True,
     ),
 }
