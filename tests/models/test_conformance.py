@@ -222,7 +222,10 @@ SUITE = {
         DYSAT,
         changed=DYSAT.changed | {"carry": {True: False, False: True}},
         # With this seed and carried weights no ReLU is 0 for all nodes of a snapshot.
-        variants={name: options | {"carry": True, "seed": 5} for name, options in DYSAT.variants.items()},
+        variants={
+            name: DYSAT.variants[name] | {"carry": True, "seed": 5}
+            for name in ("preset", "two layers", "temporal", "structural")
+        },
         base="program",
         snapshots=3,
         remembers=True,
@@ -309,7 +312,7 @@ SUITE = {
             "one layer": NO_PENALTY | {"encoder": (3,), "recurrent": (4, 3), "seed": 5},
             "two layers": NO_PENALTY | {"encoder": (3, 3), "recurrent": (4, 3), "seed": 69},
         },
-        planted={"encoder": (32,), "recurrent": (16,), "batch_size": 40, "epochs": 60},
+        planted={"encoder": (32,), "recurrent": (16,), "batch_size": 40, "epochs": 40},
     ),
     "graphsage": GRAPHSAGE,
     "dynamic-triad": Entry(
@@ -393,6 +396,8 @@ VARIANTS = [
     if preset == base_preset(method) or number == 0
 ]
 each_preset = pytest.mark.parametrize(("method", "preset"), PRESETS)
+# "text" differs from "program" in option values only: it is trained, and evaluated on planted blocks.
+each_case = pytest.mark.parametrize(("method", "preset"), [case for case in PRESETS if case[1] != "text"])
 
 
 def build(method: str, preset: str | None, **changes: Any) -> LinkModel:
@@ -534,7 +539,7 @@ def test_a_stopped_training_resumes_and_reaches_the_same_result(method: str) -> 
     assert [epoch.loss for epoch in resumed.epochs_] == [epoch.loss for epoch in whole.epochs_]
 
 
-@each_preset
+@each_case
 def test_results_are_reproducible_and_fit_starts_from_scratch(method: str, preset: str | None) -> None:
     graph, once = small_graph(method), fitted(method, preset)
     again = build(method, preset).fit(two_blocks(12, 3)[:2]).fit(graph)
@@ -546,7 +551,7 @@ def test_results_are_reproducible_and_fit_starts_from_scratch(method: str, prese
         assert not any(torch.equal(a, b) for a, b in zip(all_results(once), all_results(other), strict=True))
 
 
-@each_preset
+@each_case
 @pytest.mark.parametrize("t", [1, 3])
 def test_later_snapshots_do_not_change_earlier_results(method: str, preset: str | None, t: int) -> None:
     """Neither training on the first snapshots, nor the results of a trained model on them."""
@@ -571,17 +576,18 @@ def test_later_snapshots_do_not_change_earlier_results(method: str, preset: str 
 STRINGS = np.array(["zoë", "a", "", "b c", "0", "Ω", "z", "y", *map(str, range(1, 41))], "O")
 
 
-@each_preset
-@pytest.mark.parametrize("labels", [np.arange(48)[::-1] * 10 - 3, STRINGS], ids=["int", "str"])
-def test_node_labels_do_not_affect_the_results(method: str, preset: str | None, labels: Any) -> None:
+@each_case
+def test_node_labels_do_not_affect_the_results(method: str, preset: str | None) -> None:
     graph, plain = small_graph(method), fitted(method, preset)
-    named = build(method, preset).fit(replace(graph, nodes=labels[: graph.num_nodes].copy()))
-    assert same(all_results(plain), all_results(named))
-    renamed = [(labels[u], labels[v], score, known) for u, v, score, known in plain.top_links(99)]
-    assert [tuple(link) for link in named.top_links(99)] == renamed
+    integers = np.arange(48)[::-1] * 10 - 3
+    for labels in (STRINGS, integers) if preset == base_preset(method) else (STRINGS,):
+        named = build(method, preset).fit(replace(graph, nodes=labels[: graph.num_nodes].copy()))
+        assert same(all_results(plain), all_results(named))
+        renamed = [(labels[u], labels[v], score, known) for u, v, score, known in plain.top_links(99)]
+        assert [tuple(link) for link in named.top_links(99)] == renamed
 
 
-@each_preset
+@each_case
 def test_a_loaded_model_equals_the_saved_one(method: str, preset: str | None, tmp_path: Path) -> None:
     """Also: neither `fit` nor any query changes the graph."""
 
@@ -606,7 +612,7 @@ def options_of(model: LinkModel) -> dict[str, Any]:
     return {option.name: getattr(model, option.name) for option in model.options()}
 
 
-@each_preset
+@each_case
 def test_scores_do_not_depend_on_the_order_of_a_pair(method: str, preset: str | None) -> None:
     model = fitted(method, preset)
     for step in model.steps():
