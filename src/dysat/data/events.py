@@ -22,7 +22,6 @@ from dysat.data.reading.columns import (
 )
 from dysat.data.reading.files import Format, open_file
 from dysat.data.reading.labels import Labels, number_nodes
-from dysat.data.reading.numbering import Numbering
 from dysat.data.reading.sources import Source, open_table, reading
 from dysat.data.reading.times import Times, TimeUnit
 from dysat.data.windows import Clock, Moment, as_moment, write_moment
@@ -146,15 +145,15 @@ def read_events(
     notes += opened.notes
     with reading(opened.name, "events"):
         recognised = time_format is None and time_unit is None
-        table, numbering = read_columns(opened, columns, pair_separator, parse_time=recognised)
+        table = read_columns(opened, columns, pair_separator, parse_time=recognised)
         rows = Rows(opened, table, skip=bad_rows == "skip")
-        labels = label_columns(opened, table, columns, rows) if numbering is None else (table["src"], table["dst"])
+        labels = label_columns(opened, table, columns, rows)
         times = times_of(opened, table["time"].alias(columns["time"]), time_format, time_unit, timezone)
         rows.check("time", columns["time"], times.values, _time_complaint(time_format, timezone))
         weights = weights_of(table, columns, rows)
         notes += [*rows.notes(), *([times.note] if times.note else [])]
         kind_names = _kinds(opened, kinds, notes)
-        events = _assemble(opened.name, labels, numbering, times, weights, rows.good, kind_names, notes, at_least)
+        events = _assemble(opened.name, labels, times, weights, rows.good, kind_names, notes, at_least)
         return replace(events, columns=columns)
 
 
@@ -188,7 +187,6 @@ def _kinds(source: Source, kinds: tuple[str, str] | None, notes: list[str]) -> t
 def _assemble(
     name: str,
     labels: tuple[pl.Series, pl.Series],
-    numbering: Numbering | None,
     times: Times,
     weights: NDArray[np.float64] | None,
     good: NDArray[np.bool_],
@@ -214,5 +212,5 @@ def _assemble(
     if (stamps[1:] < stamps[:-1]).any():
         order = np.argsort(stamps, kind="stable")
         stamps, weights = stamps[order], None if weights is None else weights[order]
-    from_, to, nodes, kinds = number_nodes(src, dst, stamps, order, separate=bool(kind_names), numbering=numbering)
+    from_, to, nodes, kinds = number_nodes(src, dst, stamps, order, separate=bool(kind_names))
     return Events(from_, to, stamps, weights, nodes, times.clock, kinds, kind_names, tuple(notes))

@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.data.reading.labels import integer_expression
-from dysat.data.reading.numbering import IntegerNumbering, Numbering, TextNumbering
-from dysat.data.reading.plain import pack_texts, parser_of_integers, parser_of_moments
 from dysat.data.reading.sources import Source
 from dysat.data.reading.times import Times, TimeUnit, check_plausible, iso_expression, parse_times
 from dysat.errors import EventsError, listed, nearest
@@ -61,16 +59,14 @@ def choose_columns(
 
 def read_columns(
     source: Source, columns: dict[str, str], pair_separator: str | None, *, parse_time: bool
-) -> tuple[pl.DataFrame, Numbering | None]:
-    """A table whose columns are named by role; with a Numbering, labels are its numbers.
+) -> pl.DataFrame:
+    """Read the columns into a table, named by role.
 
-    Where the first row looks like times in ISO 8601, or labels that are whole numbers, those are parsed while the
-    file is read; if it turns out that other rows are not like the first, it is read again as text.
+    If the first row has an ISO 8601 time, or whole numbers as labels, these columns are parsed while the file is read.
+    If a later row does not fit, the file is read again as text.
     """
     import polars as pl
 
-    if parse_time and not pair_separator and (plain := _read_plain(source, columns)) is not None:
-        return plain
     wanted = list(dict.fromkeys(columns.values()))
     parsers = {}
     if parse_time and (parse := iso_expression(columns["time"], source.first.get(columns["time"], ""))) is not None:
@@ -87,35 +83,12 @@ def read_columns(
         read = source.read([parsers.get(name, pl.col(name)) for name in wanted])
     table = pl.DataFrame([read[column].alias(role) for role, column in columns.items()])
     if pair_separator is None:
-        return table, None
+        return table
     parts = pl.col("src").cast(pl.String).str.split_exact(pair_separator, 2).struct
     single = parts.field("field_2").is_null()
-    table = table.with_columns(
+    return table.with_columns(
         src=pl.when(single).then(parts.field("field_0")), dst=pl.when(single).then(parts.field("field_1"))
     )
-    return table, None
-
-
-def _read_plain(source: Source, columns: dict[str, str]) -> tuple[pl.DataFrame, Numbering | None] | None:
-    """The same table at once, if the source has a faster way for plain files and this seems to be one."""
-    import polars as pl
-
-    if source.read_plain is None or len(set(columns.values())) < len(columns):
-        return None
-    first = {role: source.first.get(column, "") for role, column in columns.items()}
-    integers = {role: parser_of_integers(text) for role, text in first.items()}
-    numbering: Numbering = IntegerNumbering()
-    if not (integers["src"] and integers["dst"]):
-        integers["src"] = integers["dst"] = pack_texts
-        numbering = TextNumbering()
-    moments = parser_of_moments(first["time"])
-    parsers = integers | ({"time": moments} if moments else {})
-    found = source.read_plain({columns[role]: parse for role, parse in parsers.items() if parse}, numbering)
-    if found is None or len(found.columns) < len(columns):
-        return None
-    zone = "UTC" if first["time"].endswith("Z") else None
-    table = found.rename({column: role for role, column in columns.items()})
-    return table.with_columns(pl.col("time").cast(pl.Datetime("us", zone))) if moments else table, numbering
 
 
 class Rows:

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dysat.data.reading.numbering import Numbering
-from dysat.data.reading.plain import Parse, UnusualError, read_plain
 from dysat.data.reading.sources import Source, reading
 from dysat.data.reading.text import (
     HEAD,
@@ -234,18 +232,9 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
             line = None
         return f"line {line}" if line else f"row {row + 1}"
 
-    def read_fields(parsers: dict[str, Parse], numbering: Numbering | None) -> pl.DataFrame | None:
-        wanted = {columns.index(column): parse for column, parse in parsers.items()}
-        try:
-            found = read_plain(path, separator, len(columns), header, wanted, numbering)
-        except UnusualError:
-            return None
-        return pl.DataFrame([pl.Series(column, values) for column, values in zip(parsers, found, strict=True)])
-
     second = next(records, []) if header else first
-    read_fast = read_fields if content is path and separator in SEPARATORS else None
     first_row = dict(zip(columns, second, strict=False))
-    return Source(name, columns, read, locate, text=True, first=first_row, read_plain=read_fast)
+    return Source(name, columns, read, locate, text=True, first=first_row)
 
 
 def _names_columns(first: list[str], wanted: Sequence[str]) -> bool:

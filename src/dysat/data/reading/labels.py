@@ -20,7 +20,6 @@ from dysat.data.reading.numbering import (
     Found,
     Numbering,
     Numbers,
-    TextNumbering,
     Words,
     appearances,
     as_words,
@@ -44,7 +43,6 @@ def number_nodes(
     order: NDArray[np.int64] | None = None,
     *,
     separate: bool = False,
-    numbering: Numbering | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Labels, NDArray[np.uint8] | None]:
     """Number the nodes of events. `time` is in order; `order` puts `src` and `dst` in the same (None: they are).
 
@@ -55,10 +53,8 @@ def number_nodes(
     Returns the nodes of `src` and `dst`, the labels, and the kinds where `separate`.
     """
     sides = [src, dst]
-    named = numbering  # its labels are those of the nodes, not hashes
-    if numbering is not None:
-        slots, size = [side.to_numpy(writable=True) for side in sides], numbering.size
-    elif dense := dense_slots(sides):
+    numbering: Numbering | None = None
+    if dense := dense_slots(sides):
         slots, size = dense
     else:
         slots, numbering = _number_columns(sides)
@@ -71,11 +67,7 @@ def number_nodes(
         event, column, slot = numbering.firsts >> 1, numbering.firsts & 1, np.arange(size, dtype=np.int32)
     else:
         event, column, slot = appearances(slots, size * (1 + separate))
-    if named is not None:
-        labels = _as_series(named.labels[slot % size])
-    else:
-        labels = _labels_of(sides, event if order is None else order[event], column)
-    labels = _as_integers(labels)
+    labels = _as_integers(_labels_of(sides, event if order is None else order[event], column))
 
     kind = column if separate else np.zeros_like(column)
     ranked = break_ties(time[event], kind, labels.gather)
@@ -83,12 +75,12 @@ def number_nodes(
     return from_, to, _to_labels(labels.gather(ranked)), kind[ranked].astype(np.uint8) if separate else None
 
 
-def _number_columns(sides: Sequence[pl.Series]) -> tuple[list[Numbers], TextNumbering]:
+def _number_columns(sides: Sequence[pl.Series]) -> tuple[list[Numbers], Numbering]:
     """The labels of two columns by 128 bits each, numbered row by row: whole numbers as they are, or two hashes.
 
     That two of a billion texts share both hashes has a chance of 10^-21.
     """
-    numbering = TextNumbering()
+    numbering = Numbering()
     out = [np.empty(len(side), dtype=np.int32) for side in sides]
 
     def find(part: slice) -> Found:
@@ -154,14 +146,6 @@ def _labels_of(sides: Sequence[pl.Series], row: NDArray[np.int64], column: NDArr
     at = np.empty(len(row), dtype=np.int64)
     at[np.concatenate(first)] = np.arange(len(row))
     return pl.concat([side.gather(row[here]) for side, here in zip(sides, first, strict=True)]).gather(at)
-
-
-def _as_series(labels: NDArray[np.bytes_] | NDArray[np.int64]) -> pl.Series:
-    import polars as pl
-
-    return (
-        pl.Series(labels.tolist(), dtype=pl.Binary).cast(pl.String) if labels.dtype.kind == "S" else pl.Series(labels)
-    )
 
 
 def pack_labels(labels: Labels) -> dict[str, NDArray[Any]]:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dysat.data.reading.numbering import Numbering
-from dysat.data.reading.plain import Parse
 from dysat.errors import EventsError
 
 if TYPE_CHECKING:
@@ -34,8 +32,6 @@ class Source:
     bipartite: bool = False
     first: dict[str, str] = field(default_factory=dict)  # the first row, where it is known before reading
     notes: tuple[str, ...] = ()
-    # A faster way, where nothing is unusual; packed texts come as the numbers that a Numbering gives them.
-    read_plain: Callable[[dict[str, Parse], Numbering | None], pl.DataFrame | None] | None = None
 
 
 def open_table(source: Any) -> Source:
