@@ -27,7 +27,7 @@ from dysat.data.growth import (
 )
 from dysat.data.reading.labels import Labels, pack_labels, unpack_labels
 from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, summarize
-from dysat.data.windows import Clock, write_moment, write_span
+from dysat.data.windows import Clock, write_edges, write_moment, write_span
 from dysat.errors import GraphError, nearest
 from dysat.system.storage import read_folder, write_folder
 
@@ -326,9 +326,10 @@ class DynamicGraph:
 
     def __repr__(self) -> str:
         first, last = self.boundaries[0], self.boundaries[-1]
+        edges = write_edges(self.boundaries, self.clock)
         links = [s.num_links for s in self.snapshots]
         span = write_span((last - first) / len(self), self.clock)
-        dates = f"{write_moment(first, self.clock)} … {write_moment(last, self.clock)}"
+        dates = f"{edges[0]} … {edges[-1]}"
         extra = [f"{number:,} {kind}" for kind, number in self.kind_counts.items()]
         nodes = f"{self.num_nodes:,} nodes" + (f" ({', '.join(extra)})" if extra else "")
         return (

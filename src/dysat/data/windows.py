@@ -36,6 +36,8 @@ FIXED_UNITS = {
     "w": 7 * DAY,
 }
 CALENDAR_UNITS = {"mo": 1, "q": 3, "y": 12}
+# Precisions of a written time: names as in `datetime.isoformat`, and microseconds.
+TIMESPECS = {"days": DAY, "minutes": 60 * SECOND, "seconds": SECOND, "milliseconds": 1_000, "microseconds": 1}
 # Widths to suggest, from short to long.
 USUAL_WIDTHS = (
     *("1s", "10s", "1min", "10min", "1h", "6h", "1d", "1w", "10d", "30d", "90d", "1y"),
@@ -169,28 +171,46 @@ def as_datetime(moment: int) -> datetime:
     return EPOCH + timedelta(microseconds=moment)
 
 
-def write_moment(moment: int, clock: Clock) -> str:
-    """The shortest exact text: `2004-04-20`, `2004-04-20 15:30`, or the step's number."""
+def write_moment(moment: int, clock: Clock, unit: int = 1) -> str:
+    """The shortest text that is exact to `unit` microseconds: `2004-04-20`, `2004-04-20 15:30`; or the step."""
     if clock == "step":
         return str(moment)
+    moment -= moment % unit
     try:
         at = as_datetime(moment).replace(tzinfo=None)
     except OverflowError:
         return f"{moment / YEAR + 1970:,.0f} AD"
-    if moment % DAY == 0:
-        return at.date().isoformat()
-    return at.isoformat(" ", "minutes" if moment % (60 * SECOND) == 0 else "auto")
+    timespec = next(name for name, size in TIMESPECS.items() if moment % size == 0)
+    return at.date().isoformat() if timespec == "days" else at.isoformat(" ", timespec)
+
+
+def write_edges(edges: Sequence[int], clock: Clock) -> list[str]:
+    """Window edges as texts, no more precise than people need.
+
+    Edges on whole minutes are exact. Odd edges, such as those of `count=`, are rounded down to the largest unit that
+    is at most a hundredth of the narrowest window.
+    """
+    unit = 60 * SECOND
+    if any(edge % unit for edge in edges):
+        narrowest = min((after - before for before, after in pairwise(edges)), default=1)
+        unit = next((size for size in TIMESPECS.values() if 100 * size <= narrowest), 1)
+    return [write_moment(edge, clock, unit) for edge in edges]
 
 
 def write_span(span: float, clock: Clock) -> str:
     """A length of time for people: `10 days`, `1.5 hours`, `3 steps`."""
     if clock == "step":
-        return f"{span:g} step{'s' * (span != 1)}"
+        return f"{_write_number(span)} step{'s' * (span != 1)}"
     for unit, name in (("d", "day"), ("h", "hour"), ("min", "minute"), ("s", "second")):
         number = round(span / FIXED_UNITS[unit], 1)
         if number >= 1:
-            return f"{number:,g} {name}{'s' * (number != 1)}"
-    return f"{span:g} µs"
+            return f"{_write_number(number)} {name}{'s' * (number != 1)}"
+    return f"{_write_number(span)} µs"
+
+
+def _write_number(number: float) -> str:
+    """Six significant digits, and all digits of a whole number."""
+    return f"{number:,g}" if number < 100_000 else f"{number:,.0f}"
 
 
 def check_edges(edges: Sequence[int], clock: Clock, name: str = "boundaries") -> None:
