@@ -1,4 +1,4 @@
-"""Reading events: every format, every kind of table, and one line for every mistake."""
+"""Reading events from every format and kind of table, with a one-line error for every mistake."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read(path: Path) -> dysat.Events:
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_expected_is_what_was_written() -> None:
+def test_expected_events_are_the_rows() -> None:
     stamps = [int(datetime.fromisoformat(t).replace(tzinfo=UTC).timestamp()) * 10**6 for _, _, t, _ in ROWS]
     assert [(a, b, s, n) for (a, b, _, n), s in zip(ROWS, stamps, strict=True)] == EXPECTED
 
@@ -75,9 +75,9 @@ def test_what_is_expected_is_what_was_written() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
-def test_text_in_all_its_forms(write: Write, name: str, content: str, pack: Callable[[bytes], bytes]) -> None:
-    assert facts(read(write(name, pack(content.encode())))) == EXPECTED
+def test_text_formats_and_compressions(write: Write, name: str, content: str) -> None:
+    for pack in (bytes, gzip.compress, zstandard.compress):
+        assert facts(read(write(name, pack(content.encode())))) == EXPECTED
 
 
 def test_zstd_in_many_frames_and_gzip_in_many_members(write: Write) -> None:
@@ -97,7 +97,7 @@ def test_parquet_file_and_folder(tmp_path: Path) -> None:
     assert facts(read(tmp_path / "parts")) == EXPECTED
 
 
-def test_konect_as_it_comes(write: Write) -> None:
+def test_konect(write: Write) -> None:
     events = dysat.read_events(write("out.net", "% sym positive\n% 2 3 3\n1 2 3 1082008561\n2 3 1 1082123439\n"))
     assert [(a, b, w) for a, b, _, w in facts(events)] == [(1, 2, 3.0), (2, 3, 1.0)]
     assert events.notes == ("times read as epoch numbers in s",)
@@ -115,7 +115,7 @@ def test_konect_bipartite_has_two_id_spaces(write: Write) -> None:
     assert dysat.read_events(path, kinds=("user", "film")).kind_names == ("user", "film")
 
 
-def test_snap_as_it_comes(write: Write) -> None:
+def test_snap(write: Write) -> None:
     for comment in ("# FromNodeId ToNodeId Time\n", ""):
         events = dysat.read_events(write("net.txt", comment + "1\t2\t1082008561\n2\t3\t1082123439\n"))
         assert [(a, b) for a, b, _, _ in facts(events)] == [(1, 2), (2, 3)]
@@ -137,7 +137,7 @@ def test_a_date_in_the_first_line_is_no_header(write: Write) -> None:
     assert dysat.read_events(commented, "#src", "dst", "time").num_nodes == 3
 
 
-def test_parquet_parts_may_differ_in_what_does_not_matter(tmp_path: Path) -> None:
+def test_parquet_parts_may_differ_in_integer_width_and_unused_columns(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     day = {"time": ["2024-01-01", "2024-02-01"]}
     pl.DataFrame({"src": [1, 2], "dst": [2, 3], **day}).write_parquet(tmp_path / "parts" / "0.parquet")
@@ -146,7 +146,7 @@ def test_parquet_parts_may_differ_in_what_does_not_matter(tmp_path: Path) -> Non
     assert sorted(dysat.read_events(tmp_path / "parts").labels.tolist()) == [1, 2, 3, 4]
 
 
-def test_usual_names_are_found_and_said(write: Write) -> None:
+def test_usual_column_names_are_recognised_and_noted(write: Write) -> None:
     events = dysat.read_events(write("a.csv", "Weight,Source,Target,Timestamp\n9,a,b,2024-01-01\n9,b,c,2024-01-02\n"))
     assert events.notes == ("columns recognised: src='Source', dst='Target', time='Timestamp'",)
     assert events.weight is None
@@ -218,7 +218,7 @@ def test_labels_survive_csv(write: Write) -> None:
         (["1,2,2024-01-01", "9223372036854775808,3,2024-01-02"], ["1", "2", "3", "9223372036854775808"]),
     ],
 )
-def test_labels_that_look_like_numbers_at_first(write: Write, rows: list[str], expected: list[object]) -> None:
+def test_types_of_labels_depend_on_all_rows(write: Write, rows: list[str], expected: list[object]) -> None:
     assert dysat.read_events(write("a.csv", "\n".join(["src,dst,time", *rows]))).labels.tolist() == expected
 
 
@@ -240,7 +240,7 @@ def test_labels_of_several_types(src: list[object], dst: list[object], expected:
     assert dysat.read_events(table).labels.tolist() == expected
 
 
-def test_events_come_in_order_of_time() -> None:
+def test_events_are_sorted_by_time() -> None:
     events = dysat.read_events(
         (["c", "a", "b"], ["d", "b", "c"], ["2024-03-01", "2024-01-01", "2024-02-01"], [3, 1, 2])
     )
@@ -256,12 +256,12 @@ def test_between_is_half_open_and_to_polars_round_trips() -> None:
     assert "3 among 3 nodes" in repr(events) and repr(events.between(stop="2024-01-01")) == "Events: none"
 
 
-def test_zero_weights_are_left_out_and_said() -> None:
+def test_zero_weights_are_left_out_and_noted() -> None:
     events = dysat.read_events((list("abc"), list("bcd"), ["2024-01-01"] * 3, [1, 0, 2]))
     assert len(events) == 2 and events.notes == ("1 events of weight 0 were left out",)
 
 
-# --- what bad input gets ----------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

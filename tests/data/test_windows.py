@@ -71,7 +71,7 @@ def test_months_begin_on_the_first_and_never_drift() -> None:
     assert edges == [utc(2023, 11, 1), utc(2023, 12, 1), utc(2024, 1, 1), utc(2024, 2, 1), utc(2024, 3, 1)]
 
 
-def test_a_month_from_the_31st_ends_on_the_last_day_and_comes_back() -> None:
+def test_months_from_the_31st_end_on_the_last_day() -> None:
     width = Width.parse("1mo", "utc")
     days = [as_datetime(width.edge(utc(2024, 1, 31), k)).day for k in range(5)]
     assert days == [31, 29, 31, 30, 31]
