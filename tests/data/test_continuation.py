@@ -329,7 +329,7 @@ def test_boundaries_are_stops(weeks: dysat.DynamicGraph) -> None:
         ({"boundaries": ["2024-02-07", "2024-02-06"]}, "must increase, but 2024-02-06 follows 2024-02-07"),
         ({"boundaries": ["2024-02-05"]}, "at least two"),
         ({"boundaries": []}, "at least two"),
-        ({"boundaries": "2024-02-07"}, "no list of dates"),
+        ({"boundaries": "2024-02-07"}, "not a list of dates"),
         ({"boundaries": ["soon"]}, r"boundaries\[0\]='soon'"),
         ({"until": "soon"}, "until='soon'"),
         ({"self_loops": "maybe"}, "neither 'keep' nor 'drop'"),
@@ -397,9 +397,9 @@ def test_numbers_become_texts_in_a_graph_of_texts() -> None:
 
 def test_texts_in_a_graph_of_numbers() -> None:
     graph = dysat.build_snapshots(steps((1, 2, 0), (2, 3, 1)), every=1)
-    with pytest.raises(dysat.SnapshotsError, match="node '007' is no whole number, but the nodes of the graph are"):
+    with pytest.raises(dysat.SnapshotsError, match="node '007' is not a whole number, but the nodes of the graph are"):
         continue_snapshots(graph, steps((1, "007", 2)))
-    with pytest.raises(dysat.SnapshotsError, match="node '9223372036854775808' is no"):
+    with pytest.raises(dysat.SnapshotsError, match="node '9223372036854775808' is not a"):
         continue_snapshots(graph, steps(("1", str(2**63), 2)))
     log = steps(("1", "12", 2), ("9", "1", 2), ("x", "1", 5))
     numbers = dysat.Events(log.src[:2], log.dst[:2], log.time[:2], None, log.labels[:3], "step")
@@ -486,12 +486,12 @@ def test_extended_labels(weeks: dysat.DynamicGraph) -> None:
     ("snapshot", "options", "message"),
     [
         (link(0, 1, 3, 3, 4), {}, "the new snapshot begins at 3, but the last one ends at 2"),
-        (link(0, 1, 2, 2, 3), {}, "the new snapshot knows 2 nodes, the graph 3"),
+        (link(0, 1, 2, 2, 3), {}, "the new snapshot has 2 nodes, fewer than the 3 of the graph"),
         (link(0, 3, 4, 2, 3), {"nodes": [8, 9]}, "2 labels for 1 new nodes"),
         (link(0, 1, 3, 2, 3), {"nodes": [8]}, "1 labels for 0 new nodes"),
-        (link(0, 3, 4, 2, 3), {"nodes": [2]}, "node 2 is not new, the graph has it already"),
-        (link(0, 3, 5, 2, 3), {"nodes": [8, 8]}, "node 8 stands twice among the new ones"),
-        (link(0, 3, 4, 2, 3), {"nodes": ["x"]}, "node 'x' is no whole number, but the nodes of the graph are"),
+        (link(0, 3, 4, 2, 3), {"nodes": [2]}, "node 2 is not new: the graph already has it"),
+        (link(0, 3, 5, 2, 3), {"nodes": [8, 8]}, "node 8 occurs twice among the new nodes"),
+        (link(0, 3, 4, 2, 3), {"nodes": ["x"]}, "node 'x' is not a whole number, but the nodes of the graph are"),
         (link(0, 3, 4, 2, 3), {"nodes": [1.5]}, "node 1.5 is neither text nor a whole number"),
         (link(0, 3, 4, 2, 3), {"nodes": [None]}, "node None is neither"),
         (link(0, 3, 4, 2, 3), {"kinds": [0]}, "kinds of new nodes, but the nodes of the graph have none"),

@@ -297,7 +297,7 @@ def test_zero_weights_are_left_out_and_noted() -> None:
         ("[1, 2]\n", "no column"),
         (
             "from,to,sent,n\na,b,1082008561000,1\na,b,1082008561,1\n",
-            "1082008561 to 1082008561000 is no time since 1970",
+            "1082008561 to 1082008561000 is not a time since 1970",
         ),
         ("from,to,sent,n\na,b,1082008561,1\na,b,0x16,1\n", "line 3: time '0x16' is not a date or a number"),
     ],
@@ -350,9 +350,9 @@ def test_bad_rows_can_be_skipped_and_are_counted(write: Write) -> None:
     ("make", "message"),
     [
         (lambda: dysat.read_events("nowhere.csv"), "nowhere.csv: no such file"),
-        (lambda: dysat.read_events(17), "int is no source of events"),
-        (lambda: dysat.read_events(pd.Series([1, 2])), "Series is no source of events"),
-        (lambda: dysat.read_events((list("ab"), ["b", 2.5], ["2024-01-01"] * 2)), "holds 2.5 beside texts"),
+        (lambda: dysat.read_events(17), "cannot read events from int"),
+        (lambda: dysat.read_events(pd.Series([1, 2])), "cannot read events from Series"),
+        (lambda: dysat.read_events((list("ab"), ["b", 2.5], ["2024-01-01"] * 2)), "holds 2.5 among texts"),
         (
             lambda: dysat.read_events((list("ab"), list("bc"), [1, 2]), time_unit="sec"),
             "time_unit='sec' is not one of s, ms",
@@ -364,7 +364,7 @@ def test_bad_rows_can_be_skipped_and_are_counted(write: Write) -> None:
         ),
         (lambda: dysat.read_events((["a"], ["b"], [1, 2])), "different lengths"),
         (lambda: dysat.read_events(([[1]], [[1]], [[1]])), "expected one dimension"),
-        (lambda: dysat.read_events(pl.DataFrame({"a": [1]})), r"which column is src\? Say src=; there are a"),
+        (lambda: dysat.read_events(pl.DataFrame({"a": [1]})), r"which column is src\? Give src=; there are a"),
         (lambda: dysat.read_events(pl.DataFrame({"a": [1], "time": [1]}), "a", "a"), "src and dst are the same column"),
         (
             lambda: dysat.read_events(([1.5, 2], [1, 2], [1704067200, 1704067201])),

@@ -312,7 +312,7 @@ def test_networkx_bad_input_is_named():
     first, second = nx.Graph(), nx.Graph()
     first.add_node("a", kind="user")
     second.add_node("a", kind="item")
-    with pytest.raises(GraphError, match="snapshot 1: node 'a' is of kind 'item', before of 'user'"):
+    with pytest.raises(GraphError, match="snapshot 1: node 'a' is of kind 'item', earlier of 'user'"):
         interop.from_networkx([first, second])
     many = nx.Graph()
     many.add_nodes_from((f"kind {i}", i) for i in range(257))

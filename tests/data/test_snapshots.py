@@ -88,7 +88,7 @@ def test_steps() -> None:
         ({"count": 10_001}, "not between 1 and 10,000"),
         ({"count": 1}, "one window"),
         ({"count": 2.5}, "not between 1 and 10,000"),
-        ({"boundaries": 5}, "no list of dates"),
+        ({"boundaries": 5}, "not a list of dates"),
         (
             {"every": "1w", "start": "2025-01-01"},
             "no event is left with start=2025-01-01; the events run from 2024-01-01 to",
@@ -114,7 +114,7 @@ def test_boundaries_of_a_graph_can_be_reused(mails: dysat.Events) -> None:
 
 def test_only_self_loops() -> None:
     events = dysat.read_events((["a", "b"], ["a", "b"], ["2024-01-01", "2024-02-01"]))
-    with pytest.raises(dysat.SnapshotsError, match="all 2 events are of a node with itself"):
+    with pytest.raises(dysat.SnapshotsError, match="all 2 events are self-loops; self_loops='keep' keeps them"):
         dysat.build_snapshots(events, every="1w")
 
 

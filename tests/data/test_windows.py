@@ -90,7 +90,7 @@ def test_the_last_window_is_cut_at_stop() -> None:
 
 def test_count_makes_equal_windows() -> None:
     assert edges_count(3, 0, 10) == [0, 3, 6, 10]
-    with pytest.raises(SnapshotsError, match="long enough"):
+    with pytest.raises(SnapshotsError, match="count=3: the events do not last long enough for 3 windows"):
         edges_count(3, 0, 2)
 
 

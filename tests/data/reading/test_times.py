@@ -99,7 +99,7 @@ def test_dates_that_a_wrong_unit_made_are_refused() -> None:
 
 
 def test_numbers_that_are_no_epoch_are_refused_with_a_hint() -> None:
-    with pytest.raises(EventsError, match=r"0 to 15 is no time.*'step'"):
+    with pytest.raises(EventsError, match=r"0 to 15 is not a time.*'step'"):
         parsed(list(range(16)))
     assert parse_times(pl.Series("when", range(16)), unit="step").clock == "step"
     with pytest.raises(EventsError, match="whole numbers"):
