@@ -77,9 +77,7 @@ def read_columns(
     read = source.read([parsers.get(name, pl.col(name)) for name in wanted] if parsers else wanted)
     misfits = {name for name in parsers if read[name].null_count()}
     if misfits:
-        parsers = {
-            name: parse for name, parse in parsers.items() if name not in misfits | (ends if ends & misfits else set())
-        }
+        parsers = {name: parse for name, parse in parsers.items() if name not in misfits}
         read = source.read([parsers.get(name, pl.col(name)) for name in wanted])
     table = pl.DataFrame([read[column].alias(role) for role, column in columns.items()])
     if pair_separator is None:

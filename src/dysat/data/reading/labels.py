@@ -63,7 +63,7 @@ def number_nodes(
         slots = [slots[0], slots[1] + np.int32(size)]
     if order is not None:
         slots = [slot[order] for slot in slots]
-    if numbering is not None and numbering.seen == 2 * len(src) and order is None and not separate:
+    if numbering is not None and order is None and not separate:
         event, column, slot = numbering.firsts >> 1, numbering.firsts & 1, np.arange(size, dtype=np.int32)
     else:
         event, column, slot = appearances(slots, size * (1 + separate))
