@@ -80,7 +80,7 @@ class Grid:
         return self.start + self.width.span * k // self.count
 
     def edges_until(self, last: int, moment: int, *, whole: bool) -> list[int]:
-        """Return `last` and the next edges up to the window of `moment`, or if `whole` of windows that end by then."""
+        """Return `last` and the next edges, up to the window of `moment` or, if `whole`, up to the last one by then."""
         first, beyond = self._after(last), self._after(moment)
         number = max(0, beyond - first + (not whole)) if moment >= last else 0
         if number > MAX_SNAPSHOTS:

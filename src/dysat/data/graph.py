@@ -345,7 +345,7 @@ def _check(graph: DynamicGraph) -> None:
         raise GraphError(f"clock {graph.clock!r} is neither 'utc' nor 'step'")
     known = graph.known
     if list(known) != sorted(known) or known[-1] != graph.num_nodes:
-        raise GraphError(f"the known nodes {known[:5]}… do not grow to the {graph.num_nodes:,} nodes there are")
+        raise GraphError(f"the known nodes {known[:5]}… do not grow to the {graph.num_nodes:,} nodes of the graph")
     for before, after in zip(graph.snapshots, graph.snapshots[1:], strict=False):
         if before.stop != after.start:
             raise GraphError("the windows of consecutive snapshots do not meet")

@@ -143,6 +143,6 @@ def _with_x(graph: DynamicGraph, parts: list[Tensor | None]) -> DynamicGraph:
     if not given:
         return graph
     if len(given) < len(parts) or any(part.dim() != 2 for part in given):
-        raise GraphError("x must be there in all snapshots or in none, each with the shape [nodes, F]")
+        raise GraphError("x must be present in all snapshots or in none, each with the shape [nodes, F]")
     shared = all(torch.equal(part, given[-1][: len(part)]) for part in given)
     return graph.with_features(given[-1] if shared else given)
