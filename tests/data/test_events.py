@@ -25,6 +25,7 @@ ROWS = [
     ("bob", "cy", "2024-01-05T11:30:00", 1.0),
     ("ann", "cy", "2024-01-20T00:00:00", 0.5),
 ]
+DATED = pl.DataFrame({"src": ["a", "b"], "dst": ["b", "c"], "time": [datetime(2024, 1, 1), datetime(2024, 1, 2)]})
 CSV = "from,to,sent,n\n" + "".join(f"{a},{b},{t},{n}\n" for a, b, t, n in ROWS)
 
 
@@ -295,6 +296,7 @@ def test_zero_weights_are_left_out_and_noted() -> None:
         ('{"from": 1,\n', "cannot be read as JSON lines: the first line"),
         ('{"from": 1, "to": 2, "sent": 3, "n": 4}\n{"from":\n', "line 2 is not JSON"),
         ("[1, 2]\n", "no column"),
+        ('{\n"from": 1}\n[2]', r"line 3: is not an object like"),
         (
             "from,to,sent,n\na,b,1082008561000,1\na,b,1082008561,1\n",
             "1082008561 to 1082008561000 is not a time since 1970",
@@ -363,6 +365,11 @@ def test_bad_rows_can_be_skipped_and_are_counted(write: Write) -> None:
             "does not match time_format='%Y'",
         ),
         (lambda: dysat.read_events((["a"], ["b"], [1, 2])), "different lengths"),
+        (lambda: dysat.read_events((np.array([b"a", b"b"]), list("bc"), [1, 2])), "src holds bytes; decode them"),
+        (lambda: dysat.read_events((list("ab"), list("bc"), ["2024-01-01"] * 2, [[1], [2]])), "one dimension"),
+        (lambda: dysat.read_events(DATED, time_format="%Y"), "holds dates already; leave time_format= and"),
+        (lambda: dysat.read_events(DATED, weight="time"), "column 'time' holds Datetime.*, not numbers"),
+        (lambda: dysat.read_events(DATED, pair_separator=""), "pair_separator='' cannot separate two labels"),
         (lambda: dysat.read_events(([[1]], [[1]], [[1]])), "expected one dimension"),
         (lambda: dysat.read_events(pl.DataFrame({"a": [1]})), r"which column is src\? Give src=; there are a"),
         (lambda: dysat.read_events(pl.DataFrame({"a": [1], "time": [1]}), "a", "a"), "src and dst are the same column"),
@@ -386,6 +393,15 @@ def test_bad_rows_can_be_skipped_and_are_counted(write: Write) -> None:
 def test_bad_calls(make: Callable[[], dysat.Events], message: str) -> None:
     with pytest.raises(dysat.EventsError, match=message):
         make()
+
+
+def test_lists_of_numbers_and_texts_become_texts() -> None:
+    assert dysat.read_events(([1, "a"], ["b", 2], ["2024-01-01", "2024-01-02"])).labels.tolist() == ["1", "b", "2", "a"]
+
+
+def test_a_json_array_is_refused(write: Write) -> None:
+    with pytest.raises(dysat.EventsError, match="is one JSON array; write one object per line"):
+        dysat.read_events(write("a.jsonl", '[{"src": 1}]'))
 
 
 def test_bad_options_of_files(write: Write, tmp_path: Path) -> None:

@@ -94,6 +94,16 @@ def test_aggregate_is_the_sum(graph: dysat.DynamicGraph) -> None:
     torch.testing.assert_close(dense(graph.aggregate(), graph.num_nodes), expected)
 
 
+def test_parts_that_do_not_fit_are_refused(graph: dysat.DynamicGraph) -> None:
+    for parts, message in (
+        ({"snapshots": ()}, "at least one snapshot"),
+        ({"snapshots": (graph[0], graph[2], graph[-1])}, "windows of consecutive snapshots do not meet"),
+        ({"kinds": np.zeros(4, dtype=np.uint8), "kind_names": ("a",)}, "4 kinds for 5 nodes"),
+    ):
+        with pytest.raises(dysat.GraphError, match=message):
+            dataclasses.replace(graph, **parts)  # type: ignore[arg-type]
+
+
 def test_graphs_are_frozen(graph: dysat.DynamicGraph) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         graph.clock = "step"  # type: ignore[misc]

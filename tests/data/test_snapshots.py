@@ -118,6 +118,11 @@ def test_only_self_loops() -> None:
         dysat.build_snapshots(events, every="1w")
 
 
+def test_no_events_to_cut(mails: dysat.Events) -> None:
+    with pytest.raises(dysat.SnapshotsError, match="no events to cut"):
+        dysat.build_snapshots(mails.between(stop="2020-01-01"), every="1w")
+
+
 def test_weights_beyond_float64_are_refused() -> None:
     events = dysat.read_events(
         (["a", "a", "a"], ["b", "b", "c"], ["2024-01-01", "2024-01-01", "2024-03-01"], [1e308, 1e308, 1])

@@ -14,6 +14,7 @@ from dysat.data.windows import (
     Width,
     as_datetime,
     as_moment,
+    check_edges,
     edges_count,
     edges_every,
     suggest_width,
@@ -86,6 +87,11 @@ def test_the_last_window_is_cut_at_stop() -> None:
     edges = edges_every(Width.parse("10d", "utc"), 0, 25 * DAY, cut=True)
     assert edges == [0, 10 * DAY, 20 * DAY, 25 * DAY]
     assert edges_every(Width.parse("10d", "utc"), 0, 25 * DAY, cut=False)[-1] == 30 * DAY
+
+
+def test_too_many_edges_are_refused() -> None:
+    with pytest.raises(SnapshotsError, match="boundaries would make 10,001 snapshots, more than 10,000"):
+        check_edges(range(10_002), "step")
 
 
 def test_count_makes_equal_windows() -> None:
