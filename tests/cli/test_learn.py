@@ -136,7 +136,7 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
         ("fit GRAPH -o GRAPH", "graph: exists already, choose another folder\n"),
         ("fit GRAPH -o RUN", "run: exists already, choose another folder; dysat fit --resume /"),
         ("fit GRAPH --preset progam", "no preset 'progam'; there are default, program, text, sankar2019_enron, "),
-        ("fit GRAPH --set structural_heads=3", "structural_heads=3 does not divide --set structural_features=128; divisors"),
+        ("fit GRAPH --set structural_heads=3", "does not divide --set structural_features=128; divisors are"),
         ("fit GRAPH --set temporal_heads=2,2", "one of each for every layer"),
         ("fit GRAPH --set structural_heads=a,b", "--set structural_heads=a is not a whole number"),
         ("fit GRAPH --set normalize=sideways", "--set normalize=sideways is not one of receiver, sender"),

@@ -161,7 +161,7 @@ def test_settings_shared_by_several_models_reach_those_that_use_them() -> None:
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("fit uci --negative-weight 0.01", "no option --negative-weight; options of a model are set with --set negative_weight="),
+        ("fit uci --negative-weight 0.01", "no option --negative-weight; options of a model are set with --set "),
         ("fit uci --no-residual", "no option --no-residual; options of a model are set with --set residual=VALUE"),
         ("evaluate uci --epochs 5", "no option --epochs; options of a model are set with --set epochs=VALUE"),
         ("tune uci --aggregator=lstm", "no option --aggregator; options of a model are set with --set aggregator="),

