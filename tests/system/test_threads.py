@@ -116,7 +116,7 @@ def test_what_a_forecast_begins_with_is_computed_in_one(monkeypatch: pytest.Monk
     for name in (
         "dysat.features.spectrum.lanczos",
         "dysat.features.eigenvectors.lanczos",
-        "dysat.models.forecast.pair_score.standing",
+        "dysat.features.pair_history.fractional_ranks",
     ):
         where, _, what = name.rpartition(".")
         monkeypatch.setattr(name, watched(name, getattr(__import__(where, fromlist=[what]), what)))
@@ -128,7 +128,7 @@ def test_what_a_forecast_begins_with_is_computed_in_one(monkeypatch: pytest.Monk
     assert {name for name, _ in seen} == {
         "dysat.features.spectrum.lanczos",
         "dysat.features.eigenvectors.lanczos",
-        "dysat.models.forecast.pair_score.standing",
+        "dysat.features.pair_history.fractional_ranks",
     }
     assert all(number == {1} for _, number in seen)
     assert threads() == {2}
