@@ -185,6 +185,8 @@ def test_compiled_and_chunked_features_have_the_same_bits(three_step: bool, monk
     assert [len(chunk) for chunk in module.chunks(pairs)] == [700] * 4 + [200]
     parts = np.concatenate([history.features(chunk)[0] for chunk in module.chunks(pairs)])
     assert_allclose(parts, columns, atol=1e-12)
+    basic = history.basic_features(pairs, low_rank=True)
+    assert_allclose(basic, columns[:, : basic.shape[1]], atol=1e-12)
     assert [len(chunk) for chunk in module.chunks(pairs[:0])] == [0]
 
 

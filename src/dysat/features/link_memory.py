@@ -100,11 +100,11 @@ def decayed_links(snapshots: Sequence[Snapshot], decay: float, *, weighted: bool
 
 def decayed_links_by_step(snapshots: Sequence[Snapshot], decay: float) -> Iterator[Links]:
     """Yield `decayed_links` of the first snapshot, of the first two, and so on; each snapshot is read once."""
-    links = past_links(snapshots)
+    u, v, weights, steps = past_links(snapshots)
     for step, snapshot in enumerate(snapshots):
-        stop = int(np.searchsorted(links[3], step, side="right"))
-        u, v, weights, steps = (part[:stop] for part in links)
-        yield _decayed_sums((u, v, weights, steps), step + 1, snapshot.num_nodes, decay, True)
+        stop = int(np.searchsorted(steps, step, side="right"))
+        links = u[:stop], v[:stop], weights[:stop], steps[:stop]
+        yield _decayed_sums(links, step + 1, snapshot.num_nodes, decay, True)
 
 
 def _decayed_sums(links: PastLinks, num_snapshots: int, num_nodes: int, decay: float, weighted: bool) -> Links:

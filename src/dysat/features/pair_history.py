@@ -51,7 +51,7 @@ def chunks(rows: Ids) -> list[Ids]:
 
 
 class TwoStepPaths(NamedTuple):
-    """All paths u – middle – v of some pairs.
+    """All two-step paths u – middle – v of a chunk of pairs.
 
     Shapes:
         pair [P]: row of the pair, middle [P]: node, first and second [P]: both links as indices into `keys`
@@ -283,7 +283,7 @@ class PairHistory:
         counts = recurrence(self.snapshots)[:, steps]  # [periods, ΣE]
         sums = np.array([np.bincount(which, count, len(self.keys)) for count in (*(counts * weights), *counts)])
         same_time: Reals = np.log1p(sums)
-        at_nodes = [self.matrix(values[self.entry_links]).sum(axis=1) for values in sums]
+        at_nodes: list[Reals] = [self.matrix(values[self.entry_links]).sum(axis=1) for values in sums]
         paths = [*(self.weights[DECAYS.index(decay)] for decay in PATH_DECAYS), *same_time[: len(counts)]]
         normalized = np.zeros((len(paths), len(self.keys)))
         for values, path in zip(normalized, paths, strict=True):

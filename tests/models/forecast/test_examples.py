@@ -55,9 +55,8 @@ def test_examples_are_links_uniform_pairs_and_dropped_pairs() -> None:
     graph = two_blocks(steps=3)
     pairs, found = module._examples(graph.snapshots, True, 1, 0)
     links = graph[2].num_links
-    assert found.num_links == links and len(found.features) == len(found.ranks) == len(found.linked_before) == len(
-        pairs
-    )
+    assert found.num_links == links
+    assert len(found.features) == len(found.ranks) == len(found.linked_before) == len(pairs)
     keys = pairs @ [30, 1]
     linked, dropped = keys[:links], keys[found.num_uniform :]
     assert found.num_added == math.ceil(0.04 * links) and not np.isin(keys[links:], linked).any()

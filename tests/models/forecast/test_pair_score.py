@@ -71,6 +71,16 @@ def linked_before(graph: DynamicGraph, pairs: Tensor) -> Tensor:
     return torch.isin(pairs[:, 0] * graph.num_nodes + pairs[:, 1], every)
 
 
+def record_targets(targets: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Append the target step of every transition whose examples are computed."""
+
+    def recording(graph: DynamicGraph, snapshots: tuple[dysat.Snapshot, ...], *options: int) -> Examples:
+        targets.append(len(snapshots) - 1)
+        return examples_of(graph, snapshots, *options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pair_score, "examples_of", recording)
+
+
 def test_loyal_pairs_rank_first() -> None:
     score, pairs = learned(LOYAL[:-1]), all_pairs(60)
     u, v, _ = LOYAL[-1].links()
@@ -105,13 +115,7 @@ def test_size_of_the_training_graph_decides_about_three_step_paths(monkeypatch: 
 def test_learns_from_the_last_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = two_blocks(steps=6)
     targets: list[int] = []
-    monkeypatch.setattr(
-        pair_score,
-        "examples_of",
-        lambda graph, snapshots, *options: (
-            targets.append(len(snapshots) - 1) or examples_of(graph, snapshots, *options)
-        ),
-    )
+    record_targets(targets, monkeypatch)
     monkeypatch.setattr(pair_examples, "ENOUGH_LINKS", 1)
     learned(graph, transitions=2, negatives=1)
     assert targets == [4, 5]
@@ -129,13 +133,7 @@ def test_time_of_day_is_learned_if_windows_have_one(monkeypatch: pytest.MonkeyPa
     targets: list[int] = []
     calibrated_on: list[int] = []
     calibrated = pair_score._calibrated
-    monkeypatch.setattr(
-        pair_score,
-        "examples_of",
-        lambda graph, snapshots, *options: (
-            targets.append(len(snapshots) - 1) or examples_of(graph, snapshots, *options)
-        ),
-    )
+    record_targets(targets, monkeypatch)
     monkeypatch.setattr(
         pair_score,
         "_calibrated",
