@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
 from dysat.features import eigenvectors
-from dysat.features.eigenvectors import lanczos, leading_eigenvectors, low_rank_scores
+from dysat.features.eigenvectors import lanczos, leading_eigenvectors
 
 
 def symmetric(size: int) -> csr_array[np.float64]:
@@ -52,12 +52,3 @@ def test_leading_eigenvectors_are_the_truncated_svd(
     assert vectors.shape == (matrix.shape[0], 64)
     assert_allclose(np.abs(values), sigma[:64], rtol=1e-6)
     assert_allclose(vectors * values @ vectors.T, left[:, :64] * sigma[:64] @ right[:64], atol=1e-5)
-
-
-def test_low_rank_scores_see_the_sides_of_a_bipartite_graph() -> None:
-    values, vectors = leading_eigenvectors(bipartite(10, 15))
-    pairs = np.stack(np.triu_indices(25, 1), axis=1)
-    across = (pairs[:, 0] < 10) & (pairs[:, 1] >= 10)
-    (*_, reconstructed, gram), _ = low_rank_scores(values, vectors, pairs)
-    assert np.abs(reconstructed[~across]).max() < 1e-5 and np.abs(gram[across]).max() < 1e-5
-    assert np.abs(reconstructed[across]).max() > 0.1 and np.abs(gram[~across]).max() > 0.1

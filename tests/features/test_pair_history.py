@@ -15,7 +15,14 @@ import dysat
 from dysat.data.windows import DAY
 from dysat.errors import ModelError
 from dysat.features import pair_history as module
-from dysat.features.pair_history import PairHistory, fractional_ranks, pair_history, rounded, sorted_ends
+from dysat.features.pair_history import (
+    PairHistory,
+    fractional_ranks,
+    low_rank_scores,
+    pair_history,
+    rounded,
+    sorted_ends,
+)
 from dysat.system.compiled import native
 
 HOUR = DAY // 24
@@ -84,6 +91,17 @@ def test_basic_features_match_loops(seed: int, step: int) -> None:
     assert np.array_equal(history.features(pairs)[0][:, : fast.shape[1]], fast)
     without = np.delete(fast, fast.shape[1] - 13, axis=1)
     assert np.array_equal(PairHistory(graph.snapshots[: step + 1], False).basic_features(pairs, low_rank=True), without)
+
+
+def test_low_rank_scores_see_the_sides_of_a_bipartite_graph() -> None:
+    rng = np.random.default_rng(0)
+    links = [(int(u), int(v)) for u, v in zip(rng.integers(0, 10, 60), rng.integers(10, 25, 60), strict=True)]
+    pairs = all_pairs(25).numpy()
+    across = (pairs[:, 0] < 10) & (pairs[:, 1] >= 10)
+    history = pair_history(make_graph([25], [links]).snapshots, True)
+    (*_, reconstructed, gram), _ = low_rank_scores(*history.spectra[0], pairs)
+    assert np.abs(reconstructed[~across]).max() < 1e-5 and np.abs(gram[across]).max() < 1e-5
+    assert np.abs(reconstructed[across]).max() > 0.1 and np.abs(gram[~across]).max() > 0.1
 
 
 def test_extended_features_by_hand() -> None:

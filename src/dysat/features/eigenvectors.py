@@ -1,4 +1,4 @@
-"""The leading eigenvectors of a graph's links, and low-rank scores of node pairs."""
+"""The leading eigenvectors of the matrix of a graph's links."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Spectrum = tuple[Reals, NDArray[np.float32]]
 RANKS = (4, 16, 64)
@@ -35,19 +34,6 @@ def leading_eigenvectors(matrix: sp.csr_array[np.float64]) -> Spectrum:
         values, vectors = lanczos(matrix, most, tol=TOLERANCE)
     order = np.argsort(-np.abs(values), kind="stable")[:most]
     return values[order], np.ascontiguousarray(vectors[:, order], dtype=np.float32)
-
-
-def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> tuple[list[Reals], Reals]:
-    """Return reconstructions of each rank and Σ σ x_u x_v of left singular vectors x; norms of √σ x.  # [B] each; [N]
-
-    With eigenvalues λ a reconstruction is Σ λ x_u x_v, and σ = |λ|. In a bipartite graph λ come in pairs ±σ, whose
-    vectors agree on one side and differ in sign on the other: Σ σ x_u x_v is 0 across and Σ λ x_u x_v within.
-    """
-    products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)  # [B, k]
-    sizes = np.abs(values)
-    columns = [products[:, :rank] @ values[:rank] for rank in RANKS]
-    columns.append(products @ sizes)
-    return columns, np.sqrt(np.square(vectors) @ sizes)
 
 
 def scaled_by_degree(matrix: sp.csr_array[np.float64]) -> sp.csr_array[np.float64]:

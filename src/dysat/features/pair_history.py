@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.eigenvectors import Spectrum, leading_eigenvectors, low_rank_scores, scaled_by_degree
+from dysat.features.eigenvectors import RANKS, Spectrum, leading_eigenvectors, scaled_by_degree
 from dysat.features.link_memory import Snapshots, past_links, recurrence
 from dysat.system.compiled import native
 
@@ -314,6 +314,19 @@ class PairHistory:
                 *fractional_ranks(degrees, np.sort(rounded(degrees), axis=0)).T,
             ]
         )
+
+
+def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> tuple[list[Reals], Reals]:
+    """Return reconstructions of each rank and Σ σ x_u x_v of left singular vectors x; norms of √σ x.  # [B] each; [N]
+
+    With eigenvalues λ a reconstruction is Σ λ x_u x_v, and σ = |λ|. In a bipartite graph λ come in pairs ±σ, whose
+    vectors agree on one side and differ in sign on the other: Σ σ x_u x_v is 0 across and Σ λ x_u x_v within.
+    """
+    products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)  # [B, k]
+    sizes = np.abs(values)
+    columns = [products[:, :rank] @ values[:rank] for rank in RANKS]
+    columns.append(products @ sizes)
+    return columns, np.sqrt(np.square(vectors) @ sizes)
 
 
 def fractional_ranks(values: Reals, ordered: NDArray[np.float32]) -> Reals:
