@@ -88,15 +88,16 @@ def own_labels(graph: Any, target: int, seed: int) -> float:
     from dysat.models.forecast.examples import Examples
     from dysat.models.forecast.pair_score import _learn
 
-    split, far, features, standings, _ = examples_with_features(graph, target, seed)
+    split, three_step, features, ranks, _ = examples_with_features(graph, target, seed)
     labels = split.labels.numpy()
     part, never = np.random.default_rng(seed).permutation(len(labels)) % 5, np.zeros(len(labels), dtype=bool)
     scores = np.zeros(len(labels))
     for k in range(5):
         rows = np.concatenate([np.flatnonzero((part != k) & (labels == is_link)) for is_link in (True, False)])
-        number = {"links": int(labels[rows].sum()), "uniform": len(rows), "added": 0, "left": 0, "unlinked": len(rows)}
-        score = _learn([Examples(features[rows], standings[rows], never[rows], **number)], far, seed)
-        scores[part == k] = score.raw(features[part == k], standings[part == k], never[part == k])
+        number = {"num_links": int(labels[rows].sum()), "num_uniform": len(rows), "num_unlinked": len(rows)}
+        number |= {"num_added": 0, "num_dropped": 0}
+        score = _learn([Examples(features[rows], ranks[rows], never[rows], **number)], three_step, seed)
+        scores[part == k] = score.raw(features[part == k], ranks[part == k], never[part == k])
     return evaluate_scores(torch.from_numpy(scores), split).auc
 
 
@@ -108,31 +109,32 @@ def all_others(graph: Any, target: int, seed: int) -> float:
     from dysat.models.forecast.examples import examples_of, recent_transitions
     from dysat.models.forecast.pair_score import _learn
 
-    split, far, features, standings, linked = examples_with_features(graph, target, seed)
+    split, three_step, features, ranks, linked = examples_with_features(graph, target, seed)
     steps = [last for last in recent_transitions(graph.snapshots, len(graph)) if last != target]
-    score = _learn([examples_of(graph, graph.snapshots[: last + 1], far, 3, seed) for last in steps], far, seed)
-    return evaluate_scores(torch.from_numpy(score.raw(features, standings, linked)), split).auc
+    examples = [examples_of(graph, graph.snapshots[: last + 1], three_step, 3, seed) for last in steps]
+    score = _learn(examples, three_step, seed)
+    return evaluate_scores(torch.from_numpy(score.raw(features, ranks, linked)), split).auc
 
 
 def examples_with_features(graph: Any, target: int, seed: int) -> Any:
     """The examples of a snapshot, with the features of the pair score computed from the snapshots before it.
 
-    Returns the split, whether three-step paths are used, features, ranks of the features, and which were linked before.
+    Returns the split, whether three-step paths are used, features, their ranks, and which pairs were linked before.
     """
     import numpy as np
 
     from dysat.evaluation.protocols import link_split
-    from dysat.features.pair_columns import pair_columns, standing, uniform_columns
-    from dysat.features.pair_history import differ_in_kind, were_linked
-    from dysat.models.forecast.pair_score import MOST_NODES
+    from dysat.features.pair_history import chunks, differ_in_kind, pair_history
+    from dysat.models.forecast.pair_score import THREE_STEP_NODES
 
     split, snapshots = link_split(graph, target - 1, seed=seed), graph.snapshots[:target]
-    far = snapshots[-1].num_nodes < MOST_NODES
+    three_step = snapshots[-1].num_nodes < THREE_STEP_NODES
     pairs = np.sort(split.pairs.numpy(), axis=1)
-    columns = pair_columns(snapshots, pairs, far)
-    standings = standing(columns, uniform_columns(snapshots, far))
+    history = pair_history(snapshots, three_step)
+    parts = [history.features(part) for part in chunks(pairs)]
+    columns, once = (np.concatenate(part) for part in zip(*parts, strict=True))
     features = np.column_stack([columns, differ_in_kind(graph, pairs)])
-    return split, far, features, standings, were_linked(snapshots, pairs)
+    return split, three_step, features, history.ranks(columns), once
 
 
 def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
@@ -145,7 +147,7 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
     from dysat.evaluation.probe import evaluate_probe, evaluate_scores
     from dysat.evaluation.protocols import link_split
     from dysat.evaluation.ranking import mrr, ranking_candidates, ranks
-    from dysat.features.pair_history import were_linked
+    from dysat.features.pair_history import pair_history
 
     split = link_split(graph, target - 1, seed=seed)
     found = {"score": evaluate_scores(model.pair_scores(split.pairs), split).auc}
@@ -158,7 +160,8 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
             scores = model.pair_scores(hard.pairs)
             found[name] = evaluate_scores(scores, hard).auc
             if not options:  # repeated links only
-                linked = torch.from_numpy(were_linked(graph.snapshots[:target], hard.pairs.numpy()))
+                history = pair_history(graph.snapshots[:target], True)
+                linked = torch.from_numpy(history.find(hard.pairs.numpy()) < len(history.keys))
                 again = evaluate_scores(scores, replace(hard, test=hard.test & linked)).auc
                 found |= {} if isnan(again) else {"again": again}
         except DysatError:

@@ -1,4 +1,4 @@
-"""How active nodes are, against values by hand; nothing later than a step is in them."""
+"""Activity of nodes against values by hand."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 from dysat.features.activity import DECAYS, activity
 
-# Node 0 has a self-loop and rests in the end, node 1 rests in the middle, 2 and 3 come later, 4 has never a link.
+# Node 0 has a self-loop and rests in the last snapshot, 1 in the middle one; 2 and 3 appear later; 4 is never linked.
 MEETINGS = graph_of([2, 3, 5], [{(0, 1): 2.0}, {(0, 2): 1.0, (0, 0): 3.0}, {(1, 3): 0.5}])
-# Step by step, for each node: its links and their weights so far, steps since it was linked, steps since it came.
+# For each step and node: its links and their weights so far, steps since it was last linked, steps since it is known.
 BY_HAND: list[list[tuple[list[int], list[float], int, int]]] = [
     [([1], [2.0], 1, 1), ([1], [2.0], 1, 1)],
     [([1, 2], [2.0, 4.0], 1, 2), ([1, 0], [2.0, 0.0], 2, 2), ([0, 1], [0.0, 1.0], 1, 1)],
@@ -33,25 +33,24 @@ def decayed(values: Sequence[float], decay: float) -> float:
     return sum(decay**age * value for age, value in enumerate(reversed(values)))
 
 
-@pytest.mark.parametrize("step", range(3))
-def test_by_hand(step: int) -> None:
-    expected = []
-    for links, weights, since, age in BY_HAND[step]:
-        sums = [decayed(values, decay) for values in (links, weights) for decay in DECAYS]
-        expected.append([1.0, *(0.5 * math.log(1 + x) for x in (*sums, since, age))])
-    found = activity(MEETINGS)[step]
-    assert found.dtype == torch.float32 and found.is_contiguous()
-    assert_close(found, torch.tensor(expected))
+def test_features_by_hand() -> None:
+    for found, nodes in zip(activity(MEETINGS), BY_HAND, strict=True):
+        expected = []
+        for links, weights, since, age in nodes:
+            sums = [decayed(values, decay) for values in (links, weights) for decay in DECAYS]
+            expected.append([1.0, *(0.5 * math.log(1 + x) for x in (*sums, since, age))])
+        assert found.dtype == torch.float32 and found.is_contiguous()
+        assert_close(found, torch.tensor(expected))
 
 
-def test_decays_go_from_the_snapshot_alone_to_the_whole_past() -> None:
+def test_decays_range_from_the_last_snapshot_to_the_whole_past() -> None:
     node = activity(MEETINGS)[2][0].tolist()
     assert node[1] == 0 and node[len(DECAYS)] == pytest.approx(0.5 * math.log(1 + 3))
     assert sorted(node[1 : len(DECAYS) + 1]) == node[1 : len(DECAYS) + 1] and len(set(node[1:6])) == 5
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_nothing_after_a_step_matters(step: int) -> None:
+def test_later_snapshots_do_not_matter(step: int) -> None:
     later = graph_of([2, 3, 9], [{}, {(1, 2): 9.0}, {(7, 8): 4.0, (0, 8): 2.0, (2, 2): 1.0}])
     snapshots = (*MEETINGS.snapshots[: step + 1], *later.snapshots[step + 1 :])
     changed = replace(MEETINGS, snapshots=snapshots, nodes=later.nodes)
@@ -62,7 +61,7 @@ def test_nothing_after_a_step_matters(step: int) -> None:
 
 
 def test_each_kind_has_a_column() -> None:
-    """Also a kind of which no node is known yet."""
+    """This includes a kind without any known node."""
     kinds = [0, 0, 1, 0, 2]
     plain, found = activity(MEETINGS), activity(MEETINGS.with_kinds(kinds, ["user", "item", "shop"]))
     for before, now in zip(plain, found, strict=True):
@@ -70,14 +69,14 @@ def test_each_kind_has_a_column() -> None:
         assert now[:, -3:].tolist() == [[float(kind == k) for k in range(3)] for kind in kinds[: len(now)]]
 
 
-def test_graphs_without_links_or_nodes() -> None:
+def test_snapshots_without_links_or_nodes() -> None:
     first, second = activity(graph_of([0, 2], [{}, {}]))
     assert first.shape == (0, 13) and second.shape == (2, 13)
     assert second[0, 1:11].tolist() == [0.0] * 10
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_the_same_on_cuda() -> None:
+def test_cuda_gives_the_same_features() -> None:
     graph = MEETINGS.with_kinds([0, 0, 1, 0, 1], ["user", "item"])
     for here, there in zip(activity(graph), activity(graph.to("cuda")), strict=True):
         assert there.is_cuda

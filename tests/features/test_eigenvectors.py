@@ -1,13 +1,15 @@
-"""Lanczos' method: the eigenvectors that a dense matrix has, the same in every call."""
+"""Eigenvectors of sparse matrices against those of dense ones."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
-from dysat.features.eigenvectors import lanczos
+from dysat.features import eigenvectors
+from dysat.features.eigenvectors import lanczos, leading_eigenvectors
 
 
 def symmetric(size: int) -> csr_array[np.float64]:
@@ -15,19 +17,38 @@ def symmetric(size: int) -> csr_array[np.float64]:
     return csr_array(half + half.T)
 
 
+def bipartite(few: int, many: int) -> csr_array[np.float64]:
+    block = random_array((few, many), density=0.1, rng=np.random.default_rng(3)).toarray()
+    dense: NDArray[np.float64] = np.zeros((few + many,) * 2)
+    dense[:few, few:], dense[few:, :few] = block, block.T
+    return csr_array(dense)
+
+
 @pytest.mark.parametrize("which", ["LM", "BE"])
-def test_they_are_those_of_the_dense_matrix(which: str) -> None:
+def test_lanczos_finds_eigenvectors_of_the_dense_matrix(which: str) -> None:
     matrix = symmetric(60)
     values, vectors = lanczos(matrix, 6, which=which)  # type: ignore[arg-type]
     assert_allclose(matrix.toarray() @ vectors, vectors * values, atol=1e-9)
     assert_allclose(vectors.T @ vectors, np.eye(6), atol=1e-9)
     every = np.linalg.eigvalsh(matrix.toarray())
-    some = np.sort(every[np.argsort(-np.abs(every))[:6]]) if which == "LM" else np.r_[every[:3], every[-3:]]
-    assert_allclose(np.sort(values), some, atol=1e-9)
+    expected = np.sort(every[np.argsort(-np.abs(every))[:6]]) if which == "LM" else np.r_[every[:3], every[-3:]]
+    assert_allclose(np.sort(values), expected, atol=1e-9)
 
 
-def test_a_seed_is_all_that_changes_them() -> None:
+def test_only_the_seed_changes_the_result() -> None:
     matrix = symmetric(200)
     one, two = (lanczos(matrix, 4, tol=1e-2, seed=7)[1] for _ in range(2))
     assert_array_equal(one, two)
     assert not np.array_equal(one, lanczos(matrix, 4, tol=1e-2, seed=8)[1])
+
+
+@pytest.mark.parametrize("matrix", [symmetric(100), symmetric(200), bipartite(80, 170)], ids=["dense", "sparse", "two"])
+def test_leading_eigenvectors_are_the_truncated_svd(
+    matrix: csr_array[np.float64], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eigenvectors, "TOLERANCE", 0.0)
+    values, vectors = leading_eigenvectors(matrix)
+    left, sigma, right = np.linalg.svd(matrix.toarray())
+    assert vectors.shape == (matrix.shape[0], 64)
+    assert_allclose(np.abs(values), sigma[:64], rtol=1e-6)
+    assert_allclose(vectors * values @ vectors.T, left[:, :64] * sigma[:64] @ right[:64], atol=1e-5)

@@ -1,4 +1,4 @@
-"""Coordinates from the spectrum: their products are the links, and neighbouring steps lie near."""
+"""Coordinates from the spectrum: products give the links, and consecutive steps are close."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from dysat import DynamicGraph
 from dysat.features.spectrum import DECAY, _both_ends, spectrum
 
-# Two nodes come later, one has a self-loop, which does not count; nothing happens in snapshot 2.
+# Two nodes appear later; one has a self-loop, which does not count; snapshot 2 is empty.
 MEETINGS = graph_of(
     [4, 6, 6, 6],
     [
@@ -29,7 +29,7 @@ MEETINGS = graph_of(
 
 
 def drawn(size: int, steps: int, seed: int = 0, chance: float = 0.15) -> DynamicGraph:
-    """Most links come again in the next snapshot."""
+    """Random links, most of which repeat in the next snapshot."""
     rng = np.random.default_rng(seed)
     u, v = np.triu_indices(size, 1)
     linked, links = rng.random(len(u)) < chance, []
@@ -40,7 +40,7 @@ def drawn(size: int, steps: int, seed: int = 0, chance: float = 0.15) -> Dynamic
 
 
 def log_memory(graph: DynamicGraph, step: int) -> NDArray[np.float64]:
-    """log(1 + m), entry by entry.  # [N, N]"""
+    """log(1 + m) by a loop.  # [N, N]"""
     m = np.zeros((graph.known[step],) * 2)
     for t in range(step + 1):
         for u, v, weight in zip(*(part.tolist() for part in graph[t].links()), strict=True):
@@ -62,26 +62,25 @@ def ends(matrix: NDArray[np.float64], number: int) -> list[NDArray[np.float64]]:
 
 
 def products(coordinates: Tensor) -> list[Tensor]:
-    """Of the rows, for each of the two parts.  # [N, 2 · number] → two [N, N]"""
+    """Products of all rows, for each of the two parts.  # [N, 2 · number] → two [N, N]"""
     return [part @ part.T for part in coordinates.double().tensor_split(2, dim=1)]
 
 
-@pytest.mark.parametrize("number", [3, 6, 9])  # some, as many as nodes, more
-@pytest.mark.parametrize("step", range(4))
-def test_products_are_the_links(step: int, number: int) -> None:
-    found = spectrum(MEETINGS, number)[step]
-    matrix = log_memory(MEETINGS, step)
-    assert found.shape == (MEETINGS.known[step], 2 * number) and found.dtype == torch.float32
-    for mine, expected in zip(products(found), ends(matrix, number), strict=True):
-        assert_close(mine, torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
-    if number >= 6:  # both together are the matrix itself
-        values = np.linalg.eigvalsh(matrix)
-        plus, minus = products(found)
-        size = 0.25 * len(matrix) * number / values[values > 0].sum()  # both signs have the same sum: no diagonal
-        assert_close(plus - minus, torch.from_numpy(size * matrix), atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("number", [3, 6, 9])  # fewer than nodes, as many, more
+def test_products_give_the_links(number: int) -> None:
+    for step, found in enumerate(spectrum(MEETINGS, number)):
+        matrix = log_memory(MEETINGS, step)
+        assert found.shape == (MEETINGS.known[step], 2 * number) and found.dtype == torch.float32
+        for mine, expected in zip(products(found), ends(matrix, number), strict=True):
+            assert_close(mine, torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
+        if number >= 6:  # both parts together give the whole matrix
+            values = np.linalg.eigvalsh(matrix)
+            plus, minus = products(found)
+            size = 0.25 * len(matrix) * number / values[values > 0].sum()  # both signs have the same sum: no diagonal
+            assert_close(plus - minus, torch.from_numpy(size * matrix), atol=1e-5, rtol=1e-5)
 
 
-def test_a_large_graph_has_the_same_from_few_eigenvectors() -> None:
+def test_lanczos_gives_the_same_products() -> None:
     graph, number = drawn(60, 3), 3
     found = spectrum(graph, number)
     for step in range(3):
@@ -90,8 +89,8 @@ def test_a_large_graph_has_the_same_from_few_eigenvectors() -> None:
     assert all(torch.equal(one, other) for one, other in zip(found, spectrum(graph, number), strict=True))
 
 
-def test_neighbouring_steps_lie_near() -> None:
-    """As near as turning can bring them: the trace of Pᵀ P' is the sum of its singular values."""
+def test_consecutive_steps_are_as_close_as_rotations_allow() -> None:
+    """Then the trace of Pᵀ P' is the sum of its singular values."""
     graph = drawn(30, 4)
     steps = [part.double() for part in spectrum(graph, 4)]
     for before, after in pairwise(steps):
@@ -108,7 +107,7 @@ def test_neighbouring_steps_lie_near() -> None:
 
 
 def test_a_bipartite_graph_needs_both_signs() -> None:
-    """Nodes of one side are alike and not linked: what P says of them M takes back."""
+    """Nodes of one side are similar but not linked: P and M cancel there."""
     rng = np.random.default_rng(0)
     links = {(u, v): float(rng.integers(1, 5)) for u in range(4) for v in range(4, 9) if rng.random() < 0.6}
     plus, minus = products(spectrum(graph_of([9], [links]), 9)[0])
@@ -120,17 +119,17 @@ def test_a_bipartite_graph_needs_both_signs() -> None:
 
 def test_snapshots_without_links_or_nodes() -> None:
     graph = graph_of([0, 3, 3], [{}, {}, {(0, 2): 1.0}])
-    nobody, alone, linked = spectrum(graph, 2)
-    assert nobody.shape == (0, 4) and alone.shape == linked.shape == (3, 4)
-    assert not alone.any()
+    no_nodes, no_links, linked = spectrum(graph, 2)
+    assert no_nodes.shape == (0, 4) and no_links.shape == linked.shape == (3, 4)
+    assert not no_links.any()
     plus, minus = products(linked)
     expected = torch.zeros(3, 3, dtype=torch.float64)
     expected[0, 2] = expected[2, 0] = 1.5  # 2 · ¼ · 3 · 2 / 2: the traces are 1.5
     assert_close(plus - minus, expected, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", [12, 40])  # all eigenvectors, and some
-def test_nothing_after_a_step_matters(size: int) -> None:
+@pytest.mark.parametrize("size", [12, 40])  # dense, and Lanczos
+def test_later_snapshots_do_not_matter(size: int) -> None:
     graph, other = drawn(size, 4), drawn(size, 4, seed=1)
     changed = replace(graph, snapshots=(*graph.snapshots[:2], *other.snapshots[2:]))
     one, two, cut = (spectrum(g, 3) for g in (graph, changed, graph[:2]))
@@ -140,6 +139,6 @@ def test_nothing_after_a_step_matters(size: int) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_graph_on_cuda_has_them_there() -> None:
+def test_cuda_gives_the_same_coordinates() -> None:
     for here, there in zip(spectrum(MEETINGS, 3), spectrum(MEETINGS.to("cuda"), 3), strict=True):
         assert there.is_cuda and torch.equal(there.cpu(), here)

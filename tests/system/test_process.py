@@ -123,7 +123,7 @@ def test_pair_features_are_computed_in_one_thread(monkeypatch: pytest.MonkeyPatc
     names = {
         "dysat.features.spectrum.lanczos",
         "dysat.features.eigenvectors.lanczos",
-        "dysat.models.forecast.pair_score.standing",
+        "dysat.features.pair_history.fractional_ranks",
     }
     for name in names:
         module, _, function = name.rpartition(".")

@@ -1,1 +1,1 @@
-"""What the past says about a node or a pair."""
+"""Features of nodes and pairs of nodes, computed from past snapshots."""

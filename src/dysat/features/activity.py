@@ -8,32 +8,32 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 
-# What a snapshot counts less than the one after it: half-lives of no step, 0.6, 1.4 and 6.6 steps, and without end.
+# Weight of a snapshot relative to the one after it: half-lives of 0, 0.6, 1.4 and 6.6 steps, and no decay.
 DECAYS = (0.0, 0.3, 0.6, 0.9, 1.0)
 
 
 def activity(graph: DynamicGraph) -> tuple[Tensor, ...]:
-    """For each step, of the nodes known then, from the snapshots up to it alone.  # each [known, F]
+    """Return features of the nodes known at each step, from the snapshots up to it alone.  # each [known, F]
 
-    The columns: 1; for each of `DECAYS` the links and their weights, as decayed sums x over the snapshots so far,
-    ½ log(1 + x); the same of the steps since a node was last linked, and since it came, both counted from 1; where
-    nodes have kinds, one column for each kind, which is 1 for those of it. A link of a node with itself counts once.
+    The columns are 1; ½ log(1 + x) for x the number and the weight of a node's links, summed over the snapshots so far
+    with each of `DECAYS`; the same for x the steps since it was last linked and since it is known, both counted from 1;
+    and, if nodes have kinds, a one-hot column for each kind. A self-loop counts once.
     """
     num_nodes, device = graph.num_nodes, graph.device
     decays = torch.tensor(DECAYS, dtype=torch.float64, device=device)[:, None]
     links, weights = torch.zeros(2, len(DECAYS), num_nodes, dtype=torch.float64, device=device)
     last = torch.full((num_nodes,), -1.0, dtype=torch.float64, device=device)
-    came = torch.bucketize(
+    first_seen = torch.bucketize(
         torch.arange(num_nodes, device=device), torch.tensor(graph.known, device=device), right=True
     ).double()
     kinds = None if graph.kinds is None else torch.as_tensor(graph.kinds.tolist(), device=device)
     steps = []
     for step, snapshot in enumerate(graph):
-        degree, weight = _sums(snapshot, num_nodes)
+        degree, weight = _degrees_and_weights(snapshot, num_nodes)
         links = links * decays + degree
         weights = weights * decays + weight
         last = torch.where(degree > 0, float(step), last)
-        age = step - came + 1
+        age = step - first_seen + 1
         since = torch.where(last >= 0, step - last + 1, age + 1)
         known = graph.known[step]
         columns = torch.cat([links, weights, torch.stack([since, age])])[:, :known]
@@ -44,8 +44,8 @@ def activity(graph: DynamicGraph) -> tuple[Tensor, ...]:
     return tuple(steps)
 
 
-def _sums(snapshot: Snapshot, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """How many links each node has in a snapshot, and what they weigh.  # [N] each"""
+def _degrees_and_weights(snapshot: Snapshot, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Return the number of links of each node in a snapshot, and their total weight.  # [N] each"""
     rows, _, weights = snapshot.entries()
     zeros = torch.zeros(2, num_nodes, dtype=torch.float64, device=weights.device)
     degree = zeros[0].index_add_(0, rows, torch.ones_like(weights))

@@ -1,4 +1,4 @@
-"""The leading eigenvectors of a graph's links, and what they say of a pair of nodes."""
+"""The leading eigenvectors of the matrix of a graph's links."""
 
 from __future__ import annotations
 
@@ -11,29 +11,36 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Spectrum = tuple[Reals, NDArray[np.float32]]
 RANKS = (4, 16, 64)
-TOLERANCE = 1e-2  # of eigenvalues; what is left out after the last rank is larger
+TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ranks after the last
 
 
-def lanczos(
-    matrix: Any, number: int, *, which: Literal["LM", "BE"] = "LM", tol: float = 0.0, seed: int = 0
-) -> tuple[Reals, Reals]:
-    """The eigenvalues of largest size, or those at both ends, and their eigenvectors.  # [k], [N, k]"""
-    from scipy.sparse.linalg import eigsh
+def leading_eigenvectors(matrix: sp.csr_array[np.float64]) -> Spectrum:
+    """Return the eigenvalues of largest size, in falling order, and their eigenvectors.  # [k], [N, k]
 
-    rng = np.random.default_rng(seed)
-    # SciPy < 1.17 has a fixed generator of its own for what is drawn besides the start.
-    more: dict[str, Any] = {"rng": rng} if "rng" in signature(eigsh).parameters else {}
-    start = rng.standard_normal(matrix.shape[0])
-    values, vectors = eigsh(matrix, number, which=which, v0=start, tol=tol, **more)
-    return values, vectors
+    Up to signs this is the SVD of the symmetric matrix.
+    """
+    n, most = matrix.shape[0], max(RANKS)
+    if not matrix.data.any():
+        return np.zeros(0), np.zeros((n, 0), dtype=np.float32)
+    side = _bipartite_side(matrix)
+    if n <= 2 * most:  # too few for the Lanczos method
+        values, vectors = np.linalg.eigh(matrix.toarray())
+    elif side is not None and most < side.sum() < n - most:
+        values, vectors = _bipartite_eigenvectors(matrix, side)
+    else:
+        values, vectors = lanczos(matrix, most, tol=TOLERANCE)
+    order = np.argsort(-np.abs(values), kind="stable")[:most]
+    return values[order], np.ascontiguousarray(vectors[:, order], dtype=np.float32)
 
 
 def scaled_by_degree(matrix: sp.csr_array[np.float64]) -> sp.csr_array[np.float64]:
-    """a_uv / √((d_u + d)(d_v + d)) with the mean degree d, without which every tiny component is an eigenvector."""
+    """Return a_uv / √((d_u + d)(d_v + d)) with the mean degree d.
+
+    Without d every tiny component would have a leading eigenvector of its own.
+    """
     degree: Reals = np.asarray(matrix.sum(axis=1))
     scale = 1 / np.sqrt(degree + degree.sum() / max(1, len(degree)) + (not degree.any()))
     rows = np.repeat(np.arange(len(degree)), np.diff(matrix.indptr))
@@ -42,60 +49,48 @@ def scaled_by_degree(matrix: sp.csr_array[np.float64]) -> sp.csr_array[np.float6
     return normalized
 
 
-def leading(matrix: sp.csr_array[np.float64]) -> Spectrum:
-    """The eigenvalues of largest size and their eigenvectors, largest first: the SVD but for signs.  # [k], [N, k]"""
-    n, most = matrix.shape[0], max(RANKS)
-    if not matrix.data.any():
-        return np.zeros(0), np.zeros((n, 0), dtype=np.float32)
-    side = _side(matrix)
-    if n <= 2 * most:  # too few for Lanczos' method
-        values, vectors = np.linalg.eigh(matrix.toarray())
-    elif side is not None and most < side.sum() < n - most:
-        values, vectors = _leading_of_two_sides(matrix, side)
-    else:
-        values, vectors = lanczos(matrix, most, tol=TOLERANCE)
-    order = np.argsort(-np.abs(values), kind="stable")[:most]
-    return values[order], np.ascontiguousarray(vectors[:, order], dtype=np.float32)
+def lanczos(
+    matrix: Any, number: int, *, which: Literal["LM", "BE"] = "LM", tol: float = 0.0, seed: int = 0
+) -> tuple[Reals, Reals]:
+    """Return the eigenvalues of largest size (LM) or at both ends (BE), and their eigenvectors.  # [k], [N, k]"""
+    from scipy.sparse.linalg import eigsh
+
+    rng = np.random.default_rng(seed)
+    # SciPy < 1.17 has no such argument and a fixed generator of its own.
+    options: dict[str, Any] = {"rng": rng} if "rng" in signature(eigsh).parameters else {}
+    start = rng.standard_normal(matrix.shape[0])
+    values, vectors = eigsh(matrix, number, which=which, v0=start, tol=tol, **options)
+    return values, vectors
 
 
-def _side(matrix: sp.csr_array[np.float64]) -> NDArray[np.bool_] | None:
-    """Which nodes are on one of the two sides of a bipartite graph, or None.  # [N]"""
+def _bipartite_side(matrix: sp.csr_array[np.float64]) -> NDArray[np.bool_] | None:
+    """Return which nodes are on the first side of a bipartite graph, or None if the graph is not bipartite.  # [N]"""
     from scipy.sparse import block_array
     from scipy.sparse.csgraph import connected_components
 
-    # Two copies of each node, linked across only: those of a node meet where a cycle is odd.
+    # Two copies of each node, linked only across: both copies of a node are connected if it lies on an odd cycle.
     label = connected_components(block_array([[None, matrix], [matrix, None]]), directed=False)[1]
-    here, there = np.split(label, 2)
-    return None if (here == there).any() else here < there
+    one, two = np.split(label, 2)
+    return None if (one == two).any() else one < two
 
 
-def _leading_of_two_sides(matrix: sp.csr_array[np.float64], side: NDArray[np.bool_]) -> tuple[Reals, Reals]:
-    """The same for a bipartite graph, many times faster: ±σ, and (x, ±y) / √2 from the SVD Σ σ x yᵀ of its block."""
+def _bipartite_eigenvectors(matrix: sp.csr_array[np.float64], side: NDArray[np.bool_]) -> tuple[Reals, Reals]:
+    """Return the same for a bipartite graph, from the SVD Σ σ x yᵀ of its block: ±σ and (x, ±y) / √2.
+
+    This is many times faster.
+    """
     from scipy.sparse.linalg import LinearOperator
 
     few, many = sorted((np.flatnonzero(side), np.flatnonzero(~side)), key=len)
     block: Any = matrix[few][:, many]
-    across = block.T.tocsr()
-    gram = LinearOperator((len(few),) * 2, matvec=lambda x: block @ (across @ x), dtype=np.float64)
+    transposed = block.T.tocsr()
+    gram = LinearOperator((len(few),) * 2, matvec=lambda x: block @ (transposed @ x), dtype=np.float64)
     squares, x = lanczos(gram, max(RANKS) // 2, tol=TOLERANCE)
-    some = squares > 1e-9 * squares.max()
-    sigma, x = np.sqrt(squares[some]), x[:, some]
+    nonzero = squares > 1e-9 * squares.max()
+    sigma, x = np.sqrt(squares[nonzero]), x[:, nonzero]
     vectors = np.zeros((len(side), 2 * len(sigma)))
     vectors[few] = np.concatenate([x, x], axis=1) / np.sqrt(2)
-    y = (across @ x) / sigma
+    y = (transposed @ x) / sigma
     vectors[many] = np.concatenate([y, -y], axis=1) / np.sqrt(2)
-    order = np.arange(2 * len(sigma)).reshape(2, -1).T.ravel()  # σ and −σ side by side
+    order = np.arange(2 * len(sigma)).reshape(2, -1).T.ravel()  # σ and −σ next to each other
     return np.concatenate([sigma, -sigma])[order], vectors[:, order]
-
-
-def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> tuple[list[Reals], Reals]:
-    """Reconstructions of each rank and Σ σ x_u x_v of left singular vectors x; norms of √σ x.  # [B] each; [N]
-
-    With eigenvalues λ a reconstruction is Σ λ x_u x_v, and σ = |λ|. In a bipartite graph λ come in pairs ±σ, whose
-    vectors agree on one side and differ in sign on the other: Σ σ x_u x_v is 0 across and Σ λ x_u x_v within.
-    """
-    products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)  # [B, k]
-    sizes = np.abs(values)
-    columns = [products[:, :rank] @ values[:rank] for rank in RANKS]
-    columns.append(products @ sizes)
-    return columns, np.sqrt(np.square(vectors) @ sizes)

@@ -1,15 +1,16 @@
-"""The links of some snapshots, as plain arrays."""
+"""Links of past snapshots as arrays, and how much a past window counts: by its age, or by its time of day and week."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary, ref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
+from dysat.data.windows import DAY
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -17,48 +18,45 @@ if TYPE_CHECKING:
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Snapshots = tuple[Snapshot, ...]
-TOGETHER = 32  # snapshots whose links are kept, as long as these are there
-_kept: WeakKeyDictionary[Snapshot, tuple[list[ref[Snapshot]], tuple[NDArray[Any], ...]]] = WeakKeyDictionary()
+PastLinks = tuple[Ids, Ids, Reals, Ids]
+PERIODS = (DAY, 7 * DAY)
+PERIOD_DECAY = 0.6  # weight of a day, or a week, relative to the one after it
+MAX_PERIODS = 8  # days and weeks to look back: 0.6⁸ is 2 %
+TRAINING_PERIODS = 3  # days and weeks to look back for training examples
+MIN_OVERLAP = 0.5  # of two windows at the same time of day or week
+
+# A fit on an hourly log reads thousands of small snapshots again and again: keep their arrays as long as they exist.
+SMALL_SNAPSHOT = 10_000  # links; reading a larger one takes no longer than everything that is done with it
+_kept_links: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDictionary()
 
 
-def past_links(snapshots: Snapshots) -> tuple[Ids, Ids, Reals, Ids]:
-    """All links u < v of all snapshots, with their steps.  # each [ΣE]"""
-    parts = []
-    for first in range(0, len(snapshots), TOGETHER):
-        some = snapshots[first : first + TOGETHER]
-        links = _once(some) if len(some) == TOGETHER else _links(some)
-        parts.append((*links[:3], links[3] + first))
-    u, v, weights, steps = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return u, v, weights, steps
+def past_links(snapshots: Sequence[Snapshot]) -> PastLinks:
+    """Return u, v, weight and step of all links u < v, in order of the steps; self-loops are left out.  # each [ΣE]"""
+    parts = [_links_of(snapshot) for snapshot in snapshots]
+    u, v, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return u, v, weights, np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+
+
+def _links_of(snapshot: Snapshot) -> tuple[Ids, Ids, Reals]:
+    """Return u, v and weight of the links u < v of one snapshot.  # each [E]"""
+    if (links := _kept_links.get(snapshot)) is None:
+        u, v, weights = (part.cpu().numpy() for part in snapshot.links())
+        upper = u < v
+        links = u[upper], v[upper], weights[upper]
+        if len(u) <= SMALL_SNAPSHOT:
+            _kept_links[snapshot] = links
+    return links
 
 
 def links_among(snapshot: Snapshot, known: int) -> Ids:
-    """Links u < v of a snapshot between two of the first so many nodes.  # [L, 2]"""
+    """Return the links u < v of a snapshot between its first `known` nodes.  # [L, 2]"""
     u, v, _ = (part.cpu().numpy() for part in snapshot.links())
     links: Ids = np.stack([u, v], axis=1)[(v < known) & (u != v)]
     return links
 
 
-def _once(snapshots: Snapshots) -> tuple[NDArray[Any], ...]:
-    """Those that are kept, or kept from now on: one history of many windows begins as the other does."""
-    whose, links = _kept.get(snapshots[0], ([], ()))
-    if [each() for each in whose] != list(snapshots):
-        links = _links(snapshots)
-        _kept[snapshots[0]] = [ref(snapshot) for snapshot in snapshots], links
-    return links
-
-
-def _links(snapshots: Snapshots) -> tuple[NDArray[Any], ...]:
-    parts = []
-    for step, snapshot in enumerate(snapshots):
-        u, v, weights = (part.cpu().numpy() for part in snapshot.links())
-        some = u < v
-        parts.append((u[some], v[some], weights[some], np.full(some.sum(), step)))
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
-
-
 class Links(NamedTuple):
-    """A symmetric sparse matrix with an empty diagonal: every link once, in order.
+    """A symmetric sparse matrix with an empty diagonal; every link is stored once, sorted by key.
 
     Shapes:
         keys [E]: u · N + v with u < v, values [E]
@@ -69,7 +67,7 @@ class Links(NamedTuple):
     num_nodes: int
 
     def look_up(self, u: Ids, v: Ids) -> Reals:
-        """The values of pairs, 0 for those that are no links; shapes broadcast."""
+        """Return the values of pairs, 0 for pairs that are not linked; shapes broadcast."""
         wanted = np.minimum(u, v) * self.num_nodes + np.maximum(u, v)
         if not len(self.keys):
             return np.zeros(wanted.shape)
@@ -77,12 +75,12 @@ class Links(NamedTuple):
         return np.where(self.keys[at] == wanted, self.values[at], 0.0)
 
     def degrees(self) -> Reals:
-        """The sum of each node's values.  # [N]"""
+        """Return the sum of each node's values.  # [N]"""
         ends = np.concatenate(np.divmod(self.keys, max(1, self.num_nodes)))
         return np.bincount(ends, np.tile(self.values, 2), self.num_nodes).astype(np.float64)
 
     def matrix(self) -> csr_array[np.float64]:
-        """Both directions as compressed sparse rows.  # [N, N]"""
+        """Return both directions as compressed sparse rows.  # [N, N]"""
         from scipy.sparse import coo_array
 
         u, v = np.divmod(self.keys, max(1, self.num_nodes))
@@ -93,13 +91,54 @@ class Links(NamedTuple):
 
 
 def decayed_links(snapshots: Sequence[Snapshot], decay: float, *, weighted: bool = True) -> Links:
-    """m_uv = Σ_k decay^(t−k) w_uv^k with t the last of the snapshots, or the same with 1 for each weight.
+    """Return m_uv = Σ_k decay^(t−k) w_uv^k with t the last step, or the same with 1 for each weight.
 
-    Pairs with the same history have the same sum to the last bit, in whatever order the nodes are.
+    Pairs with the same history have the same sum to the last bit, whatever the order of the nodes.
     """
-    factors = np.array([decay**age for age in reversed(range(len(snapshots)))])  # 0⁰ is 1: the last snapshot counts
-    links, num_nodes = past_links(tuple(snapshots)), snapshots[-1].num_nodes
+    return _decayed_sums(past_links(snapshots), len(snapshots), snapshots[-1].num_nodes, decay, weighted)
+
+
+def decayed_links_by_step(snapshots: Sequence[Snapshot], decay: float) -> Iterator[Links]:
+    """Yield `decayed_links` of the first snapshot, of the first two, and so on; each snapshot is read once."""
+    u, v, weights, steps = past_links(snapshots)
+    for step, snapshot in enumerate(snapshots):
+        stop = int(np.searchsorted(steps, step, side="right"))
+        links = u[:stop], v[:stop], weights[:stop], steps[:stop]
+        yield _decayed_sums(links, step + 1, snapshot.num_nodes, decay, True)
+
+
+def _decayed_sums(links: PastLinks, num_snapshots: int, num_nodes: int, decay: float, weighted: bool) -> Links:
+    factors = np.array([decay**age for age in reversed(range(num_snapshots))])  # 0⁰ is 1: the last snapshot counts
     u, v, weights, steps = (part[factors[links[3]] > 0][::-1] for part in links)  # the newest first
     keys, which = np.unique(u * num_nodes + v, return_inverse=True)
     sums = np.bincount(which, factors[steps] * weights if weighted else factors[steps], len(keys))
     return Links(keys, sums.astype(np.float64), num_nodes)
+
+
+def recurrence(snapshots: Snapshots) -> Reals:
+    """Return the weight of each window for the next one, by time of day and by time of week.  # [periods, T]"""
+    weights: Reals = np.einsum("pbt,b->pt", overlaps(snapshots), np.power(PERIOD_DECAY, np.arange(MAX_PERIODS)))
+    return weights
+
+
+def windows_like_next(snapshots: Snapshots) -> list[int]:
+    """Return the steps whose windows share at least half with the next one, moved back by 1 to 3 days or weeks."""
+    return np.flatnonzero((overlaps(snapshots)[:, :TRAINING_PERIODS] >= MIN_OVERLAP).any(axis=(0, 1))).tolist()
+
+
+def overlaps(snapshots: Snapshots) -> Reals:
+    """Return the overlap of each window with the next one, moved back by 1, 2, … days or weeks.  # [periods, back, T]
+
+    The overlap is a fraction of the wider of the two windows. The next window begins where the last one ends and has
+    the same width. Windows wider than half a period have no rhythm of that period, and numbered steps have none at all.
+    """
+    now = snapshots[-1].stop
+    starts, stops = (np.array([getattr(s, end) - now for s in snapshots]) for end in ("start", "stop"))
+    width = -starts[-1]
+    fractions = np.zeros((len(PERIODS), MAX_PERIODS, len(snapshots)))
+    for period, part in zip(PERIODS, fractions, strict=True):
+        if 0 < 2 * width <= period:
+            begin = -period * np.arange(1, MAX_PERIODS + 1)[:, None]
+            both = np.minimum(begin + width, stops) - np.maximum(begin, starts)
+            part[:] = np.maximum(both, 0) / np.maximum(width, stops - starts)
+    return fractions

@@ -1,10 +1,13 @@
-"""What the past says of a pair of nodes: activity, earlier links, paths, low-rank scores, ages."""
+"""Features of node pairs from the past: activity, earlier links, paths, low-rank scores, rhythm.
+
+`pair_history` returns the `PairHistory` of a step. Its `features` are read from sums over all links up to that step;
+its `ranks` compare them with the features of random pairs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,9 +15,8 @@ from numpy.typing import NDArray
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.eigenvectors import Spectrum, leading, low_rank_scores, scaled_by_degree
-from dysat.features.link_memory import Snapshots, links_among, past_links
-from dysat.sampling.pairs import unlinked_pairs
+from dysat.features.eigenvectors import RANKS, Spectrum, leading_eigenvectors, scaled_by_degree
+from dysat.features.link_memory import Snapshots, past_links, recurrence
 from dysat.system.compiled import native
 
 if TYPE_CHECKING:
@@ -22,265 +24,362 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
-Met = tuple[Ids, Ids, Ids, Ids]
+Bools = NDArray[np.bool_]
 
-FACTORS = (0.0, 0.3, 0.6, 0.9, 1.0)  # what a snapshot counts less than the one after it
-TWO_STEP = (0.0, 0.6, 1.0)
-LOW_RANK = (1.0,)  # 0.6 beside it takes as long again and gains boosting at most 0.15 of AUC on any of the four
-MOST_NODES = 7_000  # for three-step paths, that reach nearly all nodes
-DENSE = 1 << 22  # numbers in a dense part of the two-step paths
-AT_ONCE = 1 << 14  # pairs whose paths are held at once
-
-
-def pair_features(graph: DynamicGraph, step: int, pairs: Ids, *, low_rank: bool) -> Reals:
-    """Features of pairs of nodes known at a step, from the snapshots up to it alone.  # [B, 2] → [B, F]
-
-    Counts, weights and paths are logarithms log(1 + x). The order of the two nodes does not matter.
-    """
-    pairs = sorted_ends(pairs, graph.known[step])
-    columns = pair_history(graph.snapshots[: step + 1], low_rank).features(pairs, _is_small(graph))
-    return np.column_stack([columns, differ_in_kind(graph, pairs)])
+DECAYS = (0.0, 0.3, 0.6, 0.9, 1.0)  # weight of a snapshot relative to the one after it
+TWO_STEP_DECAYS = (0.0, 0.6, 1.0)
+SHARE_DECAYS = (0.0, 0.6, 1.0)  # of shares, and of the ranks of nodes
+PATH_DECAYS = (0.6, 1.0)  # of degree-normalised paths
+SPECTRUM_DECAYS = (1.0,)  # adding 0.6 doubles the time and gains boosting at most 0.15 of AUC on any of the four
+CHUNK = 1 << 14  # pairs whose paths are held in memory at once
+DENSE_CHUNK = 1 << 22  # entries of a dense block of two-step paths
+UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
+RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
+TINY = 1e-12  # avoids a division by zero
 
 
-def transition_examples(
-    graph: DynamicGraph, transitions: int, *, low_rank: bool, seed: int
-) -> tuple[Reals, NDArray[np.bool_]]:
-    """Features before a transition t' → t' + 1 and whether a link came of it, of the last transitions.  # [B, F], [B]
-
-    Positives are the links of t' + 1 between nodes known at t', negatives as many uniform pairs not linked then.
-    """
-    features, labels = [np.empty((0, 0))], [np.empty(0, dtype=bool)]
-    for before in range(max(0, len(graph) - 1 - transitions), len(graph) - 1):
-        pairs, linked, columns = _examples(graph.snapshots[: before + 2], low_rank, _is_small(graph), seed)
-        features.append(np.column_stack([columns, differ_in_kind(graph, pairs)]))
-        labels.append(linked)
-    return np.concatenate(features[1:] or features), np.concatenate(labels)
+# Two, because a model scores the step that the next model of an evaluation learns from.
+@lru_cache(maxsize=2)
+def pair_history(snapshots: Snapshots, three_step: bool) -> PairHistory:
+    """Return the history of the last of these snapshots, with three-step paths or without."""
+    return PairHistory(snapshots, three_step)
 
 
-# The models of an evaluation, one for each step, have most of their examples in common.
-@lru_cache(maxsize=16)
-def _examples(snapshots: Snapshots, low_rank: bool, far: bool, seed: int) -> tuple[Ids, NDArray[np.bool_], Reals]:
-    """The examples of the last transition: pairs, labels, features.  # [B, 2], [B], [B, F]"""
-    known = snapshots[-2].num_nodes
-    links = links_among(snapshots[-1], known)
-    others = unlinked_pairs(known, links, len(links), np.random.default_rng([seed, len(snapshots)]))
-    pairs = np.concatenate([links, others])
-    columns = pair_history(snapshots[:-1], low_rank).features(pairs, far)
-    return pairs, np.arange(len(pairs)) < len(links), columns
+def chunks(rows: Ids) -> list[Ids]:
+    """Split rows into chunks that fit in memory; no rows are one empty chunk."""
+    return [rows[i : i + CHUNK] for i in range(0, max(1, len(rows)), CHUNK)]
 
 
-@dataclass(frozen=True, eq=False)
-class PairHistory:
-    """All that features are looked up in: links of t snapshots, each pair once, and sums over them.
+class TwoStepPaths(NamedTuple):
+    """All two-step paths u – middle – v of a chunk of pairs.
 
     Shapes:
-        keys [E]: u · N + v with u < v, in order; weights [factors, E] and last [E], the step of a pair's latest link;
-        strengths and degrees [factors, N], decayed sums of weights and counts of links; first and active [N], the
-        steps a node came and was last linked; offsets [N + 1], neighbours and slots [2E]: all links as CSR, with
-        indices into keys; spectra: eigenvalues [k] and eigenvectors [N, k]. Sums are log(1 + x) of them.
+        pair [P]: row of the pair, middle [P]: node, first and second [P]: both links as indices into `keys`
     """
 
-    now: int
-    keys: Ids
-    weights: Reals
-    last: Ids
-    strengths: Reals
-    degrees: Reals
+    pair: Ids
+    middle: Ids
     first: Ids
-    active: Ids
-    offsets: Ids
-    neighbours: Ids
-    slots: Ids
-    spectra: tuple[Spectrum, ...]
+    second: Ids
 
-    @property
-    def num_nodes(self) -> int:
-        return len(self.first)
 
-    def features(self, pairs: Ids, far: bool) -> Reals:
-        """Features of pairs u ≤ v, with three-step paths if `far`.  # [B, 2] → [B, F]"""
-        return np.concatenate([np.column_stack(self.columns(part, far, self.meet(part))) for part in in_parts(pairs)])
+class ExtendedSums(NamedTuple):
+    """Sums behind the extended features.
 
-    def columns(self, pairs: Ids, far: bool, met: Met) -> list[Reals]:
-        """Those of pairs that are few enough, whose two-step paths are known."""
-        found = self.find(pairs)
+    Shapes:
+        node_values [k, N]; num_links and first_link [E]: number of snapshots in which a pair is linked, and the first
+        of them; normalized [paths, E]: weights divided by the root of both degrees; same_time [2 · periods, E]: weights
+        and counts of links in windows at the next window's time of day and week, as log(1 + x)
+    """
+
+    node_values: Reals
+    num_links: Reals
+    first_link: Ids
+    normalized: Reals
+    same_time: Reals
+
+
+class PairHistory:
+    """All links up to a step, each pair once, and the sums that pair features are read from; no self-loops.
+
+    All sums x are stored as log(1 + x). What not every caller needs is computed on first use.
+
+    Shapes:
+        keys [E]: u · N + v with u < v, sorted; weights [decays, E]; last_link [E]: step of a pair's latest link;
+        strengths and degrees [decays, N]: sums of weights and counts of links; first_seen and last_active [N]: steps;
+        offsets [N + 1], neighbours and entry_links [2E]: all links as CSR, with indices into keys
+    """
+
+    def __init__(self, snapshots: Snapshots, three_step: bool) -> None:
+        self.snapshots, self.three_step = snapshots, three_step
+        self.now = len(snapshots) - 1
+        self.num_nodes = n = snapshots[-1].num_nodes
+        u, v, weights, steps = past_links(snapshots)
+        weights = np.maximum(weights, 0.0)
+        self.keys, which = np.unique(u * n + v, return_inverse=True)
+        self.last_link = np.full(len(self.keys), -1)
+        np.maximum.at(self.last_link, which, steps)
+        known = [snapshot.num_nodes for snapshot in snapshots]
+        self.first_seen = np.searchsorted(known, np.arange(n), side="right")
+        self.last_active = self.first_seen - 1  # one step before a node is known, if it is never linked to another
+        np.maximum.at(self.last_active, np.concatenate([u, v]), np.concatenate([steps, steps]))
+        low, high = self.keys // n, self.keys % n
+        receivers, others = np.concatenate([low, high]), np.concatenate([high, low])
+        order = np.lexsort((others, receivers))
+        self.offsets = np.searchsorted(receivers[order], np.arange(n + 1))
+        self.neighbours = others[order]
+        self.entry_links = np.concatenate([np.arange(len(self.keys))] * 2)[order]
+        sums, strengths, degrees = [], [], []
+        for decay in DECAYS:
+            factor = np.power(decay, self.now - steps, dtype=np.float64)  # 0⁰ = 1
+            sums.append(np.bincount(which, factor * weights, minlength=len(self.keys)))
+            strengths.append(_sum_at_both_ends(u, v, factor * weights, n))
+            degrees.append(_sum_at_both_ends(u, v, factor, n))
+        self.weights: Reals = np.log1p(sums)
+        self.strengths: Reals = np.log1p(strengths)
+        self.degrees: Reals = np.log1p(degrees)
+
+    def features(self, pairs: Ids) -> tuple[Reals, Bools]:
+        """Return the features of a chunk of pairs u ≤ v, and whether each was linked before.  # [B, 2] → [B, F], [B]"""
+        links, paths = self.find(pairs), self.two_step_paths(pairs)
+        columns = self._basic_columns(pairs, links, paths, low_rank=True) + self._extended_columns(pairs, links, paths)
+        return np.column_stack(columns), links < len(self.keys)
+
+    def basic_features(self, pairs: Ids, *, low_rank: bool) -> Reals:
+        """Return the first of these features alone, for any number of pairs.  # [B, 2] → [B, F']"""
+        parts = [
+            np.column_stack(self._basic_columns(part, self.find(part), self.two_step_paths(part), low_rank=low_rank))
+            for part in chunks(pairs)
+        ]
+        return np.concatenate(parts)
+
+    def ranks(self, features: Reals) -> Reals:
+        """Return the rank of each feature among random pairs of the same step, in [0, 1].  # [B, F] → [B, F]"""
+        return fractional_ranks(features, self.uniform_features)
+
+    @cached_property
+    def uniform_features(self) -> NDArray[np.float32]:
+        """Features of uniformly drawn pairs, rounded; each column is sorted by itself.  # [B', F]"""
+        n = self.num_nodes
+        if n * (n - 1) // 2 <= UNIFORM_PAIRS:
+            pairs = np.stack(np.triu_indices(n, 1), axis=1)
+        else:
+            drawn = np.random.default_rng([n, len(self.snapshots)]).integers(0, n, (UNIFORM_PAIRS, 2))
+            pairs = np.sort(drawn[drawn[:, 0] != drawn[:, 1]], axis=1)
+        return np.sort(rounded(self.features(pairs)[0]), axis=0)
+
+    def find(self, pairs: Ids) -> Ids:
+        """Return the indices of pairs u ≤ v into `keys`, E for pairs that were never linked.  # [B, 2] → [B]"""
+        wanted = pairs[:, 0] * self.num_nodes + pairs[:, 1]
+        at = np.searchsorted(self.keys, wanted)
+        return np.where(np.append(self.keys, -1)[at] == wanted, at, len(self.keys))
+
+    def two_step_paths(self, pairs: Ids) -> TwoStepPaths:
+        """Return all two-step paths between the ends of pairs."""
+        count = np.diff(self.offsets)
+        fewer = np.argmin(count[pairs], axis=1)  # start at the end with fewer neighbours
+        start, end = np.take_along_axis(pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
+        pair, entries = expand(self.offsets, start)
+        middle = self.neighbours[entries]
+        second = self.find(np.sort(np.stack([middle, end[pair]], axis=1), axis=1))
+        linked = second < len(self.keys)
+        return TwoStepPaths(pair[linked], middle[linked], self.entry_links[entries[linked]], second[linked])
+
+    # ---- basic features ----
+
+    def _basic_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths, *, low_rank: bool) -> list[Reals]:
         columns: list[Reals] = []
-        for values in (*self.strengths, *self.degrees, self.now - self.first, self.now - self.active):
+        for values in (*self.strengths, *self.degrees, self.now - self.first_seen, self.now - self.last_active):
             columns += low_and_high(values, pairs)
-        columns += [np.append(weights, 0.0)[found] for weights in self.weights]
-        columns.append(np.append(self.now - self.last, self.now + 1)[found])
-        columns += self._two_steps(len(pairs), met)
-        if far:
-            damped = self.weights[-1][self.slots] * self._damping(-1)[self.neighbours]
-            columns.append(self.three_steps(pairs, damped, self.weights[-1][self.slots]))
-        for values, vectors in self.spectra:
+        columns += [np.append(weights, 0.0)[links] for weights in self.weights]
+        columns.append(np.append(self.now - self.last_link, self.now + 1)[links])
+        for decay in TWO_STEP_DECAYS:  # Σ_z a_uz a_zv / log(2 + degree of z)
+            f = DECAYS.index(decay)
+            terms = self.weights[f, paths.first] * self.weights[f, paths.second] * self._damping(f)[paths.middle]
+            columns.append(np.log1p(np.bincount(paths.pair, terms, minlength=len(pairs))))
+        if self.three_step:  # with b_uz = a_uz / log(2 + degree of z), so that both middle nodes are damped
+            weights = self.weights[-1][self.entry_links]
+            columns.append(self._three_steps(pairs, weights * self._damping(-1)[self.neighbours], weights))
+        for values, vectors in self.spectra if low_rank else ():
             scores, norms = low_rank_scores(values, vectors, pairs)
             columns += scores + low_and_high(norms, pairs)
         return columns
 
-    def find(self, pairs: Ids) -> Ids:
-        """Where pairs u ≤ v stand among the keys; those never linked after the last.  # [B, 2] → [B]"""
-        wanted = pairs[:, 0] * self.num_nodes + pairs[:, 1]
-        at = np.searchsorted(self.keys, wanted)
-        found = np.append(self.keys, -1)[at] == wanted
-        return np.where(found, at, len(self.keys))
+    @cached_property
+    def spectra(self) -> tuple[Spectrum, ...]:
+        """Leading eigenvalues [k] and eigenvectors [N, k] of the weights, as they are and scaled by degree."""
+        spectra = []
+        for decay in SPECTRUM_DECAYS:
+            matrix = self.matrix(self.weights[DECAYS.index(decay)][self.entry_links])
+            spectra += [leading_eigenvectors(matrix), leading_eigenvectors(scaled_by_degree(matrix))]
+        return tuple(spectra)
 
-    def meet(self, pairs: Ids) -> Met:
-        """All two-step paths between both ends of pairs: which pair, the middle node, and where both links stand."""
-        count = np.diff(self.offsets)
-        fewer = np.argmin(count[pairs], axis=1)  # the end with fewer neighbours, whose are looked up at the other
-        here, there = np.take_along_axis(pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
-        which, entries = expand(self.offsets, here)
-        middle = self.neighbours[entries]
-        slots = self.find(np.sort(np.stack([middle, there[which]], axis=1), axis=1))
-        hit = slots < len(self.keys)
-        return which[hit], middle[hit], self.slots[entries[hit]], slots[hit]
-
-    def _two_steps(self, number: int, met: Met) -> list[Reals]:
-        """Σ_z a_uz a_zv / log(2 + degree of z), for each factor.  # factors × [B]"""
-        which, middle, one, two = met
-        sums = []
-        for factor in TWO_STEP:
-            f = FACTORS.index(factor)
-            terms = self.weights[f, one] * self.weights[f, two] * self._damping(f)[middle]
-            sums.append(np.log1p(np.bincount(which, terms, minlength=number)))
-        return sums
-
-    def three_steps(self, pairs: Ids, values: Reals, last: Reals) -> Reals:
-        """Σ_zy b_uz b_zy a_yv of matrices b and a with these entries in the CSR.  # [B, 2], [2E], [2E] → [B]
-
-        With all of the past alike and b_uz = a_uz / log(2 + degree of z): both middle nodes divided.
-        """
-        order = np.argsort(pairs[:, 0], kind="stable")
-        nodes, starts = np.unique(pairs[order, 0], return_index=True)
-        ends = pairs[order, 1]
-        found = np.empty(len(pairs))
-        found[order] = np.log1p(self._three_steps(nodes, np.append(starts, len(order)), ends, values, last))
-        return found
-
-    def _three_steps(self, nodes: Ids, starts: Ids, ends: Ids, values: Reals, last: Reals) -> Reals:
-        """Those sums for pairs in order of their first nodes, whose second ends begin at `starts`.  # [B]"""
-        sums, n = np.zeros(len(ends)), self.num_nodes
-        if (call := native()) is not None:
-            given = (self.offsets, self.neighbours, values, last, nodes, starts, ends, sums)
-            call("three_steps", *map(torch.from_numpy, given), len(nodes), n)
-            return sums
-        matrix = self.matrix(values)
-        for first in range(0, len(nodes), max(1, DENSE // max(1, n))):
-            part = slice(first, first + max(1, DENSE // n))
-            paths = (matrix[nodes[part]] @ matrix).toarray()  # [b, N]
-            begin, stop = starts[first], starts[min(part.stop, len(nodes))]
-            which, entries = expand(self.offsets, ends[begin:stop])
-            row = np.repeat(np.arange(len(paths)), np.diff(starts[first : part.stop + 1]))[which]
-            terms = paths[row, self.neighbours[entries]] * last[entries]
-            sums[begin:stop] = np.bincount(which, terms, minlength=stop - begin)
-        return sums
-
-    def _damping(self, factor: int) -> Reals:
-        damping: Reals = 1 / np.log(2 + np.expm1(self.degrees[factor]))
+    def _damping(self, decay: int) -> Reals:
+        damping: Reals = 1 / np.log(2 + np.expm1(self.degrees[decay]))
         return damping
 
-    def matrix(self, values: Reals) -> sp.csr_array[np.float64]:
+    def _three_steps(self, pairs: Ids, b: Reals, a: Reals) -> Reals:
+        """Return log(1 + Σ_zy b_uz b_zy a_yv) of matrices with these CSR entries.  # [B, 2], [2E], [2E] → [B]"""
+        order = np.argsort(pairs[:, 0], kind="stable")
+        nodes, starts = np.unique(pairs[order, 0], return_index=True)
+        sums = np.empty(len(pairs))
+        sums[order] = np.log1p(self._path_sums(nodes, np.append(starts, len(order)), pairs[order, 1], b, a))
+        return sums
+
+    def _path_sums(self, nodes: Ids, starts: Ids, ends: Ids, b: Reals, a: Reals) -> Reals:
+        """Return the same sums for pairs grouped by their first node; `starts` are the groups in `ends`.  # [B]"""
+        sums, n = np.zeros(len(ends)), self.num_nodes
+        if (call := native()) is not None:
+            arrays = (self.offsets, self.neighbours, b, a, nodes, starts, ends, sums)
+            call("three_steps", *map(torch.from_numpy, arrays), len(nodes), n)
+            return sums
+        matrix = self.matrix(b)
+        for first in range(0, len(nodes), max(1, DENSE_CHUNK // max(1, n))):
+            part = slice(first, first + max(1, DENSE_CHUNK // n))
+            two_steps = (matrix[nodes[part]] @ matrix).toarray()  # [b, N]
+            begin, stop = starts[first], starts[min(part.stop, len(nodes))]
+            pair, entries = expand(self.offsets, ends[begin:stop])
+            row = np.repeat(np.arange(len(two_steps)), np.diff(starts[first : part.stop + 1]))[pair]
+            terms = two_steps[row, self.neighbours[entries]] * a[entries]
+            sums[begin:stop] = np.bincount(pair, terms, minlength=stop - begin)
+        return sums
+
+    def matrix(self, entries: Reals) -> sp.csr_array[np.float64]:
+        """Return a symmetric matrix with these CSR entries.  # [2E] → [N, N]"""
         from scipy.sparse import csr_array
 
-        return csr_array((values, self.neighbours, self.offsets), shape=(self.num_nodes,) * 2)
+        return csr_array((entries, self.neighbours, self.offsets), shape=(self.num_nodes,) * 2)
+
+    # ---- extended features ----
+
+    def _extended_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths) -> list[Reals]:
+        n, sums = self.num_nodes, self.extended
+        columns: list[Reals] = []
+        for values in sums.node_values:
+            columns += low_and_high(values, pairs)
+        num_links = np.append(sums.num_links, 0.0)[links]
+        first, last = (np.append(steps, self.now)[links] for steps in (sums.first_link, self.last_link))
+        gap = (last - first) / np.maximum(num_links - 1, 1)  # mean number of steps between two links
+        columns += [np.log1p(num_links), self.now - first, gap, (self.now - last) - gap]
+        columns += self._shares(pairs, links)
+        columns += [np.append(values, 0.0)[links] for values in sums.same_time]
+        for values in sums.normalized:  # times N: a product of 1 / N counts as 1
+            two_steps = np.bincount(paths.pair, values[paths.first] * values[paths.second], minlength=len(pairs))
+            columns.append(np.log1p(n * two_steps))
+            if self.three_step:
+                three_steps = np.zeros(len(pairs))
+                if values.any():
+                    entries = values[self.entry_links]
+                    three_steps = np.log1p(n * np.expm1(self._three_steps(pairs, entries, entries)))
+                columns.append(three_steps)
+        common = np.bincount(paths.pair, minlength=len(pairs))  # common neighbours, relative to all neighbours of both
+        columns.append(common / np.maximum(np.diff(self.offsets)[pairs].sum(axis=1) - common, 1))
+        for values, vectors in self.spectra[1:]:
+            products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)
+            columns.append(products @ values**3)
+        return columns
+
+    def _shares(self, pairs: Ids, links: Ids) -> list[Reals]:
+        """Return the fraction of either node's decayed weight that lies on the pair."""
+        columns: list[Reals] = []
+        for decay in SHARE_DECAYS:
+            f = DECAYS.index(decay)
+            weight = np.expm1(np.append(self.weights[f], 0.0)[links])
+            total = np.expm1(self.strengths[f])[pairs]
+            share = np.divide(weight[:, None], total, out=np.zeros(total.shape), where=total > 0)
+            columns += [share.min(axis=1), share.max(axis=1)]
+        return columns
+
+    @cached_property
+    def extended(self) -> ExtendedSums:
+        """The sums behind the extended features."""
+        u, v, weights, steps = past_links(self.snapshots)
+        weights = np.maximum(weights, 0.0)
+        which = np.searchsorted(self.keys, u * self.num_nodes + v)
+        num_links = np.bincount(which, minlength=len(self.keys)).astype(np.float64)
+        first_link = np.full(len(self.keys), self.now)
+        np.minimum.at(first_link, which, steps)
+        node_values = self._node_values(np.concatenate([u, v]), np.concatenate([steps, steps]), first_link)
+        counts = recurrence(self.snapshots)[:, steps]  # [periods, ΣE]
+        sums = np.array([np.bincount(which, count, len(self.keys)) for count in (*(counts * weights), *counts)])
+        same_time: Reals = np.log1p(sums)
+        at_nodes: list[Reals] = [self.matrix(values[self.entry_links]).sum(axis=1) for values in sums]
+        paths = [*(self.weights[DECAYS.index(decay)] for decay in PATH_DECAYS), *same_time[: len(counts)]]
+        normalized = np.zeros((len(paths), len(self.keys)))
+        for values, path in zip(normalized, paths, strict=True):
+            if path.any():
+                values[self.entry_links] = scaled_by_degree(self.matrix(path[self.entry_links])).data
+        node_values = np.concatenate([node_values, np.log1p(at_nodes)])
+        return ExtendedSums(node_values, num_links, first_link, normalized, same_time)
+
+    def _node_values(self, ends: Ids, steps: Ids, first_link: Ids) -> Reals:
+        """Return values of each node from both ends of all links and their steps.  # [2ΣE], [2ΣE], [E] → [k, N]"""
+        n, now, f = self.num_nodes, self.now, DECAYS.index(0.6)
+        active = np.bincount(np.unique(steps * n + ends) % n, minlength=n)  # snapshots with a link
+        links, neighbours = np.bincount(ends, minlength=n), np.diff(self.offsets)
+        new = self.keys[first_link == now]
+        recent = self.matrix(np.expm1(self.weights[f])[self.entry_links])
+        ever = self.matrix(np.ones(len(self.entry_links)))
+        degrees = self.degrees[[DECAYS.index(decay) for decay in SHARE_DECAYS]].T
+        return np.array(
+            [
+                np.log1p(active),
+                active / (now - self.first_seen + 1),
+                np.log1p(neighbours),
+                1 - neighbours / np.maximum(links, 1),  # fraction of links that repeat an earlier one
+                np.log1p(np.bincount(np.concatenate([new // n, new % n]), minlength=n)),  # neighbours new in this step
+                (recent @ self.strengths[f]) / np.maximum(np.asarray(recent.sum(axis=1)), TINY),  # mean over neighbours
+                (ever @ self.degrees[f]) / np.maximum(neighbours, 1),
+                *(np.log1p(np.bincount(ends[steps == now - k], minlength=n)) for k in range(1, RECENT_SNAPSHOTS)),
+                *fractional_ranks(degrees, np.sort(rounded(degrees), axis=0)).T,
+            ]
+        )
 
 
-# Two, because a model is asked about the step that the next one learns from.
-@lru_cache(maxsize=2)
-def pair_history(snapshots: Snapshots, low_rank: bool) -> PairHistory:
-    """What the features of a step are looked up in, from the snapshots up to it; self-loops are left out."""
-    n, now = snapshots[-1].num_nodes, len(snapshots) - 1
-    u, v, weights, steps = past_links(snapshots)
-    weights = np.maximum(weights, 0.0)
-    keys, which = np.unique(u * n + v, return_inverse=True)
-    low, high = keys // n, keys % n
-    age = now - steps
-    last = np.full(len(keys), -1)
-    np.maximum.at(last, which, steps)
-    known = [snapshot.num_nodes for snapshot in snapshots]
-    first = np.searchsorted(known, np.arange(n), side="right")
-    active = first - 1  # before it came, for those that only ever linked to themselves
-    np.maximum.at(active, np.concatenate([u, v]), np.concatenate([steps, steps]))
-    order = np.lexsort((np.concatenate([high, low]), np.concatenate([low, high])))
-    slots = np.concatenate([np.arange(len(keys))] * 2)[order]
-    offsets = np.searchsorted(np.concatenate([low, high])[order], np.arange(n + 1))
-    sums, strengths, degrees = [], [], []
-    for factor in FACTORS:
-        decay = np.power(factor, age, dtype=np.float64)  # 0⁰ = 1
-        sums.append(np.bincount(which, decay * weights, minlength=len(keys)))
-        strengths.append(_at_both_ends(u, v, decay * weights, n))
-        degrees.append(_at_both_ends(u, v, decay, n))
-    history = PairHistory(
-        now=now,
-        keys=keys,
-        weights=np.log1p(sums),
-        last=last,
-        strengths=np.log1p(strengths),
-        degrees=np.log1p(degrees),
-        first=first,
-        active=active,
-        offsets=offsets,
-        neighbours=np.concatenate([high, low])[order],
-        slots=slots,
-        spectra=(),
-    )
-    if not low_rank:
-        return history
-    spectra = []
-    for factor in LOW_RANK:
-        matrix = history.matrix(history.weights[FACTORS.index(factor)][slots])
-        spectra += [leading(matrix), leading(scaled_by_degree(matrix))]
-    return PairHistory(**{**vars(history), "spectra": tuple(spectra)})
+def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> tuple[list[Reals], Reals]:
+    """Return reconstructions of each rank and Σ σ x_u x_v of left singular vectors x; norms of √σ x.  # [B] each; [N]
+
+    With eigenvalues λ a reconstruction is Σ λ x_u x_v, and σ = |λ|. In a bipartite graph λ come in pairs ±σ, whose
+    vectors agree on one side and differ in sign on the other: Σ σ x_u x_v is 0 across and Σ λ x_u x_v within.
+    """
+    products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)  # [B, k]
+    sizes = np.abs(values)
+    columns = [products[:, :rank] @ values[:rank] for rank in RANKS]
+    columns.append(products @ sizes)
+    return columns, np.sqrt(np.square(vectors) @ sizes)
+
+
+def fractional_ranks(values: Reals, ordered: NDArray[np.float32]) -> Reals:
+    """Return the fraction of each sorted column that is smaller; equal ones count half.  # [B, F], [B', F] → [B, F]
+
+    Values are `rounded` first; the sorted columns must be rounded already.
+    """
+    if not len(ordered):
+        return np.full(values.shape, 0.5)
+    own, others = (torch.from_numpy(np.ascontiguousarray(part.T)) for part in (rounded(values), ordered))
+    if (call := native()) is not None:
+        ranks = torch.empty(values.shape, dtype=torch.float64)
+        call("standings", own, others, ranks, *own.shape, len(ordered))
+        return ranks.numpy()
+    below = torch.searchsorted(others, own) + torch.searchsorted(others, own, right=True)
+    return np.ascontiguousarray((below.double() / (2 * len(ordered))).numpy().T)
+
+
+def rounded(values: Reals) -> NDArray[np.float32]:
+    """Round so that sums of the same terms in another order become equal."""
+    return np.round(values, 9).astype(np.float32)
 
 
 def sorted_ends(pairs: NDArray[Any], known: int) -> Ids:
-    """Pairs as u ≤ v, both of them known nodes.  # [B, 2]"""
+    """Return pairs as u ≤ v; raise unless all are among the first `known` nodes.  # [B, 2]"""
     ends = np.sort(pairs.astype(np.int64), axis=1)
     if len(ends) and not (ends[:, 0].min() >= 0 and ends[:, 1].max() < known):
         raise ModelError(f"nodes {ends[:, 0].min()} to {ends[:, 1].max()}, where 0 to {known - 1} are known")
     return ends
 
 
-def in_parts(pairs: Ids) -> list[Ids]:
-    """Pairs, few enough at a time; one part without any where there are none."""
-    return [pairs[i : i + AT_ONCE] for i in range(0, max(1, len(pairs)), AT_ONCE)]
-
-
-def _at_both_ends(u: Ids, v: Ids, values: Reals, num_nodes: int) -> Reals:
-    sums = np.bincount(u, values, minlength=num_nodes) + np.bincount(v, values, minlength=num_nodes)
-    return sums.astype(np.float64)
+def differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:
+    """Return 1 for pairs of two kinds, and for all pairs of a graph without kinds; else 0.  # [B, 2] → [B]"""
+    if graph.kinds is None:
+        return np.ones(len(pairs))
+    kinds = graph.kinds[pairs]
+    return np.where(kinds[:, 0] != kinds[:, 1], 1.0, 0.0)
 
 
 def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
-    """The smaller and the larger of the two nodes' values."""
+    """Return the smaller and the larger of both nodes' values.  # [N], [B, 2] → two [B]"""
     one, two = values[pairs[:, 0]], values[pairs[:, 1]]
     return [np.minimum(one, two), np.maximum(one, two)]
 
 
-def were_linked(snapshots: Snapshots, pairs: Ids) -> NDArray[np.bool_]:
-    """Whether pairs u ≤ v were ever linked.  # [B, 2] → [B]"""
-    history = pair_history(snapshots, True)
-    linked: NDArray[np.bool_] = history.find(pairs) < len(history.keys)
-    return linked
-
-
 def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
-    """All entries of some rows of a CSR: which of the rows, and where."""
+    """Return all entries of these rows of a CSR: the index into `rows`, and the entry."""
     count = np.diff(offsets)[rows]
     which = np.repeat(np.arange(len(rows)), count)
     within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
     return which, offsets[rows][which] + within
 
 
-def _is_small(graph: DynamicGraph) -> bool:
-    """Whether there are three-step paths: at all steps of a graph, or at none, so that all features mean the same."""
-    return graph.num_nodes < MOST_NODES
-
-
-def differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:
-    """1 where nodes of two kinds meet, or where there are no kinds."""
-    if graph.kinds is None:
-        return np.ones(len(pairs))
-    kinds = graph.kinds[pairs]
-    return np.where(kinds[:, 0] != kinds[:, 1], 1.0, 0.0)
+def _sum_at_both_ends(u: Ids, v: Ids, values: Reals, num_nodes: int) -> Reals:
+    sums = np.bincount(u, values, minlength=num_nodes) + np.bincount(v, values, minlength=num_nodes)
+    return sums.astype(np.float64)

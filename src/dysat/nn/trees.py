@@ -1,4 +1,4 @@
-"""Regression trees as tables, which say what boosted trees say without the library that grew them."""
+"""Boosted regression trees stored as tables, so that predicting does not need the library that grew them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dysat.errors import ModelError
 from dysat.system.compiled import native
 
 Reals = NDArray[np.float64]
-SPLIT = {"feature": "feature_idx", "threshold": "num_threshold", "left": "left", "right": "right"}  # scikit-learn's
+SKLEARN_NAMES = {"feature": "feature_idx", "threshold": "num_threshold", "left": "left", "right": "right"}
 
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """R regression trees of at most M nodes as tables; a leaf's children are the leaf itself.
+    """R regression trees of at most M nodes as tables; both children of a leaf are the leaf itself.
 
     Shapes:
         feature, left, right [R, M] (int64), threshold, value [R, M] (float64), baseline []
@@ -39,9 +39,9 @@ class Trees:
             if table.dim() != 2 or table.shape != self.feature.shape or table.dtype != kind:
                 raise ModelError(f"no trees: {name} is {table.dtype} of shape {tuple(table.shape)}")
         own = torch.arange(self.feature.shape[1])
-        for name in ("left", "right"):  # a walk only goes on, and ends
+        for name in ("left", "right"):  # children come after their parents, so every walk ends
             if ((tables[name] < own) | (tables[name] >= len(own))).any():
-                raise ModelError(f"no trees: {name} goes back, or beyond the last node")
+                raise ModelError(f"no trees: {name} points before its own node or beyond the last one")
         if (self.feature < 0).any():
             raise ModelError("no trees: feature is negative")
 
@@ -58,7 +58,7 @@ class Trees:
         split_features: float = 0.2,
         seed: int,
     ) -> Self:
-        """Boosted trees whose sum is the log-odds of y, by scikit-learn, which is not needed to use them."""
+        """Grow boosted trees whose sum is the log-odds of y, with scikit-learn."""
         try:
             from sklearn.ensemble import HistGradientBoostingClassifier
         except ImportError:
@@ -76,7 +76,7 @@ class Trees:
 
     @classmethod
     def from_sklearn(cls, estimator: Any) -> Self:
-        """The trees of a fitted HistGradientBoostingClassifier with two classes, without missing values."""
+        """Convert a fitted HistGradientBoostingClassifier with two classes, trained without missing values."""
         tables = [predictors[0].nodes for predictors in estimator._predictors]
         most = max((len(nodes) for nodes in tables), default=1)
         size = len(tables), most
@@ -85,32 +85,32 @@ class Trees:
         parts |= {"left": own, "right": own.copy(), "value": np.zeros(size)}
         for r, nodes in enumerate(tables):
             inner = np.flatnonzero(nodes["is_leaf"] == 0)
-            for name, column in SPLIT.items():
+            for name, column in SKLEARN_NAMES.items():
                 parts[name][r, inner] = nodes[column][inner]
             parts["value"][r, : len(nodes)] = nodes["value"]
         baseline = torch.tensor(float(estimator._baseline_prediction.item()), dtype=torch.float64)
         return cls(**{name: torch.from_numpy(part) for name, part in parts.items()}, baseline=baseline)
 
     def sum(self, x: Reals) -> Reals:
-        """The baseline and what every tree says, added in order.  # [B, F] → [B]"""
+        """Return the baseline plus the values of all trees, added in order.  # [B, F] → [B]"""
         if self.feature.numel() and x.shape[1] <= int(self.feature.max()):
-            raise ModelError(f"{x.shape[1]} features, and trees that look at feature {int(self.feature.max())}")
+            raise ModelError(f"{x.shape[1]} features given, but the trees use feature {int(self.feature.max())}")
         x, total = np.ascontiguousarray(x, dtype=np.float64), np.full(len(x), float(self.baseline))
         if (call := native()) is not None:
             tables = (self.feature, self.left, self.right, self.threshold, self.value)
             call("tree_sums", torch.from_numpy(x), *tables, torch.from_numpy(total), *x.shape, *self.feature.shape)
             return total
-        columns = np.ascontiguousarray(x.T).ravel()  # feature f of pair b at f · B + b
-        each = np.arange(len(x))
+        columns = np.ascontiguousarray(x.T).ravel()  # feature f of row b at f · B + b
+        rows = np.arange(len(x))
         feature, threshold = self.feature.numpy() * len(x), self.threshold.numpy()
         left, right, value = self.left.numpy(), self.right.numpy(), self.value.numpy()
         for r in range(len(feature)):
             at = np.zeros(len(x), dtype=np.int64)
             while True:
-                smaller = columns[feature[r][at] + each] <= threshold[r][at]
-                below = np.where(smaller, left[r][at], right[r][at])
-                if np.array_equal(below, at):
+                smaller = columns[feature[r][at] + rows] <= threshold[r][at]
+                child = np.where(smaller, left[r][at], right[r][at])
+                if np.array_equal(child, at):
                     break
-                at = below
+                at = child
             total += value[r][at]
         return total

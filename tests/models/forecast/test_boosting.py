@@ -1,4 +1,4 @@
-"""Boosted trees: the steps written out, against scikit-learn's, and the same with and without compiled functions."""
+"""Boosted trees: against values by hand and scikit-learn, with and without compiled functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Bools = NDArray[np.bool_]
 
 
 def checkers(number: int = 4_000, seed: int = 0) -> tuple[Reals, Bools]:
-    """Log-odds of ±2 by the signs of two features together, which no single one tells; the others are noise."""
+    """Log-odds of ±2 by the product of the signs of two features; the other features are noise or constant."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(number, 6)).round(2)
     x[:, 3] = 1.5
@@ -50,7 +50,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_as_good_as_scikit_learn_where_features_matter_together() -> None:
+def test_as_good_as_scikit_learn_on_an_interaction() -> None:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     x, y = checkers()
@@ -62,7 +62,7 @@ def test_as_good_as_scikit_learn_where_features_matter_together() -> None:
     assert loss(found, labels) < loss(expected, labels) + 0.01
 
 
-def test_one_tree_of_one_split_by_hand() -> None:
+def test_one_split_by_hand() -> None:
     x = np.array([[0.0]] * 60 + [[1.0]] * 40)
     y = np.concatenate([np.arange(60) < 12, np.arange(40) < 30])
     found = boosted_trees(x, y, rounds=1, depth=1, learning_rate=0.5, l2=3.0, seed=0)
@@ -73,51 +73,51 @@ def test_one_tree_of_one_split_by_hand() -> None:
     assert found.sum(np.array([[0.5], [0.51]])) == pytest.approx(np.log(42 / 58) + np.array([left, right]))
 
 
-def test_every_round_lowers_the_loss_of_what_is_learned() -> None:
+def test_every_round_lowers_the_training_loss() -> None:
     x, y = checkers(1_000)
     losses = [loss(boosted_trees(x, y, rounds=rounds, split_features=1.0, seed=0).sum(x), y) for rounds in range(8)]
     assert (np.diff(losses) < 0).all()
 
 
-def test_sums_of_training_are_those_of_the_tables() -> None:
-    """A leaf of the tables holds what the bins of training say: leaves' slopes at the end of another round are its."""
+def test_tables_reproduce_the_training_leaves() -> None:
+    """The last tree of a longer run has the leaf values that follow from the scores of the shorter run."""
     x, y = checkers(500)
     short, long = (boosted_trees(x, y, rounds=rounds, seed=0) for rounds in (5, 6))
     chance = 1 / (1 + np.exp(-short.sum(x)))
     last = Trees(**{n: t[5:] if t.dim() else torch.zeros_like(t) for n, t in vars(long).items()})
-    said = last.sum(x)
-    for value in np.unique(said):
-        rows = said == value
+    values = last.sum(x)
+    for value in np.unique(values):
+        rows = values == value
         expected = -0.1 * (chance - y)[rows].sum() / ((chance * (1 - chance))[rows].sum() + 10)
         assert value == pytest.approx(expected, abs=1e-12)
 
 
-def test_bins_end_between_values_also_between_rare_ones() -> None:
+def test_bin_edges_separate_rare_values() -> None:
     rare = np.concatenate([np.zeros(9_990), np.arange(1, 11)])
-    assert boosting._ends_of_bins(rare).tolist() == [i + 0.5 for i in range(10)]
-    assert boosting._ends_of_bins(np.full(50, 3.0)).tolist() == []
-    many = boosting._ends_of_bins(np.random.default_rng(0).normal(size=100_000))
+    assert boosting._bin_edges(rare).tolist() == [i + 0.5 for i in range(10)]
+    assert boosting._bin_edges(np.full(50, 3.0)).tolist() == []
+    many = boosting._bin_edges(np.random.default_rng(0).normal(size=100_000))
     assert 40 < len(many) <= 63 and (np.diff(many) > 0).all()
 
 
-def test_without_a_feature_that_varies_the_baseline_is_all() -> None:
+def test_constant_features_give_the_baseline_only() -> None:
     y = np.arange(10) < 3
     found = boosted_trees(np.ones((10, 2)), y, seed=0)
     assert found.feature.shape == (0, 31)
     assert found.sum(np.zeros((2, 2))) == pytest.approx(np.log(3 / 7))
 
 
-def test_no_side_of_a_split_has_too_little_to_say() -> None:
-    """Seven rows alone, each with p (1 − p) = ¼ at most, are not split off, however they differ."""
+def test_splits_need_a_minimum_curvature() -> None:
+    """Seven rows with p (1 − p) = ¼ each are too few to split off, even if all have the same label."""
     x, y = np.zeros((1_000, 1)), np.arange(1_000) % 2 == 0
-    x[:14:2] = 1.0  # all of them true
+    x[:14:2] = 1.0  # all labelled true
     assert boosted_trees(x, y, rounds=1, depth=1, l2=0.0, seed=0).threshold.tolist() == [[np.inf] * 3]
     x[:20:2] = 1.0
     assert boosted_trees(x, y, rounds=1, depth=1, l2=0.0, seed=0).threshold[0, 0] == 0.5
 
 
-@pytest.mark.parametrize(("number", "l2"), [(1, 10.0), (3, 10.0), (1, 0.1), (1, 0.0)])
-def test_compiled_or_not_on_any_number_of_threads_the_same_bits(
+@pytest.mark.parametrize(("number", "l2"), [(1, 10.0), (3, 0.1), (1, 0.0)])
+def test_compiled_trees_have_the_same_bits_on_any_number_of_threads(
     number: int, l2: float, threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if native() is None:

@@ -1,17 +1,16 @@
-"""A score of pairs: what it learns from, what it does not see, what its chances mean."""
+"""The pair score: what it learns, what it does not see, and what its probabilities mean."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from small import make_graph, meetings, two_blocks
+from by_time import at_hours, mornings_and_evenings
+from small import all_pairs, make_graph, meetings, two_blocks
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -20,27 +19,16 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import link_split
-from dysat.features import pair_history as pair_features
-from dysat.features.pair_columns import coarse, more_history, pair_columns, standing, uniform_columns
-from dysat.features.pair_history import pair_history, were_linked
+from dysat.features.pair_history import pair_history
 from dysat.models.forecast import examples as pair_examples
 from dysat.models.forecast import pair_score
+from dysat.models.forecast.boosting import boosted_trees
+from dysat.models.forecast.examples import Examples, examples_of
 from dysat.models.forecast.pair_score import PairScore
 from dysat.nn.logistic import fit_logistic
-from dysat.system.compiled import native
 
-
-@pytest.fixture(autouse=True)
-def nothing_is_remembered() -> Iterator[None]:
-    pair_history.cache_clear()
-    more_history.cache_clear()
-    uniform_columns.cache_clear()
-    pair_examples._examples.cache_clear()
-    yield
-
-
-def all_pairs(size: int) -> Tensor:
-    return torch.tensor(list(combinations(range(size), 2)))
+BLOCKS = two_blocks(steps=3)
+PAIRS = all_pairs(30)
 
 
 def learned(graph: DynamicGraph, **options: int) -> PairScore:
@@ -49,340 +37,302 @@ def learned(graph: DynamicGraph, **options: int) -> PairScore:
     return score
 
 
-def faithful_pairs(seed: int = 0, size: int = 60, steps: int = 6) -> DynamicGraph:
-    """Every node has one faithful partner, met three times in four; all other links are drawn anew."""
+@pytest.fixture(scope="module")
+def score() -> PairScore:
+    return learned(BLOCKS)
+
+
+def loyal_pairs(seed: int = 0, size: int = 60, steps: int = 6) -> DynamicGraph:
+    """Every node has one fixed partner, linked in three of four snapshots; all other links are random."""
     rng = np.random.default_rng(seed)
-    partner = rng.permutation(size).reshape(-1, 2)
+    partners = rng.permutation(size).reshape(-1, 2)
     links = []
     for _ in range(steps):
-        some = partner[rng.random(len(partner)) < 0.75]
+        repeated = partners[rng.random(len(partners)) < 0.75]
         others = rng.integers(0, size, (size // 2, 2))
-        links.append([(int(u), int(v)) for u, v in np.concatenate([some, others]) if u != v])
+        links.append([(int(u), int(v)) for u, v in np.concatenate([repeated, others]) if u != v])
     return make_graph([size] * steps, links)
 
 
-def test_memory_of_a_pair_decides_where_nothing_else_does() -> None:
-    graph = faithful_pairs()
-    score = learned(graph[:-1])
-    pairs = all_pairs(graph.num_nodes)
-    u, v, _ = graph[-1].links()
+LOYAL = loyal_pairs()
+
+
+@pytest.fixture(scope="module")
+def loyal_examples() -> list[Examples]:
+    return [examples_of(LOYAL, LOYAL.snapshots[: target + 1], True, 3, 0) for target in range(1, 6)]
+
+
+@pytest.fixture(scope="module")
+def loyal_score(loyal_examples: list[Examples]) -> PairScore:
+    """Learned from all transitions, not calibrated."""
+    return pair_score._learn(loyal_examples, True, 0)
+
+
+@pytest.fixture
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_score, "boosted_trees", partial(boosted_trees, rounds=2))
+
+
+def linked_before(graph: DynamicGraph, pairs: Tensor) -> Tensor:
+    every = torch.cat([u * graph.num_nodes + v for u, v, _ in (snapshot.links() for snapshot in graph)])
+    return torch.isin(pairs[:, 0] * graph.num_nodes + pairs[:, 1], every)
+
+
+def record_targets(targets: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Append the target step of every transition whose examples are computed."""
+
+    def recording(graph: DynamicGraph, snapshots: tuple[dysat.Snapshot, ...], *options: int) -> Examples:
+        targets.append(len(snapshots) - 1)
+        return examples_of(graph, snapshots, *options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pair_score, "examples_of", recording)
+
+
+def test_loyal_pairs_rank_first() -> None:
+    score, pairs = learned(LOYAL[:-1]), all_pairs(60)
+    u, v, _ = LOYAL[-1].links()
     linked = torch.isin(pairs[:, 0] * 60 + pairs[:, 1], u * 60 + v)
-    history = more_history(graph.snapshots[:-1])
-    again = torch.isin(pairs[:, 0] * 60 + pairs[:, 1], torch.from_numpy(history.base.keys[history.times >= 3]))
-    scores = score.log_odds(graph, len(graph) - 2, pairs)
-    assert 15 < int(again.sum()) <= 30
-    assert scores[again].min() > scores[~again].quantile(0.99)
-    assert auc(scores, linked) > 0.6  # half of all links are drawn at random
+    history = pair_history(LOYAL.snapshots[:-1], True)
+    loyal = torch.from_numpy(history.keys[history.extended.num_links >= 3])
+    loyal = torch.isin(pairs[:, 0] * 60 + pairs[:, 1], loyal)
+    scores = score.log_odds(LOYAL, len(LOYAL) - 2, pairs)
+    assert 15 < int(loyal.sum()) <= 30
+    assert scores[loyal].min() > scores[~loyal].quantile(0.99)
+    assert auc(scores, linked) > 0.6  # half of all links are random
 
 
-@pytest.mark.parametrize("step", [1, 3])
-def test_nothing_after_the_step_matters(step: int) -> None:
-    graph, other = two_blocks(steps=5), two_blocks(steps=5, seed=1)
-    changed = replace(graph, snapshots=(*graph.snapshots[: step + 1], *other.snapshots[step + 1 :]))
-    score, pairs = learned(graph), all_pairs(30)
-    one, two, cut = (score.log_odds(g, step, pairs) for g in (graph, changed, graph[: step + 1]))
+@pytest.mark.parametrize("step", [0, 1])
+def test_later_snapshots_do_not_matter(step: int, score: PairScore) -> None:
+    other = two_blocks(steps=3, seed=1)
+    changed = replace(BLOCKS, snapshots=(*BLOCKS.snapshots[: step + 1], *other.snapshots[step + 1 :]))
+    one, two, cut = (score.log_odds(graph, step, PAIRS) for graph in (BLOCKS, changed, BLOCKS[: step + 1]))
     assert torch.equal(one, two) and torch.equal(one, cut)
-    assert not torch.equal(score.log_odds(graph, 4, pairs), score.log_odds(changed, 4, pairs))
+    assert not torch.equal(score.log_odds(BLOCKS, 2, PAIRS), score.log_odds(changed, 2, PAIRS))
 
 
-def test_a_graph_that_grows_past_three_step_paths_is_scored_as_it_was_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_the_training_graph_decides_about_three_step_paths(
+    few_trees: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph, pairs = meetings(), all_pairs(6)
     score = learned(graph[:2])
     before = score.log_odds(graph, 1, pairs)
-    monkeypatch.setattr(pair_score, "MOST_NODES", 8)
+    monkeypatch.setattr(pair_score, "THREE_STEP_NODES", 8)
     assert torch.equal(score.log_odds(graph, 1, pairs), before)
-    assert not learned(graph).far and learned(graph[:2]).far
+    assert not learned(graph).three_step and score.three_step
 
 
-def test_examples_are_the_last_transitions_seen_from_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learns_from_the_last_transitions(few_trees: None, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = two_blocks(steps=6)
-    seen: list[tuple[int, int]] = []
-    original = pair_examples.pair_columns
-
-    def spy(snapshots: pair_features.Snapshots, pairs: NDArray[np.int64], far: bool) -> NDArray[np.float64]:
-        seen.append((len(snapshots), len(pairs)))
-        return original(snapshots, pairs, far)
-
-    monkeypatch.setattr(pair_examples, "pair_columns", spy)
-    monkeypatch.setattr(pair_examples, "ENOUGH", 1)
+    targets: list[int] = []
+    record_targets(targets, monkeypatch)
+    monkeypatch.setattr(pair_examples, "ENOUGH_LINKS", 1)
     learned(graph, transitions=2, negatives=1)
-    assert [number for number, _ in seen] == [4, 5]  # the links of snapshots 4 and 5
-    links = [graph[step].num_links for step in (4, 5)]
-    free = [30 * 29 // 2 - number for number in links]
-    for (_, number), linked, unlinked in zip(seen, links, free, strict=True):
-        uniform = linked + min(linked, unlinked)
-        assert uniform < number <= uniform + unlinked  # and pairs that were linked
-    seen.clear()
-    monkeypatch.setattr(pair_examples, "ENOUGH", 10**9)
-    pair_examples._examples.cache_clear()
+    assert targets == [4, 5]
+    targets.clear()
+    monkeypatch.setattr(pair_examples, "ENOUGH_LINKS", 10**9)
     learned(graph, transitions=2, negatives=1)
-    assert [number for number, _ in seen] == [1, 2, 3, 4, 5]
+    assert targets == [1, 2, 3, 4, 5]
 
 
-def test_pairs_that_were_linked_and_are_not_next_are_added() -> None:
-    graph = two_blocks(steps=3)
-    pairs, found = pair_examples._examples(graph.snapshots, True, 1, 0)
-    links = graph[2].num_links
-    assert found.links == links and len(found.features) == len(found.standings) == len(found.once) == len(pairs)
-    keys = pairs @ [30, 1]
-    linked, once = keys[:links], keys[found.uniform :]
-    assert found.added == math.ceil(0.04 * links) and not np.isin(keys[links:], linked).any()
-    before = np.concatenate([u.numpy() * 30 + v.numpy() for u, v, _ in (s.links() for s in graph.snapshots[:2])])
-    assert found.once.tolist() == np.isin(keys, before).tolist() and found.once[found.uniform :].all()
-    left = np.setdiff1d(before, linked)
-    assert sorted(once) == left.tolist() and (found.left, found.unlinked) == (len(left), 435 - links)
-    assert found.expected == pytest.approx((found.uniform - links) * len(left) / (435 - links))
-    x, again = found.of_once()
-    rows = np.concatenate([np.flatnonzero(np.isin(linked, before)), np.arange(found.uniform, len(keys))])
-    assert x.tolist() == np.column_stack([found.features, found.standings])[rows].tolist()
-    assert again.sum() == np.isin(linked, before).sum() == len(again) - len(left)
+def test_time_of_day_is_learned_if_windows_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = mornings_and_evenings()
+    early, late = (torch.cat([torch.stack(graph[step].links()[:2], 1) for step in range(k, 21, 4)]) for k in (1, 2))
+    pairs = torch.unique(torch.cat([early, late]), dim=0)
+    in_the_morning = torch.isin(pairs[:, 0] * 40 + pairs[:, 1], early[:, 0] * 40 + early[:, 1])
+    targets: list[int] = []
+    calibrated_on: list[int] = []
+    calibrated = pair_score._calibrated
+    record_targets(targets, monkeypatch)
+    monkeypatch.setattr(
+        pair_score,
+        "_calibrated",
+        lambda score, earlier, last: calibrated_on.append(last.num_links) or calibrated(score, earlier, last),
+    )
+    aucs = []
+    for past in (graph[:21], at_hours(graph[:21], 24 * 7)):  # the next window is a morning; weeks have no time of day
+        score = learned(past, transitions=3)
+        assert len(targets) == len(set(targets))  # each transition is computed once, however much it counts
+        targets.clear()
+        aucs.append(auc(score.log_odds(past, 20, pairs), in_the_morning))
+    assert aucs[0] > 0.98 and aucs[1] < 0.9
+    assert calibrated_on[0] == graph[17].num_links  # yesterday morning, not the last snapshot
 
 
-def test_no_more_of_them_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = two_blocks(steps=3)
-    monkeypatch.setattr(pair_examples, "ONCE", 20)
-    pair_examples._examples.cache_clear()
-    _, found = pair_examples._examples(graph.snapshots, True, 1, 0)
-    pair_examples._examples.cache_clear()
-    assert len(found.features) - found.uniform == 20 < found.left
-
-
-def test_pairs_that_were_linked_have_a_regression_of_their_own_and_are_held_down() -> None:
-    graph, pairs = faithful_pairs(), all_pairs(60)
-    score = learned(graph)
-    once = torch.from_numpy(were_linked(graph.snapshots, pairs.numpy()))
-    more = score.log_odds(graph, 5, pairs) - replace(score, lift=score.lift - 1).log_odds(graph, 5, pairs)
-    assert_close(more, score.slope * once.double())
-    found = [pair_examples._examples(graph.snapshots[: last + 1], True, 3, 0)[1] for last in range(1, 6)]
-    repeats = sum(int(each.once[: each.links].sum()) for each in found)
-    added, expected = sum(each.added for each in found), sum(each.expected for each in found)
-    assert repeats > 50 and score.again == pytest.approx(repeats / (repeats + 100))
+def test_shift_of_pairs_linked_before(loyal_examples: list[Examples], loyal_score: PairScore) -> None:
+    pairs, score = all_pairs(60), loyal_score
+    lower = replace(score, recurring_shift=score.recurring_shift - 1)
+    difference = score.log_odds(LOYAL, 5, pairs) - lower.log_odds(LOYAL, 5, pairs)
+    assert_close(difference, score.slope * linked_before(LOYAL, pairs).double())
+    repeats = sum(int(each.linked_before[: each.num_links].sum()) for each in loyal_examples)
+    added = sum(each.num_added for each in loyal_examples)
+    expected = sum(each.expected_dropped for each in loyal_examples)
+    assert repeats > 50 and score.recurring_share == pytest.approx(repeats / (repeats + 100))
     assert added > 0
-    assert score.lift == pytest.approx((1 - score.again - 0.45) * math.log((expected + added) / expected))
+    factor = 1 - score.recurring_share - 0.45
+    assert score.recurring_shift == pytest.approx(factor * math.log((expected + added) / expected))
 
 
-@pytest.mark.parametrize("shown", [10**6, 10])
-def test_the_regression_of_pairs_that_were_linked_has_the_odds_of_uniform_pairs(
-    shown: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With no weight on any feature it says how many times as likely they are, among as many links as uniform pairs."""
-    monkeypatch.setattr(pair_examples, "ONCE", shown)
+@pytest.mark.parametrize("sampled", [10**6, 10])
+def test_recurring_model_has_odds_among_uniform_pairs(sampled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With infinite scales all weights are 0, and the bias alone must give the odds of pairs linked before."""
+    monkeypatch.setattr(pair_examples, "DROPPED_PAIRS", sampled)
     pair_examples._examples.cache_clear()
-    graph = faithful_pairs()
-    found = [pair_examples.examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
+    found = [examples_of(LOYAL, LOYAL.snapshots[: target + 1], False, 1, 0) for target in range(1, 6)]
     pair_examples._examples.cache_clear()
-    columns = found[0].features.shape[1] + found[0].standings.shape[1]
+    columns = found[0].features.shape[1] + found[0].ranks.shape[1]
     means, scales = torch.zeros(columns, dtype=torch.float64), torch.full((columns,), torch.inf, dtype=torch.float64)
-    (weights, bias), repeats = pair_score._learn_once(found, means, scales)
-    links, left = sum(each.links for each in found), sum(each.left for each in found)
-    unlinked, rows = sum(each.unlinked for each in found), sum(len(each.once) - each.uniform for each in found)
-    assert not weights.any() and (rows == left if shown > left else rows < left)
-    assert float(bias) == pytest.approx(math.log(repeats / left) + math.log(unlinked / links))
+    (weights, bias), repeats = pair_score._learn_recurring(found, means, scales)
+    links, dropped = sum(each.num_links for each in found), sum(each.num_dropped for each in found)
+    unlinked = sum(each.num_unlinked for each in found)
+    rows = sum(len(each.linked_before) - each.num_uniform for each in found)
+    assert not weights.any() and (rows == dropped if sampled > dropped else rows < dropped)
+    assert float(bias) == pytest.approx(math.log(repeats / dropped) + math.log(unlinked / links))
 
 
-def test_the_regression_of_pairs_that_were_linked_is_held_back_less() -> None:
-    graph = faithful_pairs()
-    found = [pair_examples.examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
-    score = pair_score._learn(found, True, 0)
-    x, y = (torch.from_numpy(np.concatenate(part)) for part in zip(*(each.of_once() for each in found), strict=True))
-    weights, _ = fit_logistic(((x - score.means) / score.scales).clamp(-10, 10), y, l2=30.0)
-    assert_close(score.weights[1], weights)
+def test_recurring_model_learns_from_pairs_linked_before(
+    loyal_examples: list[Examples], loyal_score: PairScore
+) -> None:
+    parts = zip(*(each.recurring() for each in loyal_examples), strict=True)
+    x, y = (torch.from_numpy(np.concatenate(part)) for part in parts)
+    weights, _ = fit_logistic(((x - loyal_score.means) / loyal_score.scales).clamp(-10, 10), y, l2=30.0)
+    assert_close(loyal_score.weights[1], weights)
 
 
-def test_slope_and_shift_suit_what_an_earlier_score_says_also_of_pairs_that_were_linked() -> None:
-    graph = faithful_pairs()
-    found = [pair_examples.examples_of(graph, graph.snapshots[: last + 1], True, 3, 0) for last in range(1, 6)]
-    score, before, last = pair_score._learn(found, True, 0), pair_score._learn(found[:-1], True, 0), found[-1]
-    found_one = pair_score._calibrated(score, before, last)
-    rows = slice(last.uniform)
-    raw = replace(before, mix=score.mix).raw(last.features[rows], last.standings[rows], last.once[rows])
-    linked, weights = (torch.from_numpy(part) for part in last.labels(last.uniform))
+def test_calibration_moves_halfway_to_an_earlier_score(loyal_examples: list[Examples], loyal_score: PairScore) -> None:
+    earlier, last = pair_score._learn(loyal_examples[:-1], True, 0), loyal_examples[-1]
+    found = pair_score._calibrated(loyal_score, earlier, last)
+    rows = slice(last.num_uniform)
+    earlier = replace(earlier, tree_share=loyal_score.tree_share)
+    raw = earlier.raw(last.features[rows], last.ranks[rows], last.linked_before[rows])
+    linked, weights = (torch.from_numpy(part) for part in last.labels(last.num_uniform))
     slope, shift = fit_logistic(torch.from_numpy(raw).unsqueeze(1), linked, sample_weight=weights)
-    assert last.once[rows].sum() > 20
-    assert (found_one.slope, found_one.shift) == pytest.approx((math.sqrt(float(slope)), float(shift) / 2))  # halfway
+    assert last.linked_before[rows].sum() > 20
+    assert (found.slope, found.shift) == pytest.approx((math.sqrt(float(slope)), float(shift) / 2))
 
 
-def test_nodes_that_are_not_known_are_refused_and_other_whole_numbers_taken() -> None:
-    graph, pairs = two_blocks(steps=3), all_pairs(30)
-    score = learned(graph)
-    assert torch.equal(score.log_odds(graph, 2, pairs.int()), score.log_odds(graph, 2, pairs))
+def test_unknown_nodes_are_refused_and_any_integers_accepted(score: PairScore) -> None:
+    assert torch.equal(score.log_odds(BLOCKS, 2, PAIRS.int()), score.log_odds(BLOCKS, 2, PAIRS))
     for wrong in (-1, 30):
         with pytest.raises(ModelError, match=rf"^nodes {min(wrong, 0)} to {max(wrong, 0)}, where 0 to 29 are known$"):
-            score.log_odds(graph, 2, torch.tensor([[0, wrong]]))
+            score.log_odds(BLOCKS, 2, torch.tensor([[0, wrong]]))
 
 
-def test_standings_are_the_part_of_uniform_pairs_below() -> None:
-    ordered = np.array([[1, 0], [2, 0], [2, 0], [5, 7]], dtype=np.float32)
-    found = standing(np.array([[2.0, 0.0], [0.0, 8.0]]), ordered)
-    assert found.tolist() == [[0.5, 0.375], [0.0, 1.0]]
-    assert standing(np.array([[np.nan, 1.0]]), ordered).tolist() == [[1.0, 0.75]]
-    assert standing(np.ones((2, 3)), np.empty((0, 3), dtype=np.float32)).tolist() == [[0.5] * 3] * 2
-    few = uniform_columns(two_blocks(steps=2).snapshots, True)
-    assert len(few) == 435 and (np.diff(few, axis=0) >= 0).all()
-    wide = make_graph([100], [[(i, i + 1) for i in range(99)]])
-    assert 1_900 < len(uniform_columns(wide.snapshots, True)) < 2_000
-
-
-def test_of_one_snapshot_its_halves_are_learned_from() -> None:
+def test_one_snapshot_is_learned_from_its_halves() -> None:
     graph = dysat.load_dataset("uci")
-    score = learned(graph[:1])
+    score = learned(graph[:1], negatives=1)
     split = link_split(graph, 0)
     assert auc(score.log_odds(graph, 0, split.pairs), split.labels) > 0.75
     assert (score.slope, score.shift) == (1.0, 0.0)
-    past, then = pair_examples.halves(graph[0], 0)
-    links = graph[0].num_links
-    assert past.num_nodes == then.num_nodes == graph.known[0]
-    assert all(0.4 < half.num_links / links < 0.6 for half in (past, then))
-    both = np.isin(*((u * 10**6 + v).numpy() for u, v, _ in (half.links() for half in (past, then))))
-    assert 0.15 < both.sum() / links < 0.35
 
 
-def test_the_order_of_the_two_nodes_does_not_matter_nor_that_of_the_pairs() -> None:
-    graph = two_blocks(steps=3)
-    score, pairs = learned(graph), all_pairs(30)
-    scores = score.log_odds(graph, 2, pairs)
+def test_order_of_nodes_and_pairs_does_not_matter(score: PairScore) -> None:
+    scores = score.log_odds(BLOCKS, 2, PAIRS)
     assert scores.dtype == torch.float64 and scores.shape == (435,) and scores.isfinite().all()
-    assert torch.equal(score.log_odds(graph, 2, pairs.flip(1)), scores)
-    assert_close(score.log_odds(graph, 2, pairs.flip(0)), scores.flip(0), rtol=0, atol=1e-12)
-    assert score.log_odds(graph, 2, pairs[:0]).shape == (0,)
+    assert torch.equal(score.log_odds(BLOCKS, 2, PAIRS.flip(1)), scores)
+    assert_close(score.log_odds(BLOCKS, 2, PAIRS.flip(0)), scores.flip(0), rtol=0, atol=1e-12)
+    assert score.log_odds(BLOCKS, 2, PAIRS[:0]).shape == (0,)
 
 
-def test_new_numbers_for_the_nodes_give_the_same_scores() -> None:
-    graph, pairs = two_blocks(steps=3), all_pairs(30)
-    score = learned(graph)
+def test_renumbered_nodes_have_the_same_scores(score: PairScore) -> None:
     number = torch.from_numpy(np.random.default_rng(0).permutation(30))
-    links = [[(int(number[u]), int(number[v])) for u, v in zip(*s.links()[:2], strict=True)] for s in graph]
-    other = score.log_odds(make_graph([30] * 3, links), 2, number[pairs])
-    # Vectors of equal eigenvalues may turn, and a tree jumps where a feature is at its threshold.
-    close = (other - score.log_odds(graph, 2, pairs)).abs() < 1e-3
+    links = [[(int(number[u]), int(number[v])) for u, v in zip(*s.links()[:2], strict=True)] for s in BLOCKS]
+    other = score.log_odds(make_graph([30] * 3, links), 2, number[PAIRS])
+    # Vectors of equal eigenvalues may rotate, and a tree jumps if a feature is at its threshold.
+    close = (other - score.log_odds(BLOCKS, 2, PAIRS)).abs() < 1e-3
     assert close.double().mean() > 0.98
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
-    graph, pairs = two_blocks(steps=3), all_pairs(30)
-    once = learned(graph).log_odds(graph, 2, pairs)
-    nothing_remembered = replace(graph, snapshots=tuple(replace(snapshot) for snapshot in graph))
-    assert torch.equal(learned(nothing_remembered).log_odds(graph, 2, pairs), once)
-    assert not torch.equal(learned(graph, seed=1, negatives=1).log_odds(graph, 2, pairs), once)
+def test_same_seed_gives_the_same_bits(score: PairScore) -> None:
+    not_cached = replace(BLOCKS, snapshots=tuple(replace(snapshot) for snapshot in BLOCKS))
+    again = learned(not_cached).tensors()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in score.tensors().items())
 
 
-def test_tensors_and_back_bit_for_bit() -> None:
-    graph, pairs = two_blocks(steps=4), all_pairs(30)
-    score = learned(graph)
+def test_another_seed_gives_another_score(few_trees: None) -> None:
+    one, two = (learned(BLOCKS, seed=seed, negatives=1) for seed in (0, 1))
+    assert not torch.equal(one.weights, two.weights)
+    assert not torch.equal(one.trees.feature, two.trees.feature)
+
+
+def test_tensors_restore_the_same_bits(score: PairScore) -> None:
     tensors = score.tensors()
-    assert all(isinstance(tensor, Tensor) for tensor in tensors.values())
+    names = {"means", "scales", "weights", "bias", "calibration", "far"}
+    names |= {f"tree_{name}" for name in ("feature", "threshold", "left", "right", "value", "baseline")}
+    assert set(tensors) == names  # stored in files
+    numbers = [score.tree_share, score.recurring_share, score.recurring_shift, score.slope, score.shift]
+    assert tensors["calibration"].tolist() == numbers
     back = PairScore.of({name: tensor.clone() for name, tensor in tensors.items()})
-    assert torch.equal(back.log_odds(graph, 3, pairs), score.log_odds(graph, 3, pairs))
-    for name in ("mix", "again", "lift", "slope", "shift"):
-        assert getattr(back, name) == getattr(score, name)
+    assert torch.equal(back.log_odds(BLOCKS, 2, PAIRS), score.log_odds(BLOCKS, 2, PAIRS))
+    assert back.three_step == score.three_step
+    assert all(torch.equal(tensor, tensors[name]) for name, tensor in back.tensors().items())
 
 
-def test_the_score_is_the_mix_of_its_parts() -> None:
-    graph, pairs = two_blocks(steps=3), all_pairs(30)
-    score = replace(learned(graph), mix=0.25, again=0.4, slope=2.0, shift=-1.0, lift=0.5)
-    columns = pair_columns(graph.snapshots, pairs.numpy(), True)
-    features = np.column_stack([columns, np.ones(len(pairs))])
-    standings = standing(columns, np.sort(coarse(columns), axis=0))  # all pairs there are
-    standard = (torch.from_numpy(np.column_stack([features, standings])) - score.means) / score.scales
-    of_any, of_once = (standard.clamp(-10, 10) @ w + b for w, b in zip(score.weights, score.bias, strict=True))
-    once = torch.from_numpy(were_linked(graph.snapshots, pairs.numpy()))
-    mixed = 0.75 * of_any + 0.25 * torch.from_numpy(score.trees.sum(features))
-    mixed[once] = (0.6 * mixed + 0.4 * of_once + 0.5)[once]
-    assert 0 < once.sum() < len(once)
-    assert_close(score.log_odds(graph, 2, pairs), 2 * mixed - 1)
+def test_score_mixes_its_parts(score: PairScore) -> None:
+    score = replace(score, tree_share=0.25, recurring_share=0.4, slope=2.0, shift=-1.0, recurring_shift=0.5)
+    history = pair_history(BLOCKS.snapshots, True)
+    columns, _ = history.features(PAIRS.numpy())
+    features = np.column_stack([columns, np.ones(len(PAIRS))])
+    standard = torch.from_numpy(np.column_stack([features, history.ranks(columns)]))
+    standard = ((standard - score.means) / score.scales).clamp(-10, 10)
+    logistic, recurring = (standard @ w + b for w, b in zip(score.weights, score.bias, strict=True))
+    repeated = linked_before(BLOCKS, PAIRS)
+    mixed = 0.75 * logistic + 0.25 * torch.from_numpy(score.trees.sum(features))
+    mixed[repeated] = (0.6 * mixed + 0.4 * recurring + 0.5)[repeated]
+    assert 0 < repeated.sum() < len(repeated)
+    assert_close(score.log_odds(BLOCKS, 2, PAIRS), 2 * mixed - 1)
 
 
-def test_chances_on_uci_are_as_often_right_as_they_say() -> None:
-    graph = dysat.load_dataset("uci")
-    chances, labels = [], []
-    for target in (9, 12):
-        score = learned(graph[:target], negatives=2)
-        split = link_split(graph, target - 1)
-        chances.append(torch.sigmoid(score.log_odds(graph, target - 1, split.pairs)))
-        labels.append(split.labels)
-        assert auc(chances[-1], labels[-1]) > 0.93
-    chance, linked = torch.cat(chances), torch.cat(labels).double()
-    bins = (chance * 5).long().clamp(max=4)
-    gaps = torch.stack([(linked[bins == b].mean() - chance[bins == b].mean()).abs() for b in range(5)])
+def test_probabilities_on_uci_are_calibrated() -> None:
+    graph = dysat.load_dataset("uci")[:10]
+    score = learned(graph[:9], transitions=2, negatives=2)
+    split = link_split(graph, 8)
+    probability, linked = torch.sigmoid(score.log_odds(graph, 8, split.pairs)), split.labels.double()
+    assert auc(probability, split.labels) > 0.93
+    bins = (probability * 5).long().clamp(max=4)
+    gaps = torch.stack([(linked[bins == b].mean() - probability[bins == b].mean()).abs() for b in range(5)])
     sizes = torch.bincount(bins, minlength=5)
     assert float((gaps * sizes).sum() / sizes.sum()) < 0.06
 
 
-def test_the_more_links_the_more_the_trees_count() -> None:
-    graph = two_blocks(steps=2)
-    links = graph[1].num_links
-    assert learned(graph).mix == links / (links + 4_000)
+def test_trees_count_more_with_more_links_and_one_transition_is_not_calibrated(score: PairScore) -> None:
+    one = learned(BLOCKS[:2])
+    links = BLOCKS[1].num_links
+    assert one.tree_share == links / (links + 4_000)
+    links += BLOCKS[2].num_links
+    assert score.tree_share == links / (links + 4_000)
+    assert (one.slope, one.shift) == (1.0, 0.0)
+    assert score.slope != 1.0
 
 
-def test_one_transition_is_not_calibrated() -> None:
-    score = learned(two_blocks(steps=2))
-    assert (score.slope, score.shift) == (1.0, 0.0)
-    assert learned(two_blocks(steps=3)).slope != 1.0
-
-
-def test_kinds_are_learned_from() -> None:
+def test_kinds_are_a_feature() -> None:
     rng = np.random.default_rng(0)
     drawn = [np.stack([rng.integers(0, 15, 40), rng.integers(15, 30, 40)], 1) for _ in range(4)]
     graph = make_graph([30] * 4, [[(int(u), int(v)) for u, v in links] for links in drawn])
     graph = graph.with_kinds([0] * 15 + [1] * 15, ["user", "item"])
-    pairs = all_pairs(30)
-    across = (pairs[:, 0] < 15) & (pairs[:, 1] >= 15)
-    scores = learned(graph).log_odds(graph, 3, pairs)
-    assert auc(scores, across) > 0.95
+    across = (PAIRS[:, 0] < 15) & (PAIRS[:, 1] >= 15)
+    assert auc(learned(graph).log_odds(graph, 3, PAIRS), across) > 0.95
 
 
-def test_nothing_to_learn_from_is_none() -> None:
+def test_nothing_to_learn_from_gives_none() -> None:
     assert PairScore.learn(make_graph([2], [[(0, 1)]])) is None
     assert PairScore.learn(make_graph([2], [[(0, 0)]])) is None
     assert PairScore.learn(make_graph([2, 2], [[(0, 1)], [(0, 1)]])) is None
 
 
-def test_what_does_not_fit_gets_one_line() -> None:
-    graph = two_blocks(steps=2)
+def test_wrong_options_steps_and_tensors_are_refused(score: PairScore) -> None:
     for option in ("transitions", "negatives"):
         with pytest.raises(ModelError, match=f"{option}=0 must be at least 1"):
-            PairScore.learn(graph, **{option: 0})
-    score = learned(graph)
-    with pytest.raises(ModelError, match="step=2 of a graph with 2 snapshots"):
-        score.log_odds(graph, 2, all_pairs(3))
+            PairScore.learn(BLOCKS, **{option: 0})
+    with pytest.raises(ModelError, match="step=3 of a graph with 3 snapshots"):
+        score.log_odds(BLOCKS, 3, all_pairs(3))
     tensors = score.tensors()
     with pytest.raises(ModelError, match="do not fit a pair score: means is missing"):
         PairScore.of({})
-    with pytest.raises(ModelError, match=r"do not fit a pair score: scales has shape \(3,\)"):
+    with pytest.raises(ModelError, match=r"do not fit a pair score: scales has shape \(3,\); fit the model again"):
         PairScore.of({**tensors, "scales": torch.ones(3)})
     with pytest.raises(ModelError, match=r"do not fit a pair score: tree_left has shape"):
         PairScore.of({**tensors, "tree_left": tensors["tree_left"][:1]})
-
-
-def test_more_features_by_hand() -> None:
-    graph = make_graph([4, 4, 4], [[(0, 1), (1, 2)], [(0, 1)], [(1, 2), (2, 3)]], weights=[[3, 1], [1], [2, 2]])
-    more = more_history(graph.snapshots)
-    assert more.times.tolist() == [2, 2, 1] and more.first.tolist() == [0, 0, 2]  # of 01, 12, 23
-    assert np.expm1(more.nodes[0]).round(9).tolist() == [2, 3, 2, 1]  # snapshots with a link
-    assert np.expm1(more.nodes[2]).round(9).tolist() == [1, 2, 2, 1]  # partners
-    assert np.expm1(more.nodes[4]).round(9).tolist() == [0, 0, 1, 1]  # new ones in the last snapshot
-    pairs = np.array([[0, 1], [0, 2], [1, 2]])
-    columns = np.column_stack(more.columns(pairs, True, more.base.meet(pairs)))
-    rhythm = columns[:, 2 * len(more.nodes) :]
-    assert np.expm1(rhythm[:, 0]).round(9).tolist() == [2, 0, 2]
-    assert rhythm[:, 1:4].tolist() == [[2, 1, 0], [0, 0, 0], [2, 2, -2]]  # since the first, gap, what is overdue
-    assert rhythm[:, 4:6].round(9).tolist() == [[0, 0], [0, 0], [0.5, 1]]  # of what both ends did in the last snapshot
-    assert (rhythm[:, 8:10] * [7, 1]).round(9).tolist() == [[4, 1], [0, 0], [3, 0.6]]  # in all
-    overlap = rhythm[:, -2]
-    assert overlap.tolist() == [0, 0.5, 0]  # 0 and 2 have 1 in common; all partners: 1, 3
-
-
-@pytest.mark.parametrize("far", [True, False])
-def test_compiled_or_not_features_and_standings_have_the_same_bits(far: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if native() is None:
-        pytest.skip("no C compiler")
-    graph, rng = dysat.load_dataset("uci")[:3], np.random.default_rng(0)
-    pairs = np.sort(rng.integers(0, graph.num_nodes, (3_000, 2)), axis=1)
-    columns = pair_columns(graph.snapshots, pairs, far)
-    ordered = np.sort(coarse(columns[:500]), axis=0)
-    standings = standing(columns, ordered)
-    monkeypatch.setattr(pair_features, "native", lambda: None)
-    monkeypatch.setattr("dysat.features.pair_columns.native", lambda: None)
-    monkeypatch.setattr(pair_features, "DENSE", 100 * graph.num_nodes)  # several parts
-    assert np.array_equal(columns, pair_columns(graph.snapshots, pairs, far))
-    assert np.array_equal(standings, standing(columns, ordered))
+    fewer = {name: tensors[name][..., :-2] for name in ("means", "scales", "weights")}
+    old = PairScore.of({**tensors, **fewer})
+    with pytest.raises(ModelError, match=r"was learned from \d+ columns, and there are \d+ now; fit the model again"):
+        old.log_odds(BLOCKS, 2, torch.tensor([[0, 1]]))

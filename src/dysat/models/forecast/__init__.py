@@ -1,1 +1,1 @@
-"""The pair score of the default model."""
+"""The pair score of the default model, and the candidates it ranks."""

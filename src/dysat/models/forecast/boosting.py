@@ -1,6 +1,6 @@
-"""Boosted trees from histograms, level by level: many times faster to begin with and to grow than scikit-learn's.
+"""Histogram-based boosted trees, grown level by level.
 
-A pair score is learned in every fit, where importing scikit-learn alone takes longer than all of this.
+Every fit learns a pair score, and importing scikit-learn alone takes longer than growing these trees.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dysat.system.compiled import native
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 BINS = 64
-LOOKED_AT = 20_000  # rows that say where bins end
-LEAST = 2.0  # of the sum of p (1 − p) on either side of a split
-TINY = 2.0**-40  # a gain that is none
+BIN_ROWS = 20_000  # rows from which the bin edges are computed
+MIN_CURVATURE = 2.0  # minimum sum of p (1 − p) on either side of a split
+TINY = 2.0**-40  # smaller gains count as none
 
 
 def boosted_trees(
@@ -33,16 +33,17 @@ def boosted_trees(
     split_features: float = 0.2,
     seed: int,
 ) -> Trees:
-    """Trees whose sum is the log-odds of y, both of whose classes are there.  # [B, F], [B]
+    """Grow trees whose sum is the log-odds of y, which must contain both classes.  # [B, F], [B]
 
-    Every tree has `depth` levels; all nodes of a level choose among the same features, a part `split_features` of those
-    that vary. Same input and seed, same trees, on any number of threads.
+    Every tree has `depth` levels. All nodes of a level choose their split among the same random features, a fraction
+    `split_features` of those that are not constant. The same input and seed give the same trees on any number of
+    threads.
     """
     rng = np.random.default_rng(seed)
-    ends = [_ends_of_bins(column) for column in x.T]
-    bins = np.array([np.searchsorted(cuts, column) for cuts, column in zip(ends, x.T, strict=True)], dtype=np.uint8)
-    vary = np.flatnonzero([len(cuts) > 0 for cuts in ends])
-    number = math.ceil(split_features * len(vary))
+    edges = [_bin_edges(column) for column in x.T]
+    bins = np.array([np.searchsorted(cuts, column) for cuts, column in zip(edges, x.T, strict=True)], dtype=np.uint8)
+    varying = np.flatnonzero([len(cuts) > 0 for cuts in edges])
+    number = math.ceil(split_features * len(varying))
     baseline = math.log(y.sum() / (~y).sum())
     raw = np.full(len(y), baseline)
     size = (rounds if number else 0, 2 ** (depth + 1) - 1)
@@ -52,16 +53,16 @@ def boosted_trees(
         slope, curvature = chance - y, chance * (1 - chance)
         leaf = np.zeros(len(y), dtype=np.int32)
         for level in range(depth):
-            some = rng.choice(vary, number, replace=False)
-            sums = _sums(bins, some, leaf, slope, curvature, 2**level)
+            choices = rng.choice(varying, number, replace=False)
+            sums = _histograms(bins, choices, leaf, slope, curvature, 2**level)
             which, cut = _best_splits(sums, l2)
-            chosen = some[which]
+            chosen = choices[which]
             here = slice(2**level - 1, 2 ** (level + 1) - 1)
             feature[r, here] = chosen
-            threshold[r, here] = [ends[f][c] if c < BINS else np.inf for f, c in zip(chosen, cut, strict=True)]
+            threshold[r, here] = [edges[f][c] if c < BINS else np.inf for f, c in zip(chosen, cut, strict=True)]
             leaf = 2 * leaf + (bins[chosen[leaf], np.arange(len(y))] > cut[leaf])
         total, weight = (np.bincount(leaf, v, minlength=2**depth) for v in (slope, curvature))
-        leaves = -learning_rate * total / np.maximum(weight + l2, TINY)  # no row, nothing to say
+        leaves = -learning_rate * total / np.maximum(weight + l2, TINY)  # an empty leaf has the value 0
         value[r, 2**depth - 1 :] = leaves
         raw += leaves[leaf]
     own = np.arange(size[1])
@@ -72,26 +73,28 @@ def boosted_trees(
     return Trees(**parts, baseline=torch.tensor(baseline, dtype=torch.float64))
 
 
-def _ends_of_bins(column: Reals) -> Reals:
-    """At most BINS − 1 values between those of a column, half of them at equal ranks, half among distinct ones."""
-    ordered = np.sort(column[:: -(-len(column) // LOOKED_AT)])
+def _bin_edges(column: Reals) -> Reals:
+    """Return at most BINS − 1 edges between values of a column: half at equal ranks, half among distinct values."""
+    ordered = np.sort(column[:: -(-len(column) // BIN_ROWS)])
     values = np.unique(ordered)
     half = np.arange(BINS // 2)
     below = np.searchsorted(values, ordered[half[1:] * len(ordered) // (BINS // 2)])
     below = np.unique(np.concatenate([below, (2 * half + 1) * len(values) // BINS]))
     below = below[below < len(values) - 1]
-    ends: Reals = (values[below] + values[below + 1]) / 2
-    return ends
+    edges: Reals = (values[below] + values[below + 1]) / 2
+    return edges
 
 
-def _sums(bins: NDArray[np.uint8], some: Ids, leaf: NDArray[np.int32], slope: Reals, curvature: Reals, n: int) -> Reals:
-    """Sums of both over the rows of every leaf and bin of some features.  # [n, K, BINS, 2]"""
-    sums = np.zeros((n, len(some), BINS, 2))
+def _histograms(
+    bins: NDArray[np.uint8], choices: Ids, leaf: NDArray[np.int32], slope: Reals, curvature: Reals, n: int
+) -> Reals:
+    """Return sums of slope and curvature over the rows of each leaf, feature and bin.  # [n, K, BINS, 2]"""
+    sums = np.zeros((n, len(choices), BINS, 2))
     if (call := native()) is not None:
-        given = (torch.from_numpy(part) for part in (bins, some, leaf, slope, curvature, sums))
-        call("bin_sums", *given, len(leaf), len(some), BINS)
+        arrays = (torch.from_numpy(part) for part in (bins, choices, leaf, slope, curvature, sums))
+        call("bin_sums", *arrays, len(leaf), len(choices), BINS)
         return sums
-    for k, f in enumerate(some):
+    for k, f in enumerate(choices):
         at = leaf.astype(np.int64) * BINS + bins[f]
         for which, values in enumerate((slope, curvature)):
             sums[:, k, :, which] = np.bincount(at, values, minlength=n * BINS).reshape(n, BINS)
@@ -99,17 +102,17 @@ def _sums(bins: NDArray[np.uint8], some: Ids, leaf: NDArray[np.int32], slope: Re
 
 
 def _best_splits(sums: Reals, l2: float) -> tuple[Ids, Ids]:
-    """Which feature and after which bin each leaf is split best; 0 and BINS where nothing is gained.  # [n], [n]"""
+    """Return feature and last left bin of the best split of each leaf; 0 and BINS if no split gains.  # [n], [n]"""
     if (call := native()) is not None:
         which, cut = (np.empty(len(sums), np.int64) for _ in range(2))
-        call("best_splits", *map(torch.from_numpy, (sums, which, cut)), *sums.shape[:3], l2, LEAST, TINY)
+        call("best_splits", *map(torch.from_numpy, (sums, which, cut)), *sums.shape[:3], l2, MIN_CURVATURE, TINY)
         return which, cut
-    slope, curvature = np.moveaxis(sums.cumsum(axis=2), 3, 0)  # [n, K, BINS], of what lies left
+    slope, curvature = np.moveaxis(sums.cumsum(axis=2), 3, 0)  # [n, K, BINS], of the left side
     whole, weight = slope[:, :, -1:], curvature[:, :, -1:]
-    others, rest = whole - slope, weight - curvature
-    with np.errstate(divide="ignore", invalid="ignore"):  # where a side has nothing, which is not chosen
-        gain = slope**2 / (curvature + l2) + others**2 / (rest + l2) - whole**2 / (weight + l2)
-    gain[(curvature < LEAST) | (rest < LEAST)] = 0.0
+    slope_right, curvature_right = whole - slope, weight - curvature
+    with np.errstate(divide="ignore", invalid="ignore"):  # an empty side, which is not chosen
+        gain = slope**2 / (curvature + l2) + slope_right**2 / (curvature_right + l2) - whole**2 / (weight + l2)
+    gain[(curvature < MIN_CURVATURE) | (curvature_right < MIN_CURVATURE)] = 0.0
     flat = gain.reshape(len(gain), -1)
     best = flat.argmax(axis=1)
     gains = np.take_along_axis(flat, best[:, None], axis=1)[:, 0]

@@ -1,4 +1,4 @@
-"""Pairs among which the most likely next links are looked for, without a look at all N × N."""
+"""Candidates for the most likely next links, without scoring all N × N pairs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dysat.features.pair_history import expand
 from dysat.sampling.pairs import distinct_pairs
 
 Ids = NDArray[np.int64]
-MOST_PAST = 200_000  # pairs that were linked
-MOST_ACTIVE = 2_048  # nodes that are gone out from, and all pairs of which are compared by their product
-FAN_OUT = 16  # neighbours, the latest first, that a path goes on to from a node
-MOST_NODES = 65_536  # below it one node is compared with all others
+MAX_PAST_PAIRS = 200_000  # pairs linked before
+MAX_ACTIVE_NODES = 2_048  # nodes whose paths are followed, and whose pairs are all compared by their product
+FAN_OUT = 16  # latest neighbours per node that a path follows
+ALL_PARTNERS_NODES = 65_536  # up to this size, one node is paired with all others
 
 
 def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, rows: Tensor | None, number: int) -> Tensor:
-    """Candidates for the most likely next links: distinct pairs u < v, in order, the same in every call.  # [C, 2]
+    """Return candidates for the most likely next links: distinct pairs u < v, sorted.  # [C, 2]
 
-    They are the pairs ever linked, the latest first; and, of the nodes most active lately, pairs two steps apart and
-    the `number` pairs with the largest Σ_d weights_d e_u[d] e_v[d]. With `rows` they
-    are pairs of one of those nodes: with all others in a graph of at most 65,536 nodes; else past partners, nodes two
-    steps away and the `number` nearest by that product. In a graph with kinds both nodes are of different kinds.
+    Candidates are the latest pairs linked before and, among the nodes active most recently, pairs two steps apart and
+    the `number` pairs with the largest Σ_d weights_d e_u[d] e_v[d]. With `rows`, candidates are pairs of these nodes:
+    with all other nodes if the graph has at most 65,536; otherwise with past neighbours, nodes two steps away and the
+    `number` nodes with the largest such sum. If nodes have kinds, both nodes of a pair differ in kind.
 
     Shapes:
         e [N, d], weights [d], rows [R] node ids
@@ -36,22 +36,26 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, rows: Tensor |
         raise ModelError(f"embeddings and weights of shape {shapes}, expected [{n}, d] and [d]")
     if number < 1:
         raise ModelError(f"number={number} must be at least 1")
-    near = Neighbourhood(graph)
+    links = LatestLinks(graph)
     parts: list[Ids]
     if rows is None:
-        active = near.active()
-        parts = [near.past(), near.two_steps(active), _nearest_among(graph, active, e, weights, number)]
+        active = links.active_nodes()
+        parts = [
+            links.past_pairs(),
+            links.two_steps(active),
+            _largest_products_among(graph, active, e, weights, number),
+        ]
     else:
         nodes = np.unique(rows.cpu().numpy().astype(np.int64))
         if len(nodes) and not 0 <= nodes[0] <= nodes[-1] < n:
-            raise ModelError(f"a node {nodes[0] if nodes[0] < 0 else nodes[-1]} of a graph with {n:,} nodes")
-        if n <= MOST_NODES:
+            raise ModelError(f"node {nodes[0] if nodes[0] < 0 else nodes[-1]} of a graph with {n:,} nodes")
+        if n <= ALL_PARTNERS_NODES:
             parts = [np.stack([np.repeat(nodes, n), np.tile(np.arange(n), len(nodes))], axis=1)]
         else:
             parts = [
-                near.partners(nodes),
-                near.two_steps(nodes),
-                *(_nearest(graph, int(v), e, weights, number) for v in nodes),
+                links.past_neighbours(nodes),
+                links.two_steps(nodes),
+                *(_largest_products(graph, int(v), e, weights, number) for v in nodes),
             ]
     pairs = np.concatenate(parts)
     if graph.kinds is not None:
@@ -59,11 +63,12 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, rows: Tensor |
     return torch.from_numpy(distinct_pairs(pairs, n))
 
 
-class Neighbourhood:
-    """All links of a graph as CSR, each node's latest first.
+class LatestLinks:
+    """All links of a graph as CSR, latest first in each row.
 
     Shapes:
-        u, v, last [E]: the pairs ever linked, u < v, the latest first; offsets [N + 1], neighbours [2E]
+        u, v, last [E]: all linked pairs u < v and the step of their last link, latest first; offsets [N + 1],
+        neighbours [2E]
     """
 
     def __init__(self, graph: DynamicGraph) -> None:
@@ -72,7 +77,7 @@ class Neighbourhood:
         steps = np.repeat(np.arange(len(graph)), [len(u) for u, _ in parts])[::-1]
         u, v = (np.concatenate([part[i] for part in parts])[::-1] for i in range(2))
         keep = u != v
-        keys, first = np.unique((u * n + v)[keep], return_index=True)  # the latest of each, for it comes first
+        keys, first = np.unique((u * n + v)[keep], return_index=True)  # the first occurrence is the latest
         last = steps[keep][first]
         order = np.lexsort((keys, -last))
         self.last = last[order]
@@ -82,51 +87,52 @@ class Neighbourhood:
         by_node = np.lexsort((others, -both, ends))
         self.neighbours = others[by_node]
         self.offsets = np.searchsorted(ends[by_node], np.arange(n + 1))
-        self.seen = np.full(n, -1)
-        np.maximum.at(self.seen, ends, both)
+        self.last_active = np.full(n, -1)
+        np.maximum.at(self.last_active, ends, both)
 
-    def past(self) -> Ids:
-        """Pairs that were linked, the latest first.  # [≤ MOST_PAST, 2]"""
-        return np.stack([self.u, self.v], axis=1)[:MOST_PAST]
+    def past_pairs(self) -> Ids:
+        """Return linked pairs, latest first.  # [≤ MAX_PAST_PAIRS, 2]"""
+        return np.stack([self.u, self.v], axis=1)[:MAX_PAST_PAIRS]
 
-    def partners(self, nodes: Ids) -> Ids:
-        """Nodes with all they were ever linked to."""
+    def past_neighbours(self, nodes: Ids) -> Ids:
+        """Return pairs of these nodes with all nodes they were linked to.  # [P, 2]"""
         which, entries = expand(self.offsets, nodes)
         return np.stack([nodes[which], self.neighbours[entries]], axis=1)
 
     def two_steps(self, nodes: Ids) -> Ids:
-        """Nodes with those that share one of their latest partners with them."""
+        """Return pairs of these nodes with nodes two steps away, along the latest links.  # [P, 2]"""
         start, middle = self._latest(nodes)
         which, end = self._latest(middle)
         return np.stack([nodes[start[which]], end], axis=1)
 
     def _latest(self, nodes: Ids) -> tuple[Ids, Ids]:
+        """Return the latest neighbours of nodes: the index into `nodes`, and the neighbour."""
         count = np.minimum(np.diff(self.offsets)[nodes], FAN_OUT)
         which = np.repeat(np.arange(len(nodes)), count)
         within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
         return which, self.neighbours[self.offsets[nodes][which] + within]
 
-    def active(self) -> Ids:
-        """The nodes seen last, of those the ones with most partners, at most so many."""
-        order = np.lexsort((np.arange(len(self.seen)), -np.diff(self.offsets), -self.seen))
-        return np.sort(order[:MOST_ACTIVE])
+    def active_nodes(self) -> Ids:
+        """Return the nodes linked most recently; ties go to those with more neighbours.  # [≤ MAX_ACTIVE_NODES]"""
+        order = np.lexsort((np.arange(len(self.last_active)), -np.diff(self.offsets), -self.last_active))
+        return np.sort(order[:MAX_ACTIVE_NODES])
 
 
-def _nearest_among(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, number: int) -> Ids:
-    """Of all pairs of some nodes the ones with the largest product.  # [≤ number, 2]"""
+def _largest_products_among(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, number: int) -> Ids:
+    """Return the pairs among these nodes with the largest products.  # [≤ number, 2]"""
     vectors = e[torch.from_numpy(nodes).to(e.device)].double()
     products = (vectors * weights.double()) @ vectors.T  # [A, A]
     u, v = np.triu_indices(len(nodes), 1)
     if graph.kinds is not None:
-        apart = graph.kinds[nodes[u]] != graph.kinds[nodes[v]]
-        u, v = u[apart], v[apart]
+        differ = graph.kinds[nodes[u]] != graph.kinds[nodes[v]]
+        u, v = u[differ], v[differ]
     values = products.cpu().numpy()[u, v]
     best = _largest(values, number)
     return np.stack([nodes[u[best]], nodes[v[best]]], axis=1)
 
 
-def _nearest(graph: DynamicGraph, node: int, e: Tensor, weights: Tensor, number: int) -> Ids:
-    """One node with those of the largest product.  # [≤ number, 2]"""
+def _largest_products(graph: DynamicGraph, node: int, e: Tensor, weights: Tensor, number: int) -> Ids:
+    """Return the pairs of one node with the largest products.  # [≤ number, 2]"""
     values = (e.double() @ (e[node].double() * weights.double())).cpu().numpy()  # [N]
     others = np.arange(len(values)) != node
     if graph.kinds is not None:
@@ -137,9 +143,9 @@ def _nearest(graph: DynamicGraph, node: int, e: Tensor, weights: Tensor, number:
 
 
 def _largest(values: NDArray[np.float64], number: int) -> Ids:
-    """Where the largest values stand; of equal ones the first.  # [≤ number]"""
+    """Return the indices of the largest values; ties go to the first.  # [≤ number]"""
     if number < len(values):
         least = np.partition(values, len(values) - number)[len(values) - number]
-        above, level = np.flatnonzero(values > least), np.flatnonzero(values == least)
-        return np.concatenate([above, level[: number - len(above)]])
+        above, equal = np.flatnonzero(values > least), np.flatnonzero(values == least)
+        return np.concatenate([above, equal[: number - len(above)]])
     return np.arange(len(values))

@@ -1,4 +1,4 @@
-"""Past transitions as examples: which of them teach a score of pairs, and the pairs of each, seen from before it."""
+"""Training examples of the pair score: which past transitions to learn from, and the pairs of each."""
 
 from __future__ import annotations
 
@@ -11,123 +11,126 @@ from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
-from dysat.features.link_memory import Snapshots, links_among, past_links
-from dysat.features.pair_columns import pair_columns, standing, uniform_columns
-from dysat.features.pair_history import differ_in_kind, were_linked
-from dysat.features.rhythm import like_the_next
+from dysat.features.link_memory import Snapshots, links_among, windows_like_next
+from dysat.features.pair_history import chunks, differ_in_kind, pair_history
 from dysat.sampling.pairs import unlinked_pairs
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-ENOUGH = 1_000  # links; the past changes, so that no more than needed is learned from
-MOST_TRANSITIONS = 24  # that are gone back for them
-SAME_TIME = 3  # what a transition counts whose window lies as the next one in a day or a week
-AGAIN = 0.04  # pairs that were linked before, but not next, for each link: many more cost what uniform ones gain
-ONCE = 1_000  # of them in each transition, for the regression of such pairs alone
+ENOUGH_LINKS = 1_000  # no older transitions beyond these: the past changes
+MAX_TRANSITIONS = 24  # to go back for them
+SAME_TIME_WEIGHT = 3  # of a transition whose window is at the next window's time of day or week
+ADDED_PER_LINK = 0.04  # dropped pairs added per link; many more would cost what uniform pairs gain
+DROPPED_PAIRS = 1_000  # dropped pairs per transition, for the regression of pairs linked before
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Pairs as seen before a transition: those of which a link came, then uniform ones, then some once linked ones.
+    """Pairs of a transition t → t + 1 with their features at t.
+
+    The rows are, in this order: links of t + 1; uniform pairs not linked in t + 1; dropped pairs, which were linked
+    up to t but not in t + 1.
 
     Shapes:
-        features [B, F], standings [B, F − 1] of all but their kinds, once [B]: whether the pair was linked before
+        features [B, F], ranks [B, F − 1] of all features but the kind, linked_before [B]: up to t
     """
 
     features: Reals
-    standings: Reals
-    once: Bools
-    links: int
-    uniform: int  # links and uniform pairs
-    added: int  # once linked pairs that are taught beside those
-    left: int  # all pairs that were linked before and are not next
-    unlinked: int  # all pairs that are not linked next
+    ranks: Reals
+    linked_before: Bools
+    num_links: int
+    num_uniform: int  # rows of links and uniform pairs
+    num_added: int  # dropped pairs that the score of all pairs learns from
+    num_dropped: int  # all dropped pairs of the transition
+    num_unlinked: int  # all pairs that are not linked in t + 1
 
     def labels(self, number: int) -> tuple[Bools, Reals]:
-        """Whether a link came of the first so many, and weights with which both classes weigh the same.  # [B], [B]"""
-        linked = np.arange(number) < self.links
-        return linked, np.where(linked, 1.0, self.links / (number - self.links))
+        """Return labels of the first rows, and weights that balance both classes.  # [B], [B]"""
+        linked = np.arange(number) < self.num_links
+        return linked, np.where(linked, 1.0, self.num_links / (number - self.num_links))
 
     @property
-    def taught(self) -> int:
-        return self.uniform + self.added
+    def num_training(self) -> int:
+        """Number of rows that the score of all pairs learns from."""
+        return self.num_uniform + self.num_added
 
     @property
-    def expected(self) -> float:
-        """Uniform pairs that were linked before, as many as there are in the mean."""
-        return (self.uniform - self.links) * self.left / max(1, self.unlinked)
+    def expected_dropped(self) -> float:
+        """Expected number of dropped pairs among the uniform pairs."""
+        return (self.num_uniform - self.num_links) * self.num_dropped / max(1, self.num_unlinked)
 
-    def of_once(self) -> tuple[Reals, Bools]:
-        """Features and standings of links that came again and of once linked pairs, and which is which."""
-        rows = np.concatenate([np.flatnonzero(self.once[: self.links]), np.arange(self.uniform, len(self.once))])
-        return np.column_stack([self.features[rows], self.standings[rows]]), rows < self.links
-
-
-def _teaches(snapshots: Snapshots, last: int) -> int:
-    """How many links came of the transition to a step, where other pairs had none; else 0."""
-    known = snapshots[last - 1].num_nodes
-    links = len(links_among(snapshots[last], known))
-    return links if links < known * (known - 1) // 2 else 0
+    def recurring(self) -> tuple[Reals, Bools]:
+        """Return features and ranks of pairs linked before, and whether they are linked again.  # [b, 2F − 1], [b]"""
+        again = np.flatnonzero(self.linked_before[: self.num_links])
+        rows = np.concatenate([again, np.arange(self.num_uniform, len(self.linked_before))])
+        return np.column_stack([self.features[rows], self.ranks[rows]]), rows < self.num_links
 
 
 def recent_transitions(snapshots: Snapshots, transitions: int) -> list[int]:
-    """The last transitions that teach something, as the steps they lead to, in order."""
-    found: list[int] = []
+    """Return the target steps of the last transitions that have examples, in order."""
+    steps: list[int] = []
     links = 0
-    for last in range(len(snapshots) - 1, 0, -1):
-        if len(found) >= transitions and (links >= ENOUGH or len(found) >= MOST_TRANSITIONS):
+    for target in range(len(snapshots) - 1, 0, -1):
+        if len(steps) >= transitions and (links >= ENOUGH_LINKS or len(steps) >= MAX_TRANSITIONS):
             break
-        if number := _teaches(snapshots, last):
-            found.insert(0, last)
+        if number := _num_positives(snapshots, target):
+            steps.insert(0, target)
             links += number
-    return found
+    return steps
 
 
-def same_time(snapshots: Snapshots) -> list[int]:
-    """Transitions that teach something, into windows that lie as the one after the snapshots does, in order."""
-    return [last for last in like_the_next(snapshots) if last and _teaches(snapshots, last)]
+def same_time_transitions(snapshots: Snapshots) -> list[int]:
+    """Return the target steps with examples at the next window's time of day or week, in order."""
+    return [target for target in windows_like_next(snapshots) if target and _num_positives(snapshots, target)]
 
 
-def teaching(recent: list[int], same: list[int]) -> list[int]:
-    """The last transitions and those at the same time, each as often as it counts."""
-    return [*recent, *(last for last in same for _ in range(SAME_TIME - (last in recent)))]
+def training_transitions(recent: list[int], same_time: list[int]) -> list[int]:
+    """Return both together, with steps at the same time repeated `SAME_TIME_WEIGHT` times."""
+    return [*recent, *(step for step in same_time for _ in range(SAME_TIME_WEIGHT - (step in recent)))]
 
 
-def examples_of(graph: DynamicGraph, snapshots: Snapshots, far: bool, negatives: int, seed: int) -> Examples:
-    """Those of the last transition of some snapshots of a graph."""
-    pairs, found = _examples(snapshots, far, negatives, seed)
-    return replace(found, features=np.column_stack([found.features, differ_in_kind(graph, pairs)]))
+def _num_positives(snapshots: Snapshots, target: int) -> int:
+    """Return the number of links into a step between nodes known before it; 0 if all pairs are linked."""
+    known = snapshots[target - 1].num_nodes
+    links = len(links_among(snapshots[target], known))
+    return links if links < known * (known - 1) // 2 else 0
 
 
-# The models of an evaluation, one for each step, have most of their examples in common.
+def examples_of(graph: DynamicGraph, snapshots: Snapshots, three_step: bool, negatives: int, seed: int) -> Examples:
+    """Return the examples of the transition into the last of these snapshots of a graph."""
+    pairs, examples = _examples(snapshots, three_step, negatives, seed)
+    return replace(examples, features=np.column_stack([examples.features, differ_in_kind(graph, pairs)]))
+
+
+# An evaluation fits one model per step, and consecutive models share most of their transitions.
 @lru_cache(maxsize=32)
-def _examples(snapshots: Snapshots, far: bool, negatives: int, seed: int) -> tuple[Ids, Examples]:
-    """The examples of the last transition, without their kinds, and their pairs.  # [B, 2]"""
-    past, known = snapshots[:-1], snapshots[-2].num_nodes
+def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int) -> tuple[Ids, Examples]:
+    """Return the pairs of the last transition, and their examples without the kinds.  # [B, 2]"""
+    known, history = snapshots[-2].num_nodes, pair_history(snapshots[:-1], three_step)
     rng = np.random.default_rng([seed, len(snapshots)])
     links = links_among(snapshots[-1], known)
-    others = unlinked_pairs(known, links, negatives * len(links), rng)
-    u, v, _, _ = past_links(past)
-    left = np.setdiff1d(u * known + v, links @ [known, 1])  # were linked, and are not next
-    added = min(len(left), math.ceil(AGAIN * len(links)))
-    keys = rng.permutation(left)[: max(added, ONCE)]
-    pairs = np.concatenate([links, others, np.stack([keys // known, keys % known], axis=1)])
-    columns = pair_columns(past, pairs, far)
+    uniform = unlinked_pairs(known, links, negatives * len(links), rng)
+    dropped = np.setdiff1d(history.keys, links @ [known, 1])
+    added = min(len(dropped), math.ceil(ADDED_PER_LINK * len(links)))
+    keys = rng.permutation(dropped)[: max(added, DROPPED_PAIRS)]
+    pairs = np.concatenate([links, uniform, np.stack([keys // known, keys % known], axis=1)])
+    parts = [history.features(part) for part in chunks(pairs)]
+    features, linked_before = (np.concatenate(part) for part in zip(*parts, strict=True))
     return pairs, Examples(
-        features=columns,
-        standings=standing(columns, uniform_columns(past, far)),
-        once=were_linked(past, pairs),
-        links=len(links),
-        uniform=len(links) + len(others),
-        added=added,
-        left=len(left),
-        unlinked=known * (known - 1) // 2 - len(links),
+        features=features,
+        ranks=history.ranks(features),
+        linked_before=linked_before,
+        num_links=len(links),
+        num_uniform=len(links) + len(uniform),
+        num_added=added,
+        num_dropped=len(dropped),
+        num_unlinked=known * (known - 1) // 2 - len(links),
     )
 
 
-def halves(snapshot: Snapshot, seed: int) -> Snapshots:
-    """Two snapshots of the same nodes; every link is in each of them with chance one half, so that some come again."""
+def random_halves(snapshot: Snapshot, seed: int) -> Snapshots:
+    """Return two snapshots of the same nodes that each contain every link with probability ½, independently."""
     u, v, weights = (part.cpu().numpy() for part in snapshot.links())
     parts = (np.random.default_rng([seed, 1]).random((2, len(u))) < 0.5) & (u != v)
     n, start, stop = snapshot.num_nodes, snapshot.start, snapshot.stop

@@ -1,4 +1,4 @@
-"""Logistic regression and gradient boosting on what the past says of a pair of nodes."""
+"""Logistic regression and gradient boosting on features of node pairs from the past."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
@@ -15,26 +16,31 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.pair_history import pair_features, transition_examples
+from dysat.features.link_memory import Snapshots, links_among
+from dysat.features.pair_history import differ_in_kind, pair_history, sorted_ends
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
+from dysat.sampling.pairs import unlinked_pairs
 
+Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
-AT_ONCE = 1 << 16  # pairs whose features are held at once
+Bools = NDArray[np.bool_]
+BATCH = 1 << 16  # pairs whose features are held in memory at once
+THREE_STEP_NODES = 7_000  # graphs with fewer nodes have three-step paths among their features
 
 
 @dataclass(kw_only=True, eq=False)
 class PairModel(LinkModel):
     """Log-odds of a link from features of the pair, learned from the last transitions inside the graph.
 
-    An example of a transition t' → t' + 1 is a link of t' + 1 between nodes known at t', or a uniform pair without
-    one; its features are those of step t'. So a score of 0 means as likely as not among those, not among all pairs.
+    The examples of a transition t → t + 1 are the links of t + 1 between nodes known at t and as many uniform pairs
+    without one, with their features at t. A score of 0 means even odds in such a balanced mix, not among all pairs.
     """
 
-    transitions: Annotated[int, "learn from the last so many transitions of a snapshot to the next"] = 6
-    low_rank: Annotated[bool, "also features from low-rank forms of the adjacency matrix"] = True
-    seed: Annotated[int, "of everything random"] = 0
+    transitions: Annotated[int, "Number of past transitions to learn from"] = 6
+    low_rank: Annotated[bool, "Add features from low-rank approximations of the adjacency matrix"] = True
+    seed: Annotated[int, "Random seed"] = 0
 
     def check(self) -> None:
         if self.transitions < 1:
@@ -55,11 +61,11 @@ class PairModel(LinkModel):
         return self
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
-        """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""
+        """Return the log-odds of a link, in a balanced mix of links and non-links.  # [B, 2] → [B]"""
         at = self._check_step(step)
         parts = []
-        for part in torch.split(pairs, AT_ONCE):
-            x = pair_features(self.graph_, at, part.cpu().numpy(), low_rank=self.low_rank)
+        for part in torch.split(pairs, BATCH):
+            x = history_features(self.graph_, at, part.cpu().numpy(), low_rank=self.low_rank)
             parts.append(torch.from_numpy(self._log_odds(x)))
         return torch.cat(parts)
 
@@ -67,12 +73,49 @@ class PairModel(LinkModel):
         return torch.sigmoid(scores)
 
     @abstractmethod
-    def _learn(self, x: Reals, y: NDArray[np.bool_]) -> None:
+    def _learn(self, x: Reals, y: Bools) -> None:
         """Learn from features and labels.  # [B, F], [B]"""
 
     @abstractmethod
     def _log_odds(self, x: Reals) -> Reals:
-        """What was learned, of features.  # [B, F] → [B]"""
+        """Return the log-odds for features.  # [B, F] → [B]"""
+
+
+def history_features(graph: DynamicGraph, step: int, pairs: Ids, *, low_rank: bool) -> Reals:
+    """Return features of pairs of nodes known at a step, from the snapshots up to it alone.  # [B, 2] → [B, F]
+
+    Counts, weights and paths are given as log(1 + x). The order of the two nodes does not matter.
+    """
+    pairs = sorted_ends(pairs, graph.known[step])
+    history = pair_history(graph.snapshots[: step + 1], _has_three_steps(graph))
+    return np.column_stack([history.basic_features(pairs, low_rank=low_rank), differ_in_kind(graph, pairs)])
+
+
+def transition_examples(graph: DynamicGraph, transitions: int, *, low_rank: bool, seed: int) -> tuple[Reals, Bools]:
+    """Return features and labels of the examples of the last transitions.  # [B, F], [B]"""
+    features, labels = [np.empty((0, 0))], [np.empty(0, dtype=bool)]
+    for before in range(max(0, len(graph) - 1 - transitions), len(graph) - 1):
+        pairs, linked, columns = _examples(graph.snapshots[: before + 2], low_rank, _has_three_steps(graph), seed)
+        features.append(np.column_stack([columns, differ_in_kind(graph, pairs)]))
+        labels.append(linked)
+    return np.concatenate(features[1:] or features), np.concatenate(labels)
+
+
+# An evaluation fits one model per step, and consecutive models share most of their transitions.
+@lru_cache(maxsize=16)
+def _examples(snapshots: Snapshots, low_rank: bool, three_step: bool, seed: int) -> tuple[Ids, Bools, Reals]:
+    """Return pairs, labels and features of the transition into the last snapshot.  # [B, 2], [B], [B, F]"""
+    known = snapshots[-2].num_nodes
+    links = links_among(snapshots[-1], known)
+    others = unlinked_pairs(known, links, len(links), np.random.default_rng([seed, len(snapshots)]))
+    pairs = np.concatenate([links, others])
+    features = pair_history(snapshots[:-1], three_step).basic_features(pairs, low_rank=low_rank)
+    return pairs, np.arange(len(pairs)) < len(links), features
+
+
+def _has_three_steps(graph: DynamicGraph) -> bool:
+    """Decide by the whole graph, not step by step, so that all steps have the same features."""
+    return graph.num_nodes < THREE_STEP_NODES
 
 
 @dataclass(kw_only=True, eq=False)
@@ -80,7 +123,8 @@ class PairLogistic(PairModel):
     """Logistic regression on standardised pair features.
 
     Attributes:
-        weights_, bias_: of standardised features; means_, scales_: of the examples' features.  # [F], [], [F], [F]
+        weights_, bias_: of the regression on standardised features; means_, scales_: of the training features.
+            # [F], [], [F], [F]
 
     Example:
         >>> import dysat
@@ -93,7 +137,7 @@ class PairLogistic(PairModel):
     method: ClassVar[str] = "pair-logistic"
     about: ClassVar[str] = "logistic regression on pair features of past transitions"
 
-    l2: Annotated[float, "weight of ½ w² in the loss, of standardised features"] = 1.0
+    l2: Annotated[float, "L2 penalty: weight of ½ w² in the loss, on standardised features"] = 1.0
 
     weights_: Tensor = field(init=False, repr=False)
     bias_: Tensor = field(init=False, repr=False)
@@ -105,7 +149,7 @@ class PairLogistic(PairModel):
         if not 0 <= self.l2 < math.inf:
             raise ModelError(f"l2={self.l2} must be a number that is not negative")
 
-    def _learn(self, x: Reals, y: NDArray[np.bool_]) -> None:
+    def _learn(self, x: Reals, y: Bools) -> None:
         features = torch.from_numpy(x)
         self.means_ = features.mean(0)
         deviation = features.std(0, correction=0)
@@ -133,23 +177,23 @@ class PairLogistic(PairModel):
 
 @dataclass(kw_only=True, eq=False)
 class PairBoosting(PairModel):
-    """Gradient-boosted trees on pair features; scikit-learn grows them, and is not needed to score.
+    """Gradient-boosted trees on pair features. Training needs scikit-learn; scoring does not.
 
-    A small step, few features per split and `l2` hold the trees back: macro-AUC on each of the paper's datasets is
-    higher than with scikit-learn's own (0.1, all, 0), by up to half a point.
+    A small learning rate, few features per split and `l2` regularise the trees: macro-AUC on each of the paper's
+    datasets is higher than with scikit-learn's defaults (0.1, all, 0), by up to half a point.
 
     Attributes:
-        trees_: the trees, as tables.
+        trees_: the fitted trees, as tables.
     """
 
     method: ClassVar[str] = "pair-boosting"
     about: ClassVar[str] = "boosted trees on pair features of past transitions"
 
-    rounds: Annotated[int, "trees"] = 200
-    leaves: Annotated[int, "leaves of a tree, at most"] = 15
-    learning_rate: Annotated[float, "what of a tree's advice is taken"] = 0.05
-    l2: Annotated[float, "what holds the values of leaves back"] = 10.0
-    split_features: Annotated[float, "part of the features that a split may choose from"] = 0.2
+    rounds: Annotated[int, "Number of trees"] = 200
+    leaves: Annotated[int, "Maximum number of leaves per tree"] = 15
+    learning_rate: Annotated[float, "Learning rate: factor on the values of each tree"] = 0.05
+    l2: Annotated[float, "L2 penalty on the values of leaves"] = 10.0
+    split_features: Annotated[float, "Fraction of features that each split may choose from"] = 0.2
 
     trees_: Trees = field(init=False, repr=False)
 
@@ -165,7 +209,7 @@ class PairBoosting(PairModel):
         if not 0 < self.split_features <= 1:
             raise ModelError(f"split_features={self.split_features} must lie in (0, 1]")
 
-    def _learn(self, x: Reals, y: NDArray[np.bool_]) -> None:
+    def _learn(self, x: Reals, y: Bools) -> None:
         names = ("rounds", "leaves", "learning_rate", "l2", "split_features", "seed")
         self.trees_ = Trees.grown(x, y, **{name: getattr(self, name) for name in names})
 

@@ -1,0 +1,214 @@
+"""Pair features against loops written from their definitions, and their ranks among uniform pairs."""
+
+from __future__ import annotations
+
+import math
+import platform
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from small import all_pairs, make_graph, two_blocks
+
+import dysat
+from dysat.data.windows import DAY
+from dysat.errors import ModelError
+from dysat.features import pair_history as module
+from dysat.features.pair_history import (
+    PairHistory,
+    fractional_ranks,
+    low_rank_scores,
+    pair_history,
+    rounded,
+    sorted_ends,
+)
+from dysat.system.compiled import native
+
+HOUR = DAY // 24
+
+
+def random_graph(seed: int, size: int = 12, steps: int = 4, links: int = 10) -> dysat.DynamicGraph:
+    """Random weighted links, some of them self-loops; two new nodes in every snapshot."""
+    rng = np.random.default_rng(seed)
+    known = [size - 2 * (steps - 1 - t) for t in range(steps)]
+    drawn = [[tuple(rng.integers(0, n, 2).tolist()) for _ in range(links)] for n in known]
+    weights = [rng.integers(1, 5, links).astype(float).tolist() for _ in known]
+    return make_graph(known, drawn, weights=weights)
+
+
+def slow_features(graph: dysat.DynamicGraph, step: int, u: int, v: int) -> list[float]:
+    """The basic features of one pair, from dense matrices and loops."""
+    n = graph.known[step]
+    snapshots = []
+    for snapshot in graph.snapshots[: step + 1]:
+        w = np.zeros((n, n))
+        for a, b, weight in zip(*(part.tolist() for part in snapshot.links()), strict=True):
+            if a != b:
+                w[a, b] = w[b, a] = weight
+        snapshots.append(w)
+    ages = [step - next(t for t in range(step + 1) if node < graph.known[t]) for node in (u, v)]
+    rests = []
+    for node, age in zip((u, v), ages, strict=True):
+        linked = [t for t in range(step + 1) if snapshots[t][node].any()]
+        rests.append(step - linked[-1] if linked else age + 1)
+    decay = {f: [float(f ** (step - t)) for t in range(step + 1)] for f in (0, 0.3, 0.6, 0.9, 1)}
+    m = {f: sum(d * w for d, w in zip(decay[f], snapshots, strict=True)) for f in decay}
+    count = {f: sum(d * (w > 0).sum(1) for d, w in zip(decay[f], snapshots, strict=True)) for f in decay}
+    found: list[float] = []
+    for sums in ({f: m[f].sum(1) for f in m}, count):
+        for f in sums:
+            ends = math.log1p(sums[f][u]), math.log1p(sums[f][v])
+            found += [min(ends), max(ends)]
+    found += [min(ages), max(ages), min(rests), max(rests)]
+    found += [math.log1p(m[f][u, v]) for f in m]
+    found.append(min((step - t for t in range(step + 1) if snapshots[t][u, v]), default=step + 1))
+    a = {f: np.log1p(m[f]) for f in m}
+    damp = {f: 1 / np.log(2 + count[f]) for f in m}
+    for f in (0, 0.6, 1):
+        found.append(math.log1p(sum(a[f][u, z] * a[f][z, v] * damp[f][z] for z in range(n))))
+    between = [(z, y) for z in range(n) for y in range(n)]
+    found.append(math.log1p(sum(a[1][u, z] * a[1][z, y] * a[1][y, v] * damp[1][z] * damp[1][y] for z, y in between)))
+    degree = a[1].sum(1) + a[1].sum(1).mean()
+    for matrix in (a[1], a[1] / np.sqrt(np.outer(degree, degree))):
+        left, sigma, right = np.linalg.svd(matrix)
+        found += [(left[:, :r] * sigma[:r] @ right[:r])[u, v] for r in (4, 16, 64)]
+        gram = left * sigma @ left.T
+        found += [gram[u, v], *sorted(math.sqrt(gram[node, node]) for node in (u, v))]
+    return found
+
+
+@pytest.mark.parametrize(("seed", "step"), [(0, 0), (1, 3), (2, 3)])
+def test_basic_features_match_loops(seed: int, step: int) -> None:
+    graph = random_graph(seed)
+    pairs = all_pairs(graph.known[step]).numpy()[::2]
+    slow = np.array([slow_features(graph, step, u, v) for u, v in pairs.tolist()])
+    history = pair_history(graph.snapshots[: step + 1], True)
+    fast = history.basic_features(pairs, low_rank=True)
+    assert fast.shape == slow.shape
+    assert_allclose(fast, slow, atol=2e-6)
+    assert np.array_equal(history.basic_features(pairs, low_rank=False), fast[:, :-12])
+    assert np.array_equal(history.features(pairs)[0][:, : fast.shape[1]], fast)
+    without = np.delete(fast, fast.shape[1] - 13, axis=1)
+    assert np.array_equal(PairHistory(graph.snapshots[: step + 1], False).basic_features(pairs, low_rank=True), without)
+
+
+def test_low_rank_scores_see_the_sides_of_a_bipartite_graph() -> None:
+    rng = np.random.default_rng(0)
+    links = [(int(u), int(v)) for u, v in zip(rng.integers(0, 10, 60), rng.integers(10, 25, 60), strict=True)]
+    pairs = all_pairs(25).numpy()
+    across = (pairs[:, 0] < 10) & (pairs[:, 1] >= 10)
+    history = pair_history(make_graph([25], [links]).snapshots, True)
+    (*_, reconstructed, gram), _ = low_rank_scores(*history.spectra[0], pairs)
+    assert np.abs(reconstructed[~across]).max() < 1e-5 and np.abs(gram[across]).max() < 1e-5
+    assert np.abs(reconstructed[across]).max() > 0.1 and np.abs(gram[~across]).max() > 0.1
+
+
+def test_extended_features_by_hand() -> None:
+    graph = make_graph([4, 4, 4], [[(0, 1), (1, 2)], [(0, 1)], [(1, 2), (2, 3)]], weights=[[3, 1], [1], [2, 2]])
+    history = pair_history(graph.snapshots, True)
+    sums = history.extended
+    assert sums.num_links.tolist() == [2, 2, 1] and sums.first_link.tolist() == [0, 0, 2]  # of 01, 12, 23
+    assert np.expm1(sums.node_values[0]).round(9).tolist() == [2, 3, 2, 1]  # snapshots with a link
+    assert np.expm1(sums.node_values[2]).round(9).tolist() == [1, 2, 2, 1]  # neighbours
+    assert np.expm1(sums.node_values[4]).round(9).tolist() == [0, 0, 1, 1]  # new ones in the last snapshot
+    pairs = np.array([[0, 1], [0, 2], [1, 2]])
+    columns, linked_before = history.features(pairs)
+    assert linked_before.tolist() == [True, False, True]
+    basic = history.basic_features(pairs, low_rank=True).shape[1]
+    columns = columns[:, basic + 2 * len(sums.node_values) :]
+    assert np.expm1(columns[:, 0]).round(9).tolist() == [2, 0, 2]
+    assert columns[:, 1:4].tolist() == [[2, 1, 0], [0, 0, 0], [2, 2, -2]]  # since the first link, gap, steps overdue
+    assert columns[:, 4:6].round(9).tolist() == [[0, 0], [0, 0], [0.5, 1]]  # shares of the last snapshot
+    assert (columns[:, 8:10] * [7, 1]).round(9).tolist() == [[4, 1], [0, 0], [3, 0.6]]  # shares of all snapshots
+    assert columns[:, -2].tolist() == [0, 0.5, 0]  # 0 and 2 have 1 in common; all their neighbours are 1 and 3
+
+
+def test_links_at_the_same_time_of_day_are_features() -> None:
+    links = [[(0, 1)], [(0, 1), (1, 2)], [(0, 1)], [(0, 2)], [(0, 3)]]
+    graph = make_graph([4] * 5, links)
+
+    def at_hours(edges: list[int]) -> PairHistory:
+        windows = zip(graph, edges[:-1], edges[1:], strict=True)
+        return PairHistory(tuple(replace(s, start=a * HOUR, stop=b * HOUR) for s, a, b in windows), True)
+
+    history = at_hours([0, 6, 12, 18, 24, 30])  # the next window starts at 30: a day earlier is snapshot 1
+    assert history.keys.tolist() == [1, 2, 3, 6]
+    assert_allclose(history.extended.same_time, np.log1p([[1, 0, 0, 1], [0] * 4, [1, 0, 0, 1], [0] * 4]))
+    pairs = np.array([[0, 1], [0, 2], [1, 2], [2, 3]])
+    before = history.features(pairs)[0]
+    moved = at_hours([0, 6, 12, 18, 24, 31]).features(pairs)[0]
+    weekly = at_hours([168 * k for k in range(6)]).features(pairs)[0]
+    assert before.shape == moved.shape == weekly.shape
+    assert not np.array_equal(before, moved) and not np.array_equal(before, weekly)
+
+
+@pytest.mark.parametrize(
+    "links", [[], [(0, 1)], [(0, v) for v in range(1, 300)], [(v, v + 1) for v in range(0, 300, 2)]]
+)
+def test_graphs_of_low_rank_have_finite_and_reproducible_features(links: list[tuple[int, int]]) -> None:
+    snapshots = make_graph([300], [links]).snapshots
+    pairs = all_pairs(300).numpy()[::100]
+    one, two = (PairHistory(snapshots, True).features(pairs)[0] for _ in range(2))
+    assert np.isfinite(one).all()
+    assert np.array_equal(one, two)
+
+
+def test_features_depend_on_their_own_snapshots_only() -> None:
+    graph, other = random_graph(0), random_graph(1)
+    changed = replace(graph, snapshots=(*graph.snapshots[:3], other[3]))
+    pairs = all_pairs(graph.known[2]).numpy()
+    for step in (2, 3):
+        one, two = (pair_history(g.snapshots[: step + 1], True).features(pairs)[0] for g in (graph, changed))
+        assert np.array_equal(one, two) == (step == 2)
+
+
+def test_self_loops_change_nothing() -> None:
+    links = [[(0, 1), (1, 2), (2, 3)], [(0, 2), (1, 3)]]
+    loops = [[*part, (0, 0), (3, 3)] for part in links]
+    pairs = all_pairs(4).numpy()
+    one, two = (pair_history(make_graph([4, 4], part).snapshots, True).features(pairs)[0] for part in (links, loops))
+    assert np.array_equal(one, two)
+
+
+def test_ranks_are_the_fraction_of_uniform_pairs_below() -> None:
+    ordered = np.array([[1, 0], [2, 0], [2, 0], [5, 7]], dtype=np.float32)
+    assert fractional_ranks(np.array([[2.0, 0.0], [0.0, 8.0]]), ordered).tolist() == [[0.5, 0.375], [0.0, 1.0]]
+    assert fractional_ranks(np.array([[np.nan, 1.0]]), ordered).tolist() == [[1.0, 0.75]]
+    assert fractional_ranks(np.ones((2, 3)), np.empty((0, 3), dtype=np.float32)).tolist() == [[0.5] * 3] * 2
+    history = pair_history(two_blocks(steps=2).snapshots, True)
+    features = history.features(all_pairs(30).numpy())[0]
+    assert np.array_equal(history.uniform_features, np.sort(rounded(features), axis=0))  # all 435 pairs
+    assert np.array_equal(history.ranks(features), fractional_ranks(features, history.uniform_features))
+    wide = make_graph([100], [[(i, i + 1) for i in range(99)]])
+    assert 1_900 < len(pair_history(wide.snapshots, True).uniform_features) < 2_000
+
+
+@pytest.mark.parametrize("three_step", [True, False])
+def test_compiled_and_chunked_features_have_the_same_bits(three_step: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if native() is None:
+        pytest.skip("no C compiler")
+    graph, rng = dysat.load_dataset("uci")[:3], np.random.default_rng(0)
+    pairs = np.sort(rng.integers(0, graph.num_nodes, (3_000, 2)), axis=1)
+    history = pair_history(graph.snapshots, three_step)
+    columns = history.features(pairs)[0]
+    ranks = history.ranks(columns)
+    monkeypatch.setattr(module, "native", lambda: None)
+    monkeypatch.setattr(module, "DENSE_CHUNK", 100 * graph.num_nodes)
+    # SciPy's wheels for other machines fuse multiply and add, so that three-step paths differ in the last bits.
+    rtol = 0 if platform.machine() in ("x86_64", "AMD64") else 1e-14
+    assert_allclose(history.features(pairs)[0], columns, rtol=rtol, atol=0)
+    assert np.array_equal(ranks, history.ranks(columns))
+    monkeypatch.setattr(module, "CHUNK", 700)
+    assert [len(chunk) for chunk in module.chunks(pairs)] == [700] * 4 + [200]
+    parts = np.concatenate([history.features(chunk)[0] for chunk in module.chunks(pairs)])
+    assert_allclose(parts, columns, atol=1e-12)
+    basic = history.basic_features(pairs, low_rank=True)
+    assert_allclose(basic, columns[:, : basic.shape[1]], atol=1e-12)
+    assert [len(chunk) for chunk in module.chunks(pairs[:0])] == [0]
+
+
+def test_ends_are_sorted_and_unknown_nodes_refused() -> None:
+    assert sorted_ends(np.array([[2, 1], [0, 2]], dtype=np.int32), 3).tolist() == [[1, 2], [0, 2]]
+    with pytest.raises(ModelError, match=r"^nodes 0 to 3, where 0 to 2 are known$"):
+        sorted_ends(np.array([[3, 1], [0, 2]]), 3)

@@ -1,0 +1,112 @@
+"""Training examples of the pair score: which transitions, which pairs, and with which features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from by_time import mornings_and_evenings
+from small import make_graph, two_blocks
+
+import dysat
+from dysat.features.pair_history import PairHistory, pair_history
+from dysat.models.forecast import examples as module
+from dysat.models.forecast.examples import (
+    examples_of,
+    random_halves,
+    recent_transitions,
+    same_time_transitions,
+    training_transitions,
+)
+
+
+@pytest.fixture
+def no_cache() -> Iterator[None]:
+    module._examples.cache_clear()
+    yield
+    module._examples.cache_clear()
+
+
+def test_recent_transitions_skip_those_without_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = [[(0, 1)], [(0, 1)], [(1, 2)], [], [(3, 3)], [(0, 2)], []]
+    snapshots = make_graph([4] * 7, links).snapshots
+    monkeypatch.setattr(module, "ENOUGH_LINKS", 1)
+    assert recent_transitions(snapshots, 2) == [2, 5]
+    monkeypatch.setattr(module, "ENOUGH_LINKS", 3)
+    assert recent_transitions(snapshots, 2) == [1, 2, 5]
+    monkeypatch.setattr(module, "MAX_TRANSITIONS", 2)
+    assert recent_transitions(snapshots, 2) == [2, 5]
+    assert recent_transitions(snapshots, 3) == [1, 2, 5]
+    complete = make_graph([2, 2], [[(0, 1)], [(0, 1)]])
+    assert recent_transitions(complete.snapshots, 1) == []  # no pair without a link
+
+
+def test_transitions_at_the_same_time_of_day_count_three_times() -> None:
+    snapshots = mornings_and_evenings().snapshots[:21]  # the next is the noon of day 5
+    assert same_time_transitions(snapshots) == [9, 13, 17]
+    assert sorted(training_transitions([13, 19], [9, 13, 17])) == [9] * 3 + [13] * 3 + [17] * 3 + [19]
+    assert same_time_transitions(snapshots[:20]) == []  # no links in the evening
+    assert training_transitions([1, 2], []) == [1, 2]
+
+
+def test_examples_are_links_uniform_pairs_and_dropped_pairs() -> None:
+    graph = two_blocks(steps=3)
+    pairs, found = module._examples(graph.snapshots, True, 1, 0)
+    links = graph[2].num_links
+    assert found.num_links == links
+    assert len(found.features) == len(found.ranks) == len(found.linked_before) == len(pairs)
+    keys = pairs @ [30, 1]
+    linked, dropped = keys[:links], keys[found.num_uniform :]
+    assert found.num_added == math.ceil(0.04 * links) and not np.isin(keys[links:], linked).any()
+    assert found.num_uniform == links + min(links, 435 - links)
+    before = np.concatenate([u.numpy() * 30 + v.numpy() for u, v, _ in (s.links() for s in graph.snapshots[:2])])
+    assert found.linked_before.tolist() == np.isin(keys, before).tolist()
+    expected = np.setdiff1d(before, linked)
+    assert sorted(dropped) == expected.tolist()
+    assert (found.num_dropped, found.num_unlinked) == (len(expected), 435 - links)
+    assert found.expected_dropped == pytest.approx((found.num_uniform - links) * len(expected) / (435 - links))
+    x, again = found.recurring()
+    rows = np.concatenate([np.flatnonzero(np.isin(linked, before)), np.arange(found.num_uniform, len(keys))])
+    assert x.tolist() == np.column_stack([found.features, found.ranks])[rows].tolist()
+    assert again.sum() == np.isin(linked, before).sum() == len(again) - len(expected)
+
+
+def test_features_end_before_the_links() -> None:
+    graph = two_blocks(steps=3)
+    pairs, found = module._examples(graph.snapshots, True, 1, 0)
+    past = PairHistory(graph.snapshots[:2], True)
+    features, _ = past.features(pairs)
+    assert np.array_equal(found.features, features) and np.array_equal(found.ranks, past.ranks(features))
+    with_kinds = examples_of(graph.with_kinds([0, 1] * 15, ["a", "b"]), graph.snapshots, True, 1, 0)
+    assert np.array_equal(with_kinds.features[:, :-1], features)
+    assert np.array_equal(with_kinds.features[:, -1], pairs.sum(axis=1) % 2)
+    assert (examples_of(graph, graph.snapshots, True, 1, 0).features[:, -1] == 1).all()
+
+
+def test_number_of_dropped_pairs_is_limited(no_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DROPPED_PAIRS", 20)
+    _, found = module._examples(two_blocks(steps=3).snapshots, True, 1, 0)
+    assert len(found.features) - found.num_uniform == 20 < found.num_dropped
+
+
+def test_consecutive_models_share_histories_and_examples(no_cache: None) -> None:
+    graph = two_blocks(steps=4)
+    pair_history.cache_clear()
+    for _ in range(2):
+        examples_of(graph, graph.snapshots[:3], True, 1, 0)
+    assert module._examples.cache_info().misses == 1 and pair_history.cache_info().misses == 1
+    pair_history(graph.snapshots[:3], True)  # a model scores step 2, the next one learns from it
+    examples_of(graph, graph.snapshots, True, 1, 0)
+    assert pair_history.cache_info().misses == 2
+
+
+def test_random_halves_keep_every_link_with_probability_one_half() -> None:
+    graph = dysat.load_dataset("uci")
+    past, then = random_halves(graph[0], 0)
+    links = graph[0].num_links
+    assert past.num_nodes == then.num_nodes == graph.known[0]
+    assert all(0.4 < half.num_links / links < 0.6 for half in (past, then))
+    both = np.isin(*((u * 10**6 + v).numpy() for u, v, _ in (half.links() for half in (past, then))))
+    assert 0.15 < both.sum() / links < 0.35
