@@ -4,8 +4,8 @@ import os
 from importlib import import_module
 from typing import Any
 
-# Threads that wait awake hold a core that their own partner may need: beside another program on the same cores a fit
-# was many times slower. Read once, when torch is loaded; whoever sets it decides (docs/performance.md).
+# Threads that spin while they wait hold a core that another thread may need: next to another program a fit
+# was many times slower. torch reads it once, when it is loaded; a value that is set is kept (docs/performance.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from dysat.data.csr import Snapshot

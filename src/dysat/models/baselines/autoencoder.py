@@ -18,7 +18,7 @@ from dysat.models.base.trained import Task, TrainedModel, load_weights
 from dysat.nn.device import choose_device
 from dysat.nn.dropout import dropout
 from dysat.nn.initial import glorot_
-from dysat.nn.reconstruction import reconstruction_loss
+from dysat.nn.pair import reconstruction_loss
 from dysat.sampling.pairs import UnlinkedPairs
 from dysat.training import Settings
 

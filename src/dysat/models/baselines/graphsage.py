@@ -16,7 +16,7 @@ from dysat.models.base.inputs import check_features, features_at
 from dysat.models.base.trained import Task, TrainedModel, load_weights
 from dysat.nn.device import choose_device
 from dysat.nn.initial import glorot_
-from dysat.nn.reconstruction import reconstruction_loss
+from dysat.nn.pair import reconstruction_loss
 from dysat.sampling.neighbourhoods import Hop, Neighbourhoods
 
 Aggregator = Literal["gcn", "mean-pool", "max-pool", "lstm", "gat"]
