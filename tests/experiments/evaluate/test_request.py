@@ -43,9 +43,9 @@ def test_impossible_targets_raise(graph: DynamicGraph, tmp_path: Path) -> None:
 
 def test_only_does_not_change_results(graph: DynamicGraph, tmp_path: Path) -> None:
     every = figures(graph, tmp_path / "every", negatives=("uniform", "historical"))
-    some = figures(graph, tmp_path / "some", negatives=("uniform", "historical"), only=(2, 5))
-    assert some == [one for one in every if one["target"] in (2, 5)]
-    assert {one["target"] for one in some} == {2, 5}
+    selected = figures(graph, tmp_path / "selected", negatives=("uniform", "historical"), only=(2, 5))
+    assert selected == [one for one in every if one["target"] in (2, 5)]
+    assert {one["target"] for one in selected} == {2, 5}
 
 
 def test_leaving_out_the_past_probe_changes_nothing_else(graph: DynamicGraph, tmp_path: Path) -> None:

@@ -75,16 +75,16 @@ def test_attention_is_measured_again_only_after_a_change(
     graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shorten(monkeypatch)
-    told: list[tuple[int, int, str]] = []
+    progress: list[tuple[int, int, str]] = []
 
     def measure(graph: DynamicGraph, slug: str = "dysat", seed: int = 0) -> Any:
-        told.clear()
-        measure_attention(slug, graph, "uci", Results(tmp_path), "cpu", seed, lambda *words: told.append(words))
+        progress.clear()
+        measure_attention(slug, graph, "uci", Results(tmp_path), "cpu", seed, lambda *words: progress.append(words))
         return Results(tmp_path).facts("attention", "uci", slug)
 
     first = measure(graph)
-    assert told == [(done, 1, "attention of dysat:program on uci") for done in (0, 1)]
+    assert progress == [(done, 1, "attention of dysat:program on uci") for done in (0, 1)]
     assert first["about"]["graph"]["fingerprint"] == graph.fingerprint and first["options"]["epochs"] == 1
-    assert measure(graph) == first and told == []
-    assert measure(graph, seed=1)["key"] != first["key"] and told
-    assert measure(graph[:5])["steps"] == [0, 1, 2, 3] and told
+    assert measure(graph) == first and progress == []
+    assert measure(graph, seed=1)["key"] != first["key"] and progress
+    assert measure(graph[:5])["steps"] == [0, 1, 2, 3] and progress

@@ -26,7 +26,7 @@ from dysat.experiments.paper.catalogue import (
     row_keys,
 )  # fmt: skip
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "published.toml"
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "published.toml"
 
 
 def test_catalogue_has_nine_methods_and_eleven_heuristics() -> None:

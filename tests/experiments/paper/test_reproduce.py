@@ -149,9 +149,9 @@ def test_second_run_computes_nothing(uci: DynamicGraph, tmp_path: Path, computed
     kept = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.safetensors")}
     written = (tmp_path / "results" / "quick" / "single-step_uci.json").read_bytes()
     computed.clear()
-    told: list[Any] = []
-    assert rows(run(tmp_path, uci, on_progress=lambda *words: told.append(words))) == first
-    assert computed == [] and told == [(0, 0, "")]
+    progress: list[Any] = []
+    assert rows(run(tmp_path, uci, on_progress=lambda *words: progress.append(words))) == first
+    assert computed == [] and progress == [(0, 0, "")]
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.safetensors")} == kept
     assert (tmp_path / "results" / "quick" / "single-step_uci.json").read_bytes() == written
 
@@ -283,7 +283,7 @@ def test_dataset_counts(enron: DynamicGraph, tmp_path: Path) -> None:
         "snapshots": 16,
         "links": sum(map(len, links)),
         "distinct_links": len(set.union(*links)),
-        "self_loops": sum(u == v for some in links for u, v in some),
+        "self_loops": sum(u == v for snapshot in links for u, v in snapshot),
         "predicted": [5, 15],
     }
     assert not (tmp_path / "cache").exists()  # nothing is evaluated for it

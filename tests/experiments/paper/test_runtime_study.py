@@ -39,9 +39,9 @@ def test_medians_leave_out_the_first_epoch_of_each_fit(graph: DynamicGraph, monk
             return self
 
         monkeypatch.setattr(kind, "fit", fit)
-    told: list[tuple[int, int, str]] = []
+    progress: list[tuple[int, int, str]] = []
     found = time_windows(
-        graph, epochs=2, rounds=2, device="cpu", batch_size=64, on_progress=lambda *words: told.append(words)
+        graph, epochs=2, rounds=2, device="cpu", batch_size=64, on_progress=lambda *words: progress.append(words)
     )
     assert [one["window"] for one in found] == [1, 2, 3]  # at most the length of the graph
     for one in found:
@@ -51,8 +51,8 @@ def test_medians_leave_out_the_first_epoch_of_each_fit(graph: DynamicGraph, monk
             assert one[method]["epoch_seconds"] == median(seconds)
             assert one[method]["fastest_epoch_seconds"] == min(seconds)
             assert one[method]["batch_size"] == 64
-    assert [words[:2] for words in told] == [(n, 12) for n in range(1, 13)]
-    assert told[0][2] == "dysat:program, window 1" and told[-1][2] == "DynAERNN, window 3"
+    assert [words[:2] for words in progress] == [(n, 12) for n in range(1, 13)]
+    assert progress[0][2] == "dysat:program, window 1" and progress[-1][2] == "DynAERNN, window 3"
 
 
 def test_items_of_an_epoch(graph: DynamicGraph) -> None:
@@ -65,19 +65,19 @@ def test_items_of_an_epoch(graph: DynamicGraph) -> None:
 def test_times_are_stored_by_graph_version_and_machine(
     graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[int, int, str]] = []
+    progress: list[tuple[int, int, str]] = []
 
     def measure(graph: DynamicGraph) -> Any:
-        told.clear()
-        measure_windows(graph, "ml-10m", Results(tmp_path), "cpu", True, lambda *words: told.append(words))
+        progress.clear()
+        measure_windows(graph, "ml-10m", Results(tmp_path), "cpu", True, lambda *words: progress.append(words))
         return Results(tmp_path).facts("runtime", "ml-10m", "windows")
 
     first = measure(graph[:2])
     assert [one["window"] for one in first["timings"]] == [1, 2]
     assert (first["device"], first["epochs"], first["rounds"]) == ("cpu", 1, 1)
     assert all(len(one[method]["seconds"]) == 1 for one in first["timings"] for method in METHODS)
-    assert measure(graph[:2]) == first and told == []
+    assert measure(graph[:2]) == first and progress == []
     monkeypatch.setattr(module, "hardware", lambda: {"cpu": "another"})
     other = measure(graph[:2])
-    assert other["key"] != first["key"] and other["hardware"] == {"cpu": "another"} and told
-    assert measure(graph)["key"] != other["key"] and told
+    assert other["key"] != first["key"] and other["hardware"] == {"cpu": "another"} and progress
+    assert measure(graph)["key"] != other["key"] and progress
