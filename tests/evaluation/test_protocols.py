@@ -333,6 +333,9 @@ def refusal(call: Callable[..., object], *args: Any, **options: Any) -> str:
 def test_counting_agrees_with_drawing(typed: bool, growing: dysat.DynamicGraph) -> None:
     """`check_links` raises exactly when `link_split` does, with the same message."""
     graphs = [bipartite(seed, users, items, links) for seed, (users, items, links) in enumerate(DENSE)]
+    # Four new nodes, and links of nearly all pairs of a user and an item.
+    few, most = ([(u, v) for u, v in combinations(range(10), 2) if (u + v) % 2][i:] for i in (20, 3))
+    graphs.append(make_graph([6, 10, 10, 10], [[(0, 1)], few, most, most]).with_kinds([0, 1] * 5, ("user", "item")))
     graphs += [] if typed else [growing]
     raised = 0
     for graph, protocol, ends, loops, fewest in product(
