@@ -82,7 +82,7 @@ def test_names_of_dysat_rows_say_the_preset() -> None:
     [
         ("dysat", "no method 'dysat': the default model is not in the paper; use dysat:program or dysat:text"),
         ("dysat-text", "no method 'dysat-text'; there are .*; did you mean 'dysat:text'?"),
-        ("gcn", "no method 'gcn'; there are node2vec, .*"),
+        ("dyszt", "no method 'dyszt'; there are node2vec, .*; did you mean 'dysat:program' or 'dysat:text'?"),
     ],
 )
 def test_bare_dysat_and_unknown_names_raise(name: str, message: str) -> None:

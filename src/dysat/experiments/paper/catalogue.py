@@ -125,6 +125,8 @@ def row_keys(names: Iterable[str]) -> list[str]:
             raise ModelError(f"no method 'dysat': the default model is not in the paper; use {PROGRAM} or {TEXT}")
         if name not in KEYS:
             hint = f"; did you mean {ROWS[name].name!r}?" if name in ROWS else nearest(name, KEYS)
+            if not hint and nearest(name, ["dysat"]):
+                hint = f"; did you mean {PROGRAM!r} or {TEXT!r}?"
             raise ModelError(f"no method {name!r}; there are {listed(KEYS, 40)}{hint}")
         found.append(KEYS[name])
     return found
