@@ -255,7 +255,7 @@ def test_hard_negatives_alone_have_opponents_and_ranking(graph: DynamicGraph, tm
     assert found.figures[0].ranking()["mrr"] > 0
     lonely = run(tmp_path / "f", graph, negatives=("uniform", "inductive", "uniform"), first=4)
     assert lonely.negatives == ["uniform", "inductive"] and lonely.figures[0].lacking == {"inductive": [4]}
-    with pytest.raises(ModelError, match="no figure for edge-memory: no such negatives at any step"):
+    with pytest.raises(ModelError, match="no result for edge-memory: no such negatives at any step"):
         run(tmp_path / "g", graph, negatives="inductive", first=4)
 
 

@@ -83,7 +83,7 @@ class EvaluationPlan:
         if not any(figures.results for figures in found.asked()):
             problems = (why for f in found.asked() for why in f.problems.values())
             why = next(problems, "no such negatives at any step")
-            raise ModelError(f"no figure for {self.contenders[0].name}: {why}")
+            raise ModelError(f"no result for {self.contenders[0].name}: {why}")
         with write_beside(self.path / RESULTS, ModelError) as beside:
             beside.write_text(json.dumps(found.facts(), indent=1) + "\n", encoding="utf-8")
         return found
