@@ -122,7 +122,7 @@ def test_pair_features_can_be_distances() -> None:
 
 def test_probe_on_distances_equals_scikit_learn(split: LinkSplit) -> None:
     """Labels, examples and regression are the same; only the pair feature differs."""
-    embeddings, before = normal(1809, 16).double(), normal(1809, 16, seed=1).double()
+    embeddings, before = normal(1809, 6).double(), normal(1809, 6, seed=1).double()
     x, y = (embeddings[split.pairs[:, 0]] - embeddings[split.pairs[:, 1]]).abs().numpy(), split.labels.numpy()
     train = split.train[0].numpy()
     model = LogisticRegression(tol=1e-10, max_iter=10_000).fit(x[train], y[train])

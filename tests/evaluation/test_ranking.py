@@ -43,6 +43,7 @@ def test_rank_is_the_mean_over_the_orders_of_ties() -> None:
         assert found == np.mean([1 + above + place for place in range(ties + 1)])
 
 
+@pytest.mark.slow  # importing TGB takes seconds
 @pytest.mark.parametrize("ties", [False, True])
 def test_metrics_equal_tgb(ties: bool) -> None:
     pytest.importorskip("tgb")

@@ -17,7 +17,9 @@ import sys
 import dysat
 
 if __name__ == "__main__":
-    graph = dysat.load_dataset("uci")[:6]
+    rows = [(k % 20, (7 * k + k // 20) % 20, k // 50) for k in range(200)]
+    u, v, time = map(list, zip(*rows))
+    graph = dysat.build_snapshots(dysat.read_events((u, v, time), time_unit="step"), every=1)
     models = [dysat.MODELS["gcn-ae"](epochs=100_000, seed=seed, device="cpu") for seed in range(2)]
     dysat.evaluate(models, graph, sys.argv[1], opponents=(), processes=2)
 """
