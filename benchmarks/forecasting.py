@@ -178,7 +178,7 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
 
 def sweep(args: argparse.Namespace) -> None:
     """Run everything that the file does not have yet."""
-    from dysat.experiments.evaluate.workers import be_led
+    from dysat.experiments.evaluate.workers import exit_with_parent
     from dysat.system.hardware import hardware
 
     rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
@@ -196,7 +196,7 @@ def sweep(args: argparse.Namespace) -> None:
     order = {"ml-10m": 0, "yelp": 1, "uci": 2, "enron": 3}
     waiting.sort(key=lambda task: (order.get(task["dataset"], 4), -task["target"]))
     begin = time.monotonic()
-    with ProcessPoolExecutor(args.processes, get_context("spawn"), be_led) as pool:
+    with ProcessPoolExecutor(args.processes, get_context("spawn"), exit_with_parent) as pool:
         running = {pool.submit(measure, task): task for task in waiting}
         for number, future in enumerate(as_completed(running)):
             task = running[future]

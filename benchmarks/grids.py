@@ -71,7 +71,7 @@ def tasks(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def sweep(args: argparse.Namespace) -> None:
     """Run all tasks that the files do not have yet."""
-    from dysat.experiments.evaluate.workers import be_led
+    from dysat.experiments.evaluate.workers import exit_with_parent
     from dysat.system.hardware import hardware
 
     files = {dataset: args.out / f"tuning_{dataset}.json" for dataset in args.dataset}
@@ -85,7 +85,7 @@ def sweep(args: argparse.Namespace) -> None:
         )
     ]
     begin = time.monotonic()
-    with ProcessPoolExecutor(args.processes, get_context("spawn"), be_led) as pool:
+    with ProcessPoolExecutor(args.processes, get_context("spawn"), exit_with_parent) as pool:
         running = {pool.submit(judge_one, task): task for task in waiting}
         for number, future in enumerate(as_completed(running)):
             task = running[future]

@@ -117,11 +117,11 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    from dysat.experiments.evaluate.workers import be_led
+    from dysat.experiments.evaluate.workers import exit_with_parent
     from dysat.system.hardware import hardware
 
     tasks = list(product(WORLDS, args.seeds, ("whole", "pair-boosting")))
-    with ProcessPoolExecutor(args.processes, get_context("spawn"), be_led) as pool:
+    with ProcessPoolExecutor(args.processes, get_context("spawn"), exit_with_parent) as pool:
         rows = [row for part in pool.map(measure, tasks) for row in part]
     for world, model in product(WORLDS, ("whole", "pair-boosting")):
         mine = [row for row in rows if row["world"] == world and row["model"] == model]

@@ -1,4 +1,4 @@
-"""Hard negatives: what they are, that only the test has them, and why."""
+"""Hard negatives: their definition, and why they are used in the test only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def in_test(split: LinkSplit, label: bool, repeat: int | None = None) -> Links:
 
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize("protocol", ["single-step", "new-links"])
-def test_only_the_negatives_of_the_test_change(uci: dysat.DynamicGraph, kind: Negatives, protocol: str) -> None:
+def test_only_test_negatives_change(uci: dysat.DynamicGraph, kind: Negatives, protocol: str) -> None:
     split = link_split(uci, 4, protocol=protocol)  # type: ignore[arg-type]
     hard = with_negatives(split, uci, kind, seed=2)
     assert hard.negatives == kind and (hard.step, hard.target) == (4, 5) and hard.missing == 0
@@ -59,21 +59,21 @@ def test_only_the_negatives_of_the_test_change(uci: dysat.DynamicGraph, kind: Ne
     assert len(pool.unique(dim=0)) == len(pool) <= int(split.labels.sum())
     assert (pool[:, 0] < pool[:, 1]).all() and pool.max() < uci.known[4] and pool.min() >= 0
     assert not in_test(hard, False) & links_of(uci, 5)
-    assert len({tuple(mask.tolist()) for mask in hard.test[:, size:]}) == 10  # each repeat has its own
+    assert len({tuple(mask.tolist()) for mask in hard.test[:, size:]}) == 10  # each repeat has its own negatives
 
 
-def test_what_each_kind_is(uci: dysat.DynamicGraph) -> None:
+def test_each_kind_has_the_right_pairs(uci: dysat.DynamicGraph) -> None:
     split = single_step(uci, 4)
     before, after = links_of(uci, *range(5)), links_of(uci, *range(6, 13))
     assert in_test(with_negatives(split, uci, "historical"), False) <= before - links_of(uci, 5)
     assert in_test(with_negatives(split, uci, "inductive"), False) <= after - before - links_of(uci, 5)
-    ahead = link_split(uci, 6, protocol="multi-step", target=12)  # those between are after training, too
+    ahead = link_split(uci, 6, protocol="multi-step", target=12)  # snapshots in between are also after the step
     drawn = in_test(with_negatives(ahead, uci, "inductive"), False)
     assert drawn <= links_of(uci, *range(7, 12)) - links_of(uci, *range(7)) - links_of(uci, 12)
     assert with_negatives(split, uci, "uniform") is split
 
 
-def test_degree_matched_negatives_have_the_positives_nodes(uci: dysat.DynamicGraph) -> None:
+def test_degree_matched_negatives_have_the_degrees_of_positives(uci: dysat.DynamicGraph) -> None:
     split = single_step(uci, 4)
     hard = with_negatives(split, uci, "degree-matched")
     pool = hard.pairs[len(split.labels) :]
@@ -81,15 +81,15 @@ def test_degree_matched_negatives_have_the_positives_nodes(uci: dysat.DynamicGra
     counts = [torch.bincount(pairs.flatten(), minlength=1809) for pairs in (positives, pool, uniform)]
     assert len(pool) == len(positives)
     away = [(count - counts[0]).abs().sum() / counts[0].sum() for count in counts]
-    assert away[1] < 0.1 and away[2] > 1  # nearly every node as often as among the positives
+    assert away[1] < 0.1 and away[2] > 1  # nearly every node is as frequent as among the positives
     degrees = torch.bincount(uci[4].rows, uci[4].offsets.diff(), 1809)
     mean = [float(degrees[pairs].mean()) for pairs in (positives, pool, uniform)]
     assert mean[1] == pytest.approx(mean[0], rel=0.05) and mean[2] < mean[0] / 2
 
 
-def test_as_many_as_there_are() -> None:
+def test_small_pools_are_used_completely() -> None:
     ring = [(k, k + 1) for k in range(20)]
-    seen = [(0, 5), (1, 9), (4, 4)]  # linked before, not now; a self-loop is no pair
+    seen = [(0, 5), (1, 9), (4, 4)]  # linked before, not now; a self-loop does not count
     graph = make_graph([40, 41, 41], [ring[:5] + seen + [(38, 39)], ring, [(0, 5), (2, 9), (3, 40), (7, 7), (0, 1)]])
     split = single_step(graph, 0)
     hard = with_negatives(split, graph, "historical")
@@ -98,8 +98,8 @@ def test_as_many_as_there_are() -> None:
     }
     assert hard.missing == int((split.test & split.labels).sum(1).max()) - 3 > 0
     late = with_negatives(split, graph, "inductive")
-    assert {tuple(pair) for pair in late.pairs[len(split.labels) :].tolist()} == {(2, 9)}  # 40 is not known
-    with pytest.raises(TooFewLinksError, match=r"^step 1: there are no inductive negatives for snapshot 2$"):
+    assert {tuple(pair) for pair in late.pairs[len(split.labels) :].tolist()} == {(2, 9)}  # node 40 is unknown
+    with pytest.raises(TooFewLinksError, match=r"^step 1: snapshot 2 has no inductive negatives$"):
         with_negatives(single_step(graph, 1), graph, "inductive")
     star = [(0, k) for k in range(1, 30)]
     with pytest.raises(TooFewLinksError, match="no degree-matched negatives"):
@@ -109,7 +109,7 @@ def test_as_many_as_there_are() -> None:
 
 
 @pytest.mark.parametrize("kind", HARD)
-def test_new_nodes_and_kinds_are_kept(kind: Negatives) -> None:
+def test_negatives_obey_new_nodes_and_kinds(kind: Negatives) -> None:
     rng = np.random.default_rng(0)
     old = [(2 * k, 2 * k + 1) for k in range(10)]
     new = old + [(2 * k, 2 * k + 1) for k in range(10, 20)] + [(2 * k, 2 * k + 5) for k in range(4, 17)]
@@ -121,7 +121,7 @@ def test_new_nodes_and_kinds_are_kept(kind: Negatives) -> None:
         assert drawn and all(lowest <= u < v and v >= 20 and (u + v) % 2 for u, v in drawn)
 
 
-def test_the_seed_decides(uci: dysat.DynamicGraph) -> None:
+def test_seed_determines_negatives(uci: dysat.DynamicGraph) -> None:
     split = single_step(uci, 4)
     for kind in HARD:
         one, two, other = (with_negatives(split, uci, kind, seed) for seed in (0, 0, 1))
@@ -129,25 +129,25 @@ def test_the_seed_decides(uci: dysat.DynamicGraph) -> None:
         assert not torch.equal(one.pairs, other.pairs)
 
 
-def test_the_future_speaks_in_inductive_negatives_only(uci: dysat.DynamicGraph) -> None:
+def test_only_inductive_negatives_depend_on_later_snapshots(uci: dysat.DynamicGraph) -> None:
     split = single_step(uci, 4)
     for kind in ("historical", "degree-matched"):
         whole, cut = (with_negatives(split, graph, kind) for graph in (uci, uci[:6]))  # type: ignore[arg-type]
         assert torch.equal(whole.pairs, cut.pairs) and torch.equal(whole.test, cut.test)
 
 
-def test_what_is_asked_for_wrongly_is_said(uci: dysat.DynamicGraph) -> None:
+def test_invalid_arguments_raise(uci: dysat.DynamicGraph) -> None:
     split = single_step(uci, 4)
     with pytest.raises(dysat.DysatError, match=r"^no negatives 'historic'; there are uniform, .*mean 'historical'"):
         with_negatives(split, uci, "historic")  # type: ignore[arg-type]
-    with pytest.raises(dysat.DysatError, match=r"^the split has historical negatives already"):
+    with pytest.raises(dysat.DysatError, match=r"^the split already has historical negatives"):
         with_negatives(with_negatives(split, uci, "historical"), uci, "inductive")
     with pytest.raises(dysat.DysatError, match=r"^seed=-1"):
         with_negatives(split, uci, "historical", -1)
 
 
-def test_trained_on_historical_negatives_a_probe_only_learns_that_seen_before_means_no() -> None:
-    """Half of the links come again, so having been linked speaks for a link; historical negatives say the contrary."""
+def test_probe_trained_on_historical_negatives_learns_the_opposite() -> None:
+    """Half of the links repeat, so a past link predicts a link; with historical negatives the opposite holds."""
     rng = np.random.default_rng(0)
     chosen = rng.permutation(300 * 299 // 2)[:600]
     v = np.floor((1 + np.sqrt(1 + 8 * chosen)) / 2).astype(int)
@@ -156,7 +156,7 @@ def test_trained_on_historical_negatives_a_probe_only_learns_that_seen_before_me
     split = single_step(graph, 0)
     hard = with_negatives(split, graph, "historical")
     before = links_of(graph, 0)
-    seen = torch.tensor([[float((u, v) in before)] for u, v in hard.pairs.tolist()])  # [B, 1]: the one feature
+    seen = torch.tensor([[float((u, v) in before)] for u, v in hard.pairs.tolist()])  # [B, 1]: the only feature
     historical = dataclasses.replace(hard, train=~hard.test & ~hard.validation & (hard.labels | hard.test.any(0)))
     aucs = {}
     for name, examples in (("uniform", hard), ("historical", historical)):
@@ -165,9 +165,9 @@ def test_trained_on_historical_negatives_a_probe_only_learns_that_seen_before_me
         aucs[name] = [
             evaluate_scores(scores, s).auc if s is hard else uniform_auc(scores, split) for s in (hard, split)
         ]
-    assert aucs["uniform"][1] > 0.7  # knows that links come again
-    assert aucs["uniform"][0] < 0.3  # and is put to the test where it misleads
-    assert aucs["historical"][0] > 0.7 and aucs["historical"][1] < 0.3  # the reverse: what was seen is no link
+    assert aucs["uniform"][1] > 0.7  # has learned that links repeat
+    assert aucs["uniform"][0] < 0.3  # fails if all negatives were linked before
+    assert aucs["historical"][0] > 0.7 and aucs["historical"][1] < 0.3  # the reverse
 
 
 def uniform_auc(scores: torch.Tensor, split: LinkSplit) -> float:

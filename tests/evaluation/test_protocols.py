@@ -1,10 +1,12 @@
-"""Which pairs are examples: the right ones, no others, and nothing of the future."""
+"""Examples of the protocols: the right pairs, and nothing from the future."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from itertools import combinations
+from collections.abc import Callable
+from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from dysat.evaluation.protocols import (
     LinkSplit,
     Protocol,
     TooFewLinksError,
+    check_links,
     link_split,
     multi_step_targets,
     predictable_steps,
@@ -54,7 +57,7 @@ def same(one: LinkSplit, other: LinkSplit) -> bool:
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in fields)
 
 
-def test_positives_are_next_links_of_known_nodes(tiny: dysat.DynamicGraph) -> None:
+def test_positives_are_the_next_links_of_known_nodes(tiny: dysat.DynamicGraph) -> None:
     split = single_step(tiny, 0)
     assert sorted(tuples(split, True)) == [(0, 1), (0, 5), (1, 2)]
     assert split.step == 0 and split.num_repeats == 10 and split.pairs.dtype == torch.int64
@@ -64,16 +67,16 @@ def test_positives_are_next_links_of_known_nodes(tiny: dysat.DynamicGraph) -> No
     assert len(tuples(kept, False)) == 4 and all(u < v for u, v in tuples(kept, False))
 
 
-def test_every_unlinked_pair_is_as_likely(tiny: dysat.DynamicGraph) -> None:
+def test_negatives_are_uniform(tiny: dysat.DynamicGraph) -> None:
     counts = dict.fromkeys(set(combinations(range(6), 2)) - {(0, 1), (0, 5), (1, 2)}, 0)
-    for seed in range(800):
+    for seed in range(400):
         for pair in tuples(single_step(tiny, 0, seed=seed, repeats=1), False):
-            counts[pair] += 1  # a KeyError is a pair that may not be drawn
-    expected = 800 * 3 / len(counts)  # 200, standard deviation 12
-    assert max(abs(count - expected) for count in counts.values()) < 60
+            counts[pair] += 1  # a KeyError means a pair that must not be drawn
+    expected = 400 * 3 / len(counts)  # 100, standard deviation 9
+    assert max(abs(count - expected) for count in counts.values()) < 43
 
 
-def test_a_dense_snapshot_gives_all_the_negatives_there_are() -> None:
+def test_dense_snapshot_uses_all_unlinked_pairs() -> None:
     links = [pair for pair in combinations(range(8), 2) if pair not in ((0, 1), (3, 7))]
     split = single_step(make_graph([8, 8], [links, links]), 0)
     assert len(tuples(split, True)) == 26 and sorted(tuples(split, False)) == [(0, 1), (3, 7)]
@@ -81,8 +84,8 @@ def test_a_dense_snapshot_gives_all_the_negatives_there_are() -> None:
     assert single_step(make_graph([4, 4], [complete, complete]), 0).labels.all()
 
 
-@pytest.mark.parametrize("step", range(12))
-def test_uci(uci: dysat.DynamicGraph, step: int) -> None:
+@pytest.mark.parametrize("step", [0, 5, 11])
+def test_examples_of_uci(uci: dysat.DynamicGraph, step: int) -> None:
     split = single_step(uci, step)
     u, v, _ = uci[step + 1].links()
     links = set(zip(u.tolist(), v.tolist(), strict=True))
@@ -94,7 +97,7 @@ def test_uci(uci: dysat.DynamicGraph, step: int) -> None:
     assert split.pairs.min() >= 0 and split.pairs.max() < uci[: step + 1].num_nodes
 
 
-def test_every_example_is_in_one_part(uci: dysat.DynamicGraph) -> None:
+def test_every_example_is_in_exactly_one_part(uci: dysat.DynamicGraph) -> None:
     split = single_step(uci, 3)
     parts = split.validation.int() + split.train.int() + split.test.int()
     assert (parts == 1).all()
@@ -107,28 +110,28 @@ def test_every_example_is_in_one_part(uci: dysat.DynamicGraph) -> None:
     assert len({tuple(mask.nonzero().flatten().tolist()) for mask in split.train}) == 10
 
 
-@pytest.mark.parametrize("number", range(1, 30))
-def test_no_class_is_missing_from_three_examples_on(number: int) -> None:
-    split = single_step(make_graph([40, 40], [[(0, 1)], [(k, k + 1) for k in range(number)]]), 0)
-    for label in (True, False):
-        here = split.labels == label
-        assert (split.validation & here).any()
-        assert (split.train & here).any(1).all() == (number >= 2)
-        assert (split.test & here).any(1).all() == (number >= 3)
+def test_three_examples_are_enough_for_every_part() -> None:
+    for number in range(1, 12):
+        split = single_step(make_graph([40, 40], [[(0, 1)], [(k, k + 1) for k in range(number)]]), 0)
+        for label in (True, False):
+            here = split.labels == label
+            assert (split.validation & here).any()
+            assert (split.train & here).any(1).all() == (number >= 2)
+            assert (split.test & here).any(1).all() == (number >= 3)
 
 
-def test_the_seed_and_the_step_decide(uci: dysat.DynamicGraph) -> None:
+def test_seed_and_step_determine_examples(uci: dysat.DynamicGraph) -> None:
     assert same(single_step(uci, 5), single_step(uci, 5))
     other = single_step(uci, 5, seed=1)
     assert set(tuples(other, False)) != set(tuples(single_step(uci, 5), False))
     assert not torch.equal(other.validation, single_step(uci, 5).validation)
-    three = single_step(uci, 5, repeats=3)  # are the first three of ten
+    three = single_step(uci, 5, repeats=3)  # the first three of ten
     assert torch.equal(three.train, single_step(uci, 5).train[:3])
     twice = make_graph([6, 6, 6], [[(0, 1), (2, 3), (4, 5)]] * 3)
     assert set(tuples(single_step(twice, 0), False)) != set(tuples(single_step(twice, 1), False))
 
 
-def test_nothing_after_the_predicted_snapshot_matters(uci: dysat.DynamicGraph) -> None:
+def test_later_snapshots_do_not_matter(uci: dysat.DynamicGraph) -> None:
     split = single_step(uci, 4)
     assert same(split, single_step(uci[:6], 4))
     other = dataclasses.replace(
@@ -137,7 +140,7 @@ def test_nothing_after_the_predicted_snapshot_matters(uci: dysat.DynamicGraph) -
     assert same(split, single_step(other, 4))
 
 
-def test_what_cannot_be_predicted_is_said(tiny: dysat.DynamicGraph) -> None:
+def test_impossible_steps_raise(tiny: dysat.DynamicGraph) -> None:
     for step in (-1, 2, 9):
         with pytest.raises(dysat.DysatError, match=f"^step {step}: a graph with 3 snapshots"):
             single_step(tiny, step)
@@ -159,7 +162,7 @@ def test_torch_random_state_is_untouched(tiny: dysat.DynamicGraph) -> None:
 
 @pytest.fixture(scope="module")
 def growing() -> dysat.DynamicGraph:
-    """Nodes 0–5, then 6–11 from step 1 on, then 12; every snapshot has links of all sorts."""
+    """Nodes 0–5, from step 1 on 6–11, then 12; every snapshot has old and new links, nodes and self-loops."""
     first: Links = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
     second: Links = [(0, 1), (2, 3), (6, 7), (8, 9), (10, 11), (0, 6)]
     third: Links = [(0, 1), (0, 2), (2, 3), (6, 7), (6, 8), (7, 9), (9, 11), (10, 10), (1, 6), (5, 11), (12, 6), (3, 3)]
@@ -167,7 +170,7 @@ def growing() -> dysat.DynamicGraph:
 
 
 def bipartite(seed: int = 0, users: int = 30, items: int = 12, links: int = 60) -> dysat.DynamicGraph:
-    """Users have even and odd ids among those of the items, so that neither side is a range."""
+    """Ids of users and items are mixed, so that neither side is a range."""
     rng = np.random.default_rng(seed)
     kinds = rng.permutation(np.repeat([0, 1], [users, items]))
     sides = [np.flatnonzero(kinds == kind) for kind in (0, 1)]
@@ -175,7 +178,7 @@ def bipartite(seed: int = 0, users: int = 30, items: int = 12, links: int = 60) 
     return make_graph([users + items] * 4, drawn).with_kinds(kinds, ("user", "item"))
 
 
-def test_single_step_is_the_first_protocol(uci: dysat.DynamicGraph) -> None:
+def test_single_step_is_the_default_protocol(uci: dysat.DynamicGraph) -> None:
     assert PROTOCOLS == ("single-step", "new-links", "multi-step", "new-nodes")
     assert same(single_step(uci, 6, seed=3, self_loops="keep"), link_split(uci, 6, seed=3, self_loops="keep"))
     split = link_split(uci, 6)
@@ -183,8 +186,8 @@ def test_single_step_is_the_first_protocol(uci: dysat.DynamicGraph) -> None:
     assert split.missing == 0
 
 
-def test_examples_of_a_seed_stay_what_they_were(uci: dysat.DynamicGraph) -> None:
-    """Results that were published say seed 0; another stream of random numbers would make them others."""
+def test_examples_of_seed_0_are_stable(uci: dysat.DynamicGraph) -> None:
+    """Published results use seed 0; another stream of random numbers would change them."""
     split = single_step(uci, 6)
     digest = hashlib.sha256(b"".join(part.numpy().tobytes() for part in (split.pairs, split.train, split.validation)))
     assert digest.hexdigest()[:16] == "90293a85e82f00f0"
@@ -192,18 +195,18 @@ def test_examples_of_a_seed_stay_what_they_were(uci: dysat.DynamicGraph) -> None
 
 def test_new_links_are_absent_from_the_last_snapshot_seen(growing: dysat.DynamicGraph, uci: dysat.DynamicGraph) -> None:
     split = link_split(growing, 1, protocol="new-links")
-    # (1, 2) of snapshot 0 came and went; were it back, it would be new. (12, 6) has a node that is not known.
+    # (1, 2) is only in snapshot 0. (12, 6) has an unknown node.
     assert sorted(tuples(split, True)) == [(0, 2), (1, 6), (5, 11), (6, 8), (7, 9), (9, 11)]
     kept = link_split(growing, 1, protocol="new-links", self_loops="keep")
     assert sorted(set(tuples(kept, True)) - set(tuples(split, True))) == [(3, 3), (10, 10)]
     now, then = (set(zip(*(p.tolist() for p in uci[t].links()[:2]), strict=True)) for t in (7, 6))
     split = link_split(uci, 6, protocol="new-links")
     assert set(tuples(split, True)) == {(u, v) for u, v in now - then if v < uci.known[6]}
-    assert now & then and not set(tuples(split, False)) & now  # a link that stays is no negative
+    assert now & then and not set(tuples(split, False)) & now  # a repeated link is not a negative
     assert len(tuples(split, False)) == len(tuples(split, True))
 
 
-def test_new_nodes_at_both_ends_or_one(growing: dysat.DynamicGraph) -> None:
+def test_new_nodes_at_both_ends_or_one_end(growing: dysat.DynamicGraph) -> None:
     both = link_split(growing, 1, protocol="new-nodes")
     assert sorted(tuples(both, True)) == [(6, 7), (6, 8), (7, 9), (9, 11)] and both.lowest == (6, 6)
     assert all(6 <= u < v < 12 for u, v in tuples(both, False)) and len(tuples(both, False)) == 4
@@ -211,9 +214,9 @@ def test_new_nodes_at_both_ends_or_one(growing: dysat.DynamicGraph) -> None:
     assert sorted(tuples(one, True)) == [(1, 6), (5, 11), (6, 7), (6, 8), (7, 9), (9, 11)] and one.lowest == (0, 6)
     assert all(u < v and 6 <= v < 12 for u, v in tuples(one, False)) and len(tuples(one, False)) == 6
     free = {(u, v) for v in range(6, 12) for u in range(v)} - set(tuples(one, True))
-    drawn = [tuples(link_split(growing, 1, protocol="new-nodes", new_ends="one", seed=s), False) for s in range(200)]
-    assert {pair for pairs in drawn for pair in pairs} == free  # old and new first ends alike
-    everyone = link_split(growing, 0, protocol="new-nodes", fewest=0)  # at first all are new
+    drawn = [tuples(link_split(growing, 1, protocol="new-nodes", new_ends="one", seed=s), False) for s in range(60)]
+    assert {pair for pairs in drawn for pair in pairs} == free  # old and new first ends
+    everyone = link_split(growing, 0, protocol="new-nodes", fewest=0)  # at step 0 all nodes are new
     assert same(everyone, single_step(growing, 0))
 
 
@@ -225,18 +228,18 @@ def test_multi_step_predicts_the_last_six(uci: dysat.DynamicGraph) -> None:
     for target, split in enumerate(splits, 7):
         links = set(zip(*(p.tolist() for p in uci[target].links()[:2]), strict=True))
         assert (split.step, split.target) == (6, target)
-        assert set(tuples(split, True)) == {(u, v) for u, v in links if v < uci.known[6]}  # known at training
+        assert set(tuples(split, True)) == {(u, v) for u, v in links if v < uci.known[6]}  # known at the step
         assert not set(tuples(split, False)) & links and split.pairs.max() < uci.known[6]
     alike = make_graph([30] * 4, [[(k, k + 1) for k in range(20)]] * 4)
     drawn = [tuples(link_split(alike, 0, protocol="multi-step", target=target), False) for target in (1, 2, 3)]
     assert drawn[0] != drawn[1] != drawn[2]  # every target has its own negatives
-    with pytest.raises(dysat.DysatError, match=r"^multi-step: to predict the last 6 snapshots takes more than the 6"):
+    with pytest.raises(dysat.DysatError, match=r"^multi-step: predicting the last 6 snapshots takes more than the 6"):
         multi_step_targets(uci[:6])
     with pytest.raises(dysat.DysatError, match=r"^ahead=0"):
         multi_step_targets(uci, 0)
 
 
-def test_steps_that_can_be_predicted(uci: dysat.DynamicGraph) -> None:
+def test_predictable_steps(uci: dysat.DynamicGraph) -> None:
     for protocol in ("single-step", "new-links", "new-nodes"):
         assert predictable_steps(uci, protocol) == [(t - 1, t) for t in range(1, 13)]  # type: ignore[arg-type]
     assert predictable_steps(uci, "single-step", 5, 6) == [(4, 5), (5, 6)]
@@ -244,11 +247,9 @@ def test_steps_that_can_be_predicted(uci: dysat.DynamicGraph) -> None:
     assert predictable_steps(uci, "multi-step") == multi_step_targets(uci)
     assert predictable_steps(uci, "multi-step", first=11) == [(6, 11), (6, 12)]
     for first, last, named in ((0, None, 0), (None, 13, 13), (-1, 5, -1)):
-        with pytest.raises(
-            dysat.DysatError, match=rf"^snapshot {named} cannot be .*; those from 1 to 12 can be, of 13"
-        ):
+        with pytest.raises(dysat.DysatError, match=rf"^snapshot {named} cannot be .*; choose from 1 to 12, of 13"):
             predictable_steps(uci, "single-step", first, last)
-    with pytest.raises(dysat.DysatError, match=r"^snapshot 6 cannot be .*those from 7 to 12"):
+    with pytest.raises(dysat.DysatError, match=r"^snapshot 6 cannot be .*choose from 7 to 12"):
         predictable_steps(uci, "multi-step", 6)
     with pytest.raises(dysat.DysatError, match=r"^the first snapshot to predict, 7, comes after the last, 3$"):
         predictable_steps(uci, "single-step", 7, 3)
@@ -257,7 +258,7 @@ def test_steps_that_can_be_predicted(uci: dysat.DynamicGraph) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["single-step", "new-links", "multi-step"])
-def test_typed_negatives_are_a_user_and_an_item(protocol: Protocol) -> None:
+def test_typed_negatives_join_a_user_and_an_item(protocol: Protocol) -> None:
     graph = bipartite()
     split = link_split(graph, 1, protocol=protocol, typed=True)
     kinds = torch.tensor(graph.kinds.tolist())[split.pairs]
@@ -269,8 +270,8 @@ def test_typed_negatives_are_a_user_and_an_item(protocol: Protocol) -> None:
     assert (kinds[:, 0] == kinds[:, 1]).any()
 
 
-def test_typed_negatives_join_the_kinds_that_positives_join() -> None:
-    """Users know items and items have tags, but no user has a tag: such a negative would be told by its kinds."""
+def test_typed_negatives_join_the_same_kinds_as_positives() -> None:
+    """Users link to items and items to tags, but no user links to a tag: such a negative would be too easy."""
     kinds = np.array([0, 1, 2] * 10)
     links = [(3 * i, 3 * j + 1) for i in range(10) for j in range(2)] + [(3 * i + 1, 3 * i + 2) for i in range(10)]
     graph = make_graph([30, 30], [links, links]).with_kinds(kinds, ("user", "item", "tag"))
@@ -294,7 +295,7 @@ def test_typed_new_nodes() -> None:
         assert split.labels.sum() * 2 == len(split.labels)
 
 
-def test_too_few_links_are_said_and_not_guessed() -> None:
+def test_too_few_links_raise() -> None:
     for number in range(1, 5):
         graph = make_graph([40, 40], [[(0, 1)], [(k, k + 1) for k in range(number)]])
         if number >= 3:
@@ -316,7 +317,39 @@ def test_too_few_links_are_said_and_not_guessed() -> None:
         link_split(old, 1, protocol="new-nodes")
 
 
-def test_what_is_asked_for_wrongly_is_said(growing: dysat.DynamicGraph) -> None:
+# Users, items and links of bipartite graphs; the last two have fewer unlinked pairs than links.
+DENSE = ((30, 12, 60), (5, 4, 60), (4, 3, 12))
+
+
+def refusal(call: Callable[..., object], *args: Any, **options: Any) -> str:
+    try:
+        call(*args, **options)
+    except TooFewLinksError as problem:
+        return str(problem)
+    return ""
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_counting_agrees_with_drawing(typed: bool, growing: dysat.DynamicGraph) -> None:
+    """`check_links` raises exactly when `link_split` does, with the same message."""
+    graphs = [bipartite(seed, users, items, links) for seed, (users, items, links) in enumerate(DENSE)]
+    # Four new nodes, and links of nearly all pairs of a user and an item.
+    few, most = ([(u, v) for u, v in combinations(range(10), 2) if (u + v) % 2][i:] for i in (20, 3))
+    graphs.append(make_graph([6, 10, 10, 10], [[(0, 1)], few, most, most]).with_kinds([0, 1] * 5, ("user", "item")))
+    graphs += [] if typed else [growing]
+    raised = 0
+    for graph, protocol, ends, loops, fewest in product(
+        graphs, PROTOCOLS, ("both", "one"), ("drop",) if typed else ("drop", "keep"), (3, 40)
+    ):
+        for step, target in ((0, 1), (1, 2), (1, 3) if protocol == "multi-step" else (2, 3)):
+            how = {"protocol": protocol, "new_ends": ends, "self_loops": loops, "typed": typed, "fewest": fewest}
+            counted, drawn = (refusal(call, graph, step, target=target, **how) for call in (check_links, link_split))
+            assert counted == drawn
+            raised += bool(counted)
+    assert raised > 10
+
+
+def test_invalid_arguments_raise(growing: dysat.DynamicGraph) -> None:
     message = (
         "^no protocol 'newlinks'; there are single-step, new-links, multi-step, new-nodes; did you mean 'new-links'"
     )
@@ -325,7 +358,7 @@ def test_what_is_asked_for_wrongly_is_said(growing: dysat.DynamicGraph) -> None:
     with pytest.raises(dysat.DysatError, match=message):
         predictable_steps(growing, "newlinks")  # type: ignore[arg-type]
     for target in (0, 1, 4, -1):
-        with pytest.raises(dysat.DysatError, match=rf"^step 1: snapshot {target} is none of those after it, 2 to 3$"):
+        with pytest.raises(dysat.DysatError, match=rf"^step 1: snapshot {target} is not one of those after it, 2 to"):
             link_split(growing, 1, protocol="multi-step", target=target)
     with pytest.raises(dysat.DysatError, match=r"^step 0: new-links predicts snapshot 1, not 2; multi-step can$"):
         link_split(growing, 0, protocol="new-links", target=2)

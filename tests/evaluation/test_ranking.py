@@ -1,4 +1,4 @@
-"""One link against many: the evaluator of TGB, a loop, and competitors that may be asked."""
+"""Ranking metrics against TGB and a loop, and the candidates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_ranks_by_hand() -> None:
     assert [hits(found, k) for k in (1, 2, 3)] == [0.25, 0.5, 1.0]
 
 
-def test_ranks_are_the_mean_over_the_orders_of_ties() -> None:
+def test_rank_is_the_mean_over_the_orders_of_ties() -> None:
     positive, negative = drawn_scores(50, 6, ties=True)
     for score, others, found in zip(
         positive.tolist(), negative.tolist(), ranks(positive, negative).tolist(), strict=True
@@ -43,21 +43,22 @@ def test_ranks_are_the_mean_over_the_orders_of_ties() -> None:
         assert found == np.mean([1 + above + place for place in range(ties + 1)])
 
 
+@pytest.mark.slow  # importing TGB takes seconds
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("k", [1, 3, 10])
-def test_measures_equal_tgb(ties: bool, k: int) -> None:
+def test_metrics_equal_tgb(ties: bool) -> None:
     pytest.importorskip("tgb")
     from tgb.linkproppred.evaluate import Evaluator  # type: ignore[import-not-found]
 
     positive, negative = drawn_scores(ties=ties)
     given = {"y_pred_pos": positive.numpy(), "y_pred_neg": negative.numpy(), "eval_metric": ["mrr", "hits@"]}
-    theirs = Evaluator("tgbl-wiki", k_value=k).eval(given)
     found = ranks(positive, negative)
-    assert mrr(found) == pytest.approx(float(theirs["mrr"]), abs=1e-6)  # theirs are float32
-    assert hits(found, k) == pytest.approx(float(theirs[f"hits@{k}"]), abs=1e-6)
+    for k in (1, 3, 10):
+        theirs = Evaluator("tgbl-wiki", k_value=k).eval(given)
+        assert mrr(found) == pytest.approx(float(theirs["mrr"]), abs=1e-6)  # TGB computes in float32
+        assert hits(found, k) == pytest.approx(float(theirs[f"hits@{k}"]), abs=1e-6)
 
 
-def test_without_an_answer_there_is_nan() -> None:
+def test_undefined_metrics_are_nan() -> None:
     found = ranks(torch.tensor([1.0, math.nan, 1.0]), torch.tensor([[0.0], [0.0], [math.nan]]))
     assert found[0] == 1 and found[1:].isnan().all()
     assert math.isnan(mrr(found)) and math.isnan(hits(found, 1))
@@ -66,18 +67,19 @@ def test_without_an_answer_there_is_nan() -> None:
 
 
 def check(graph: dysat.DynamicGraph, split: LinkSplit, found: Tensor, number: int) -> None:
-    """Everything that candidates must be."""
-    positives = split.pairs[split.labels]
-    links = {frozenset(pair) for pair in zip(*(p.tolist() for p in graph[split.target].links()[:2]), strict=True)}
-    assert found.shape == (len(positives), number) and found.dtype == torch.int64
+    """Check shape, range, distinctness, and that no candidate is u itself or linked with u."""
+    u = split.pairs[split.labels][:, :1]  # [P, 1]
+    assert found.shape == (len(u), number) and found.dtype == torch.int64
     assert found.min() >= split.lowest[1] and found.max() < graph.known[split.step]
-    for (u, _), row in zip(positives.tolist(), found.tolist(), strict=True):
-        assert len(set(row)) == number and u not in row
-        assert not any(frozenset((u, node)) in links for node in row)
+    assert (found.sort(1).values.diff(dim=1) > 0).all() and (found != u).all()
+    first, second = graph[split.target].links()[:2]
+    linked = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.bool)
+    linked[first, second] = linked[second, first] = True
+    assert not linked[u, found].any()
 
 
-@pytest.mark.parametrize("number", [1, 20, 300])  # the last cannot be drawn without many repeats
-def test_candidates(uci: dysat.DynamicGraph, number: int) -> None:
+@pytest.mark.parametrize("number", [1, 20, 300])  # 300 is more than half of the pool, which is then listed
+def test_candidates_are_distinct_and_unlinked(uci: dysat.DynamicGraph, number: int) -> None:
     split = single_step(uci, 0)
     found = ranking_candidates(uci, split, number)
     assert uci.known[0] < 2 * 300
@@ -96,7 +98,7 @@ def test_candidates_of_other_protocols(uci: dysat.DynamicGraph) -> None:
 
 
 @pytest.mark.parametrize("number", [3, 17])  # drawn; listed
-def test_every_candidate_is_as_likely(number: int) -> None:
+def test_candidates_are_uniform(number: int) -> None:
     nodes = 24
     links = [(0, k) for k in range(1, 5)] + [(6, 7)]
     u, v = np.array(links).T
@@ -104,30 +106,28 @@ def test_every_candidate_is_as_likely(number: int) -> None:
     graph = dysat.DynamicGraph(np.arange(nodes), tuple(snapshots), clock="step")
     split = single_step(graph, 0)
     hub = split.pairs[split.labels][:, 0] == 0
-    drawn = torch.cat([ranking_candidates(graph, split, number, seed)[hub].flatten() for seed in range(400)])
+    drawn = torch.cat([ranking_candidates(graph, split, number, seed)[hub].flatten() for seed in range(200)])
     counts = torch.bincount(drawn, minlength=nodes)
     assert counts[:5].tolist() == [0] * 5
-    expected = 400 * 4 * number / 19
+    expected = 200 * 4 * number / 19
     assert (counts[5:] - expected).abs().max() < 5 * expected**0.5
 
 
-def test_typed_candidates_are_of_the_kind_they_stand_for(uci: dysat.DynamicGraph) -> None:
+def test_typed_candidates_have_the_kind_of_the_replaced_node(uci: dysat.DynamicGraph) -> None:
     kinds = np.random.default_rng(0).integers(0, 2, 1809)
     graph = uci.with_kinds(kinds, ("user", "item"))
-    split = single_step(graph, 3)
+    split = single_step(graph, 11)
     for number in (10, 600):
         found = ranking_candidates(graph, split, number, typed=True)
         check(graph, split, found, number)
-        stands_for = kinds[split.pairs[split.labels][:, 1].numpy()]
-        assert (kinds[found.numpy()] == stands_for[:, None]).all()
-    assert (kinds[ranking_candidates(graph, split, 10).numpy()] != stands_for[:, None]).any()
+        replaced = kinds[split.pairs[split.labels][:, 1].numpy()]
+        assert (kinds[found.numpy()] == replaced[:, None]).all()
+    assert (kinds[ranking_candidates(graph, split, 10).numpy()] != replaced[:, None]).any()
 
 
-def test_what_cannot_be_ranked_is_said(uci: dysat.DynamicGraph) -> None:
+def test_invalid_arguments_raise(uci: dysat.DynamicGraph) -> None:
     split = single_step(uci, 0)
-    with pytest.raises(
-        dysat.DysatError, match=r"^number=\d+: node \d+ has only \d+ candidates that it is not linked with$"
-    ):
+    with pytest.raises(dysat.DysatError, match=r"^number=\d+: node \d+ has only \d+ candidates it is not linked with$"):
         ranking_candidates(uci, split, uci.known[0] - 1)
     with pytest.raises(dysat.DysatError, match=r"^number=0"):
         ranking_candidates(uci, split, 0)

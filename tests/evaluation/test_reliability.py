@@ -1,4 +1,4 @@
-"""Reliability by hand-made numbers."""
+"""Reliability curves of hand-made scores."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from dysat.errors import ModelError
 from dysat.evaluation.reliability import mean_gap, reliability
 
 
-def test_ranges_by_hand() -> None:
+def test_curve_by_hand() -> None:
     scores = torch.tensor([0.0, 0.1, 0.25, 0.3, 0.5, 0.99, 1.0, 1.0])
     labels = torch.tensor([0, 1, 0, 0, 1, 1, 1, 0]).bool()
     found = reliability(scores, labels, bins=4)
     assert [(part["from"], part["to"]) for part in found] == [(0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0)]
-    assert [part["pairs"] for part in found] == [2, 2, 1, 3]  # an edge belongs to the range above it, 1 to the last
+    assert [part["pairs"] for part in found] == [2, 2, 1, 3]  # an edge belongs to the bin above it, 1 to the last bin
     assert [part["linked"] for part in found] == pytest.approx([1 / 2, 0.0, 1.0, 2 / 3])
     assert [part["mean_score"] for part in found] == pytest.approx([0.05, 0.275, 0.5, 2.99 / 3])
     by_hand = 2 * 0.45 + 2 * 0.275 + 1 * 0.5 + 3 * (2.99 - 2) / 3
     assert mean_gap(found) == pytest.approx(by_hand / 8)
 
 
-def test_tenths_hold_their_own_edges() -> None:
+def test_bins_include_their_lower_edge() -> None:
     """0.3 is not three times 0.1 in floating point."""
     edges = torch.arange(10, dtype=torch.float64) / 10
     assert [part["pairs"] for part in reliability(edges, torch.ones(10))] == [1] * 10
 
 
-def test_what_means_what_it_says_has_no_gap() -> None:
+def test_calibrated_scores_have_no_gap() -> None:
     scores = torch.full((10,), 0.8, dtype=torch.float64)
     found = reliability(scores, torch.arange(10) < 8)
     assert mean_gap(found) == pytest.approx(0.0)
     assert mean_gap(reliability(scores, torch.arange(10) < 3)) == pytest.approx(0.5)
 
 
-def test_without_pairs_there_is_nothing_to_say() -> None:
+def test_empty_bins_have_no_values() -> None:
     found = reliability(torch.empty(0), torch.empty(0).bool())
     assert len(found) == 10 and {part["pairs"] for part in found} == {0}
     assert all(part["mean_score"] is None and part["linked"] is None for part in found) and mean_gap(found) is None
@@ -49,6 +49,6 @@ def test_without_pairs_there_is_nothing_to_say() -> None:
         ([float("nan")], [1.0], 10, "between 0 and 1"),
     ],
 )
-def test_what_cannot_be_told(scores: list[float], labels: list[float], bins: int, words: str) -> None:
+def test_invalid_arguments_raise(scores: list[float], labels: list[float], bins: int, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         reliability(torch.tensor(scores), torch.tensor(labels), bins)

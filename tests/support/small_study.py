@@ -1,4 +1,4 @@
-"""Small graphs as long as the paper's datasets, rows that are trained for a moment, and a run of them."""
+"""A small reproduction: graphs with as many snapshots as the paper's datasets, and rows with few epochs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dysat
-from dysat.experiments.evaluate import job
+from dysat.experiments.evaluate.job import Job, Worker
 from dysat.experiments.paper import catalogue as paper
 from dysat.experiments.paper.records import Record, Results
 from dysat.experiments.paper.reproduce import reproduce
@@ -21,7 +21,7 @@ TINY = {"dysat": {"epochs": 1, "walks_per_node": 1, "walk_length": 5}, "gcn-ae":
 
 
 def make_graph(steps: int = 13, seed: int = 0, size: int = 36) -> dysat.DynamicGraph:
-    """Two new nodes or so with every snapshot, fifty links among those that are known, some with themselves."""
+    """About two new nodes per snapshot, and fifty links among known nodes, including self-loops."""
     rng = np.random.default_rng(seed)
     rows = []
     for step in range(steps):
@@ -33,7 +33,7 @@ def make_graph(steps: int = 13, seed: int = 0, size: int = 36) -> dysat.DynamicG
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is trained is trained for an epoch or two; all tables of rows know it."""
+    """Train rows for one or two epochs, in all tables of rows."""
     for rows in (paper.BASELINES, paper.DYSAT, paper.ABLATIONS, paper.ROWS):
         for slug, row in rows.items():
             if row.preset in TINY:
@@ -46,7 +46,7 @@ def run(folder: Path, graphs: Any, targets: Sequence[Any] = ("table2",), **given
 
 
 def comparable(record: Record | None) -> dict[str, Any]:
-    """All but when and how fast."""
+    """Return a record without date and times."""
     assert record is not None
     return {key: value for key, value in asdict(record).items() if key not in ("seconds", "about")}
 
@@ -56,13 +56,13 @@ def rows(results: Results, study: str = "single-step", dataset: str = "uci") -> 
 
 
 def count_jobs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Method and step of every job that is computed in this process."""
+    """Record method and step of every job that runs in this process."""
     calls: list[tuple[str, int]] = []
-    original = job.run_job
+    original = Worker.run
 
-    def counted(one: job.Job, before: Any) -> Any:
-        calls.append((one.contender.method, one.step))
-        return original(one, before)
+    def counted(worker: Worker, job: Job) -> Any:
+        calls.append((job.contender.method, job.step))
+        return original(worker, job)
 
-    monkeypatch.setattr(job, "run_job", counted)
+    monkeypatch.setattr(Worker, "run", counted)
     return calls

@@ -1,1 +1,1 @@
-"""How well links are predicted: examples, the probe, AUC. Never imports a model: it is given embeddings or scores."""
+"""Quality of link prediction: examples, probe, metrics. Works on embeddings and scores; imports no model."""

@@ -1,4 +1,4 @@
-"""Negatives that are harder to tell from links than uniform pairs, for the test alone."""
+"""Test negatives that are harder to distinguish from links than uniform pairs."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ from dysat.evaluation.protocols import LinkSplit, TooFewLinksError
 Ids = NDArray[np.int64]
 Negatives = Literal["uniform", "historical", "inductive", "degree-matched"]
 NEGATIVES: tuple[Negatives, ...] = get_args(Negatives)
-SHUFFLES = 100  # of the positives' ends, at most
+MAX_SHUFFLES = 100  # of the endpoints of the positives
 
 
 def with_negatives(split: LinkSplit, graph: DynamicGraph, kind: Negatives, seed: int = 0) -> LinkSplit:
-    """The same positives, validation and training examples, tested against other negatives.
+    """Return the split with other test negatives; positives, validation and training examples stay the same.
 
-    - `uniform`: the split as it is.
-    - `historical`: linked in a snapshot up to `step`, not in the target.
-    - `inductive`: never linked up to `step` nor in the target, but in another snapshot after `step`: pairs that do
-      belong together and that no model can have memorised. They are drawn from a future that only the evaluator sees,
-      so the last snapshot has none unless it is predicted several steps ahead.
-    - `degree-matched`: the ends of the positives joined anew, so that every node is as frequent as it is there, as
-      far as pairs that are not linked allow.
+    - `uniform`: the split unchanged.
+    - `historical`: linked in a snapshot up to `step`, but not in the target.
+    - `inductive`: not linked up to `step` or in the target, but in another snapshot after `step`: plausible pairs that
+      no model can have memorised. They come from a future that only the evaluation sees, so the last snapshot has
+      none unless it is predicted several steps ahead.
+    - `degree-matched`: the endpoints of the positives, shuffled. Every node is as frequent as among the positives, as
+      far as unlinked pairs allow.
 
-    All are pairs of two nodes that the split may draw, of the kinds it joins. There are as many as positives, or all
-    there are; each repeat tests as many as it has positives, drawn from those it was not trained on. A probe trained
-    on historical negatives would merely learn that what was seen before is no link.
+    Negatives obey the constraints of the split (known nodes, new nodes, kinds). Their number is that of the positives,
+    or fewer if not enough exist. Each repeat tests as many negatives as positives and excludes those it was trained
+    on. Training negatives stay uniform: a probe trained on historical ones would only learn that a pair seen before is
+    not a link.
     """
     if kind not in NEGATIVES:
         raise GraphError(f"no negatives {kind!r}; there are {', '.join(NEGATIVES)}{nearest(kind, NEGATIVES)}")
     if split.negatives != "uniform":
-        raise GraphError(f"the split has {split.negatives} negatives already; begin with its uniform ones")
+        raise GraphError(f"the split already has {split.negatives} negatives; start from its uniform ones")
     if seed < 0:
         raise GraphError(f"seed={seed} must not be negative")
     if kind == "uniform":
@@ -48,29 +49,29 @@ def with_negatives(split: LinkSplit, graph: DynamicGraph, kind: Negatives, seed:
     rng = np.random.default_rng([seed, split.step, split.target, NEGATIVES.index(kind)])
     target = link_keys(graph[split.target])
     if kind == "degree-matched":
-        pool = _rejoined(graph, split, target, rng)
+        pool = _shuffled_ends(graph, split, target, rng)
     else:
         before, after = graph.snapshots[: split.step + 1], graph.snapshots[split.step + 1 :]
         pool = np.setdiff1d(_all_keys(before if kind == "historical" else after), target)
         if kind == "inductive":
             pool = np.setdiff1d(pool, _all_keys(before))
         pool = rng.permutation(pool[_allowed(pool, graph, split)])
-    return _tested_on(split, pool[: int(split.labels.sum())], kind, rng)
+    return _with_test_negatives(split, pool[: int(split.labels.sum())], kind, rng)
 
 
-def _tested_on(split: LinkSplit, pool: Ids, kind: Negatives, rng: np.random.Generator) -> LinkSplit:
-    """Examples of the pool beside those there are; every repeat tests some of them instead of its negatives."""
+def _with_test_negatives(split: LinkSplit, pool: Ids, kind: Negatives, rng: np.random.Generator) -> LinkSplit:
+    """Append the pool to the examples and let every repeat test a sample of it instead of its own negatives."""
     train, test, labels = (part.cpu().numpy() for part in (split.train, split.test & split.labels, split.labels))
     keys, used = _keys(split.pairs.cpu().numpy()), train | split.validation.cpu().numpy()
     hard = np.zeros((len(train), len(pool)), dtype=bool)
-    for chosen, here, number in zip(hard, used, test.sum(1), strict=True):
-        unused = np.flatnonzero(~np.isin(pool, keys[here]))  # a uniform negative may be a hard one by chance
+    for chosen, used_here, number in zip(hard, used, test.sum(1), strict=True):
+        unused = np.flatnonzero(~np.isin(pool, keys[used_here]))  # a uniform negative may be a hard one by chance
         chosen[rng.permutation(unused)[:number]] = True
     if not hard.any(1).all():
-        raise TooFewLinksError(f"step {split.step}: there are no {kind} negatives for snapshot {split.target}")
+        raise TooFewLinksError(f"step {split.step}: snapshot {split.target} has no {kind} negatives")
     none = np.zeros_like(hard)
     pairs = np.stack([pool >> 32, pool & 0xFFFFFFFF], axis=1)
-    longer = replace(
+    extended = replace(
         split,
         pairs=torch.from_numpy(np.concatenate([split.pairs.cpu().numpy(), pairs])),
         labels=torch.from_numpy(np.concatenate([labels, none[0]])),
@@ -79,39 +80,40 @@ def _tested_on(split: LinkSplit, pool: Ids, kind: Negatives, rng: np.random.Gene
         test=torch.from_numpy(np.concatenate([test, hard], axis=1)),
         negatives=kind,
     )
-    return longer.to(split.pairs.device)
+    return extended.to(split.pairs.device)
 
 
-def _rejoined(graph: DynamicGraph, split: LinkSplit, linked: Ids, rng: np.random.Generator) -> Ids:
-    """Keys of distinct pairs that are not linked, each of a first end and a second end of positives.  # [≤ P]
+def _shuffled_ends(graph: DynamicGraph, split: LinkSplit, linked: Ids, rng: np.random.Generator) -> Ids:
+    """Return keys of distinct unlinked pairs, each joining the first end of a positive with the second of another.
 
-    Every end is used once, until no two of those that are left fit each other; then all may be used again.
+    Every end is used once, until no two of the remaining ends form a valid pair; then all ends may be used again.
+    Shape: [≤ P].
     """
     ends = split.pairs[split.labels].cpu().numpy()
-    joined = np.zeros(ends.shape, dtype=np.uint8)  # the kinds of both ends
+    kinds = np.zeros(ends.shape, dtype=np.uint8)  # of both ends
     if split.typed and graph.kinds is not None:
         ends = np.take_along_axis(ends, np.argsort(graph.kinds[ends], axis=1), axis=1)
-        joined = graph.kinds[ends]
+        kinds = graph.kinds[ends]
     found = np.empty(0, dtype=np.int64)
     first = second = np.arange(len(ends))
-    for _ in range(SHUFFLES):
+    for _ in range(MAX_SHUFFLES):
         if len(found) >= len(ends):
             break
         second = rng.permutation(second)
         keys = _keys(np.sort(np.stack([ends[first, 0], ends[second, 1]], axis=1), axis=1))
-        fits = _allowed(keys, graph, split) & (joined[first] == joined[second]).all(1)
+        fits = _allowed(keys, graph, split) & (kinds[first] == kinds[second]).all(1)
         fits &= ~np.isin(keys, linked) & ~np.isin(keys, found)
-        once = np.zeros(len(keys), dtype=bool)
-        once[np.unique(keys, return_index=True)[1]] = True
-        fits &= once
+        distinct = np.zeros(len(keys), dtype=bool)
+        distinct[np.unique(keys, return_index=True)[1]] = True
+        fits &= distinct
         found = np.concatenate([found, keys[fits]])
-        left = fits.any() and not fits.all()
-        first, second = (first[~fits], second[~fits]) if left else (np.arange(len(ends)),) * 2
+        some_left = fits.any() and not fits.all()
+        first, second = (first[~fits], second[~fits]) if some_left else (np.arange(len(ends)),) * 2
     return found
 
 
 def _allowed(keys: Ids, graph: DynamicGraph, split: LinkSplit) -> NDArray[np.bool_]:
-    """Whether both nodes are two that the split may draw."""
+    """Return whether each pair obeys the constraints of the split.  # [B] → [B]"""
     u, v = keys >> 32, keys & 0xFFFFFFFF
     allowed: NDArray[np.bool_] = (
         (u != v) & (u >= split.lowest[0]) & (v >= split.lowest[1]) & (v < graph.known[split.step])

@@ -1,4 +1,4 @@
-"""A logistic probe on pairs of embeddings, and the area under its curves."""
+"""A logistic probe on pairs of embeddings, AUC and average precision."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dysat.nn import pair
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.pair import PairFeature
 
-CACHED = 2**20  # numbers of all problems solved together on a CPU; past its cache a loop is faster
-STORED = 2**26  # the same elsewhere
+CPU_BATCH = 2**20  # values in a batch of probes solved together; beyond the CPU cache a loop is faster
+GPU_BATCH = 2**26  # the same on other devices
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeResult:
-    """How well the links after one step are told from other pairs, in K repeats.
+    """Link prediction for one step, in K repeats.
 
-    `auc` and `average_precision` are means over the repeats, on their test examples; `aucs` and
-    `average_precisions` have each, and the standard deviations (of a sample; NaN for one repeat) end in `_sd`.
+    `aucs` and `average_precisions` have one value per repeat, on its test examples; `auc` and `average_precision` are
+    their means. Sample standard deviations end in `_sd` (NaN for one repeat).
 
     Shapes:
-        scores [K, B] of all examples in float64 (a probe's are log-odds), labels [B], test [K, B]
+        scores [K, B] of all examples in float64 (log-odds, if a probe made them), labels [B], test [K, B]
     """
 
     step: int
@@ -61,13 +61,13 @@ class ProbeResult:
 
 @dataclass(frozen=True)
 class Means:
-    """What several steps come to: means over the repeats, and their standard deviations.
+    """Results over several steps: means over the repeats, and their standard deviations.
 
-    macro is the mean of the steps' own figures, micro the figure of all their test examples pooled. NaN without steps.
+    macro is the mean of the steps' values, micro the value of all their test examples pooled. NaN without steps.
     """
 
     targets: tuple[int, ...]  # the predicted snapshots
-    left_out: tuple[int, ...]  # predicted snapshots without a figure
+    left_out: tuple[int, ...]  # predicted snapshots without a value
     macro_auc: float
     macro_auc_sd: float
     micro_auc: float
@@ -80,7 +80,7 @@ class Means:
 
 @torch.no_grad()
 def validation_auc(embeddings: Tensor, split: LinkSplit, *, feature: PairFeature = "product") -> float:
-    """AUC on the validation examples of the first repeat's probe: what chooses the best epoch."""
+    """Return the validation AUC of the first repeat's probe; it selects the best epoch."""
     split = split.to(embeddings.device)
     train, validation = split.train[0], split.validation
     weights, bias = fit_logistic(pair_features(embeddings, split.pairs[train], feature), split.labels[train])
@@ -96,11 +96,11 @@ def evaluate_probe(
     *,
     feature: PairFeature = "product",
 ) -> ProbeResult:
-    """Train and test a probe on the embeddings in every repeat; `feature` is what it sees of a pair.  # [N, d]
+    """Train and test a probe on the embeddings in every repeat; `feature` is its input for a pair.  # [N, d]
 
-    The paper trains it on links of the very snapshot it predicts. With `past`, embeddings of the same model at an
-    earlier step and the examples of a snapshot up to `split.step`, one probe is trained on all of those instead, and
-    tested as ever: no label of the target is used.
+    The paper trains the probe on links of the predicted snapshot itself. `past` holds embeddings of the same model at
+    an earlier step and the examples of a snapshot up to `split.step`: a single probe is then trained on those, and no
+    label of the target is used for training.
     """
     _check_embeddings(embeddings, split)
     split = split.to(embeddings.device)
@@ -115,9 +115,9 @@ def evaluate_probe(
 
 @torch.no_grad()
 def evaluate_scores(scores: Tensor, split: LinkSplit) -> ProbeResult:
-    """Test scores of the split's pairs that need no probe, on the same examples.  # [B]"""
+    """Evaluate scores of the split's pairs directly, without a probe, on the same test examples.  # [B]"""
     if scores.shape != split.labels.shape:
-        raise ModelError(f"scores have shape {tuple(scores.shape)}, expected [{len(split.labels)}]: one for each pair")
+        raise ModelError(f"scores have shape {tuple(scores.shape)}, expected [{len(split.labels)}]: one per pair")
     if not (finite := scores.isfinite()).all():
         at = int((~finite).nonzero()[0])
         u, v = split.pairs[at].tolist()
@@ -132,27 +132,27 @@ def pair_features(embeddings: Tensor, pairs: Tensor, kind: PairFeature = "produc
 
 
 def macro_auc(results: Sequence[ProbeResult]) -> float:
-    """Mean of the steps' AUC; NaN if a step has none."""
+    """Return the mean AUC of the steps; NaN if a step has none."""
     return fmean(result.auc for result in results)
 
 
 def micro_auc(results: Sequence[ProbeResult]) -> float:
-    """AUC of all steps' test predictions pooled, a repeat at a time, then the mean of the repeats."""
+    """Return the AUC of all steps' test predictions pooled, as a mean over the repeats."""
     return fmean(masked_auc(*_pooled(results)).tolist())
 
 
 def means(results: Sequence[ProbeResult]) -> Means:
-    """Macro and micro figures of the steps that have one; those without are named and left out."""
-    there = [result for result in results if not isnan(result.auc)]
-    pooled = _pooled(there) if there else None
-    repeats = {  # of each figure, one value per repeat
-        "macro_auc": _across(result.aucs for result in there),
+    """Return macro and micro values of the steps that have one, and the list of those without."""
+    valid = [result for result in results if not isnan(result.auc)]
+    pooled = _pooled(valid) if valid else None
+    repeats = {  # one value per repeat
+        "macro_auc": _across(result.aucs for result in valid),
         "micro_auc": tuple(masked_auc(*pooled).tolist()) if pooled else (),
-        "macro_average_precision": _across(result.average_precisions for result in there),
+        "macro_average_precision": _across(result.average_precisions for result in valid),
         "micro_average_precision": tuple(masked_average_precision(*pooled).tolist()) if pooled else (),
     }
     return Means(
-        targets=tuple(result.target for result in there),
+        targets=tuple(result.target for result in valid),
         left_out=tuple(result.target for result in results if isnan(result.auc)),
         **{name: fmean(values) if values else float("nan") for name, values in repeats.items()},
         **{f"{name}_sd": _deviation(values) for name, values in repeats.items()},
@@ -160,17 +160,20 @@ def means(results: Sequence[ProbeResult]) -> Means:
 
 
 def auc(scores: Tensor, labels: Tensor) -> float:
-    """The chance that a positive scores above a negative, ties one half; NaN without both.  # [B], [B]"""
+    """Return the probability that a positive scores above a negative; ties count one half.  # [B], [B]
+
+    NaN if a class is missing.
+    """
     return float(masked_auc(scores, labels, torch.ones_like(labels, dtype=torch.bool)))
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> float:
-    """Mean over the positives of the precision among all that score as high; NaN without both.  # [B], [B]"""
+    """Return the mean over positives of the precision at their score; NaN if a class is missing.  # [B], [B]"""
     return float(masked_average_precision(scores, labels, torch.ones_like(labels, dtype=torch.bool)))
 
 
 def masked_auc(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """`auc` of the examples in each mask, leading axes at once.  # [..., B], [..., B], [..., B] → [...]"""
+    """Return `auc` of the examples in each mask, batched over leading axes.  # three [..., B] → [...]"""
     scores, positive, negative = _classes(scores, labels, mask)
     below, upto = _count(scores, negative)
     wins = (positive * (below + upto)).sum(-1).double() / 2  # [...]
@@ -179,7 +182,7 @@ def masked_auc(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def masked_average_precision(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """`average_precision` of the examples in each mask, leading axes at once.  # three [..., B] → [...]"""
+    """Return `average_precision` of the examples in each mask, batched over leading axes.  # three [..., B] → [...]"""
     scores, positive, negative = _classes(scores, labels, mask)
     as_high = positive.sum(-1, keepdim=True) - _count(scores, positive)[0]  # [..., B]
     as_high_negative = negative.sum(-1, keepdim=True) - _count(scores, negative)[0]
@@ -191,45 +194,43 @@ def masked_average_precision(scores: Tensor, labels: Tensor, mask: Tensor) -> Te
 def _fit_past(
     before: Tensor, examples: LinkSplit, embeddings: Tensor, split: LinkSplit, feature: PairFeature
 ) -> tuple[Tensor, Tensor]:
-    """One probe on all examples of an earlier snapshot.  # [d], []"""
+    """Fit one probe on all examples of an earlier snapshot.  # [d], []"""
     if examples.target > split.step:
-        raise GraphError(
-            f"a probe on the past of step {split.step} cannot know the links of snapshot {examples.target}"
-        )
+        raise GraphError(f"a probe on the past of step {split.step} cannot use the links of snapshot {examples.target}")
     if examples.negatives != "uniform":
-        raise GraphError(f"a probe is trained with uniform negatives, not with {examples.negatives} ones")
+        raise GraphError(f"a probe is trained on uniform negatives, not on {examples.negatives} ones")
     _check_embeddings(before, examples)
     if before.shape[1] != embeddings.shape[1]:
         raise ModelError(
-            f"embeddings of {before.shape[1]} numbers before and {embeddings.shape[1]} now: of two models?"
+            f"past embeddings have {before.shape[1]} dimensions, present ones {embeddings.shape[1]}: two models?"
         )
     x = pair_features(before.to(embeddings.device), examples.pairs.to(embeddings.device), feature)
     return fit_logistic(x, examples.labels.to(embeddings.device))
 
 
 def _check_embeddings(embeddings: Tensor, split: LinkSplit) -> None:
-    """Every node of the examples has a row of finite numbers; others are not looked at."""
+    """Check that every node of the examples has a row of finite numbers."""
     if embeddings.dim() != 2:
-        raise ModelError(f"embeddings have shape {tuple(embeddings.shape)}, expected [N, d]: one row for each node")
+        raise ModelError(f"embeddings have shape {tuple(embeddings.shape)}, expected [N, d]: one row per node")
     nodes: Tensor = split.pairs.unique().to(embeddings.device)  # type: ignore[no-untyped-call]
     if len(nodes) and int(nodes[-1]) >= len(embeddings):
         missing = int(nodes[nodes >= len(embeddings)][0])
-        raise ModelError(f"embeddings have {len(embeddings):,} rows, and none for node {missing} of the examples")
+        raise ModelError(f"embeddings have {len(embeddings):,} rows, but none for node {missing} of the examples")
     bad = nodes[~embeddings[nodes].isfinite().all(1)]
     if len(bad):
         raise ModelError(f"the embedding of node {int(bad[0])} has a value that is not a finite number")
 
 
 def fit_repeats(x: Tensor, split: LinkSplit) -> tuple[Tensor, Tensor]:
-    """The probes of all repeats, on their own rows only.  # [B, d] → [K, d], [K]"""
+    """Fit the probes of all repeats, each on its own training rows.  # [B, d] → [K, d], [K]"""
     most = int(split.train.sum(-1).max())
     rows = split.train.int().argsort(dim=-1, descending=True, stable=True)[:, :most]  # [K, B']
-    used = split.train.gather(-1, rows)  # a shorter repeat is filled up with rows that do not count
-    limit = CACHED if x.device.type == "cpu" else STORED
+    used = split.train.gather(-1, rows)  # shorter repeats are padded with rows of weight 0
+    limit = CPU_BATCH if x.device.type == "cpu" else GPU_BATCH
     at_once = max(1, limit // max(1, most * x.shape[-1]))
     parts = [
-        fit_logistic(x[some], split.labels[some], sample_weight=counted)
-        for some, counted in zip(torch.split(rows, at_once), torch.split(used, at_once), strict=True)
+        fit_logistic(x[batch], split.labels[batch], sample_weight=weight)
+        for batch, weight in zip(torch.split(rows, at_once), torch.split(used, at_once), strict=True)
     ]
     weights, biases = zip(*parts, strict=True)
     return torch.cat(weights), torch.cat(biases)
@@ -250,25 +251,25 @@ def _result(scores: Tensor, split: LinkSplit) -> ProbeResult:
 
 
 def _pooled(results: Sequence[ProbeResult]) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, labels and test masks of all steps end to end.  # [K, ΣB], [ΣB], [K, ΣB]"""
+    """Concatenate scores, labels and test masks of all steps.  # [K, ΣB], [ΣB], [K, ΣB]"""
     scores = torch.cat([result.scores for result in results], -1)
     return scores, torch.cat([result.labels for result in results]), torch.cat([result.test for result in results], -1)
 
 
 def _across(steps: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
-    """For each repeat the mean over the steps."""
+    """Return the mean over the steps for each repeat."""
     return tuple(fmean(values) for values in zip(*steps, strict=True))
 
 
 def _classes(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, and which of them are positives and negatives that count; all of one shape.  # each [..., B]"""
-    scores = torch.where(mask, scores.double(), 0.0)  # NaN that does not count would upset the order of the rest
+    """Return scores, and masks of the positives and negatives that count, in one shape.  # each [..., B]"""
+    scores = torch.where(mask, scores.double(), 0.0)  # a masked NaN would break the sort order
     labels = labels.bool()
     return scores, (labels & mask).long().expand_as(scores), (~labels & mask).long().expand_as(scores)
 
 
 def _count(scores: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """For each score, how many of `counted` score less, and how many no more.  # each [..., B]"""
+    """Count, for each score, how many of `counted` score less, and how many at most as much.  # each [..., B]"""
     ordered, order = scores.sort(-1)
     sums = functional.pad(counted.gather(-1, order).cumsum(-1), (1, 0))  # [..., B + 1]
     less, no_more = (torch.searchsorted(ordered, scores.contiguous(), right=right) for right in (False, True))
@@ -276,7 +277,7 @@ def _count(scores: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _where_defined(area: Tensor, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-    """NaN where a class is missing or a score that counts is NaN."""
+    """Set the area to NaN if a class is missing or an unmasked score is NaN."""
     unknown = (scores.isnan() & (positive + negative > 0)).any(-1)
     missing = (positive.sum(-1) == 0) | (negative.sum(-1) == 0)
     return area.masked_fill(unknown | missing, torch.nan)

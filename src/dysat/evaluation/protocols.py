@@ -1,4 +1,4 @@
-"""Which pairs of nodes are examples of a link, and which of them tune, train and test."""
+"""Examples of links and non-links for a step, divided into validation, training and test."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ Protocol = Literal["single-step", "new-links", "multi-step", "new-nodes"]
 SelfLoops = Literal["drop", "keep"]
 NewEnds = Literal["both", "one"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
-AHEAD = 6  # snapshots that multi-step prediction looks ahead
+AHEAD = 6  # snapshots predicted by the multi-step protocol
 
 
 class TooFewLinksError(GraphError):
-    """A step has too few examples of a class to tune, train and test with: it is reported, and left out of means."""
+    """A step has too few examples of a class for validation, training and test; it is reported and left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class LinkSplit:
-    """Examples of links for a model that has seen the snapshots up to `step`, and K ways to divide them.
+    """Examples for a model that has seen the snapshots up to `step`, and K ways to divide them.
 
-    A fifth is for validation, once and for all. Of the rest each repeat trains on a quarter and tests on the others.
-    Each class is divided by itself, as in the authors' program, and all but the test is rounded up; so from three
-    examples of each class on none is missing. With fewer a mask may lack one or be empty: an AUC there is NaN.
+    A fifth of the examples is for validation, the same in all repeats. Each repeat trains on a quarter of the rest and
+    tests on the other three quarters. Each class is divided separately, as in the authors' program. Validation and
+    training parts are rounded up, so three examples per class are enough for every part. With fewer, a part may lack a
+    class, and its AUC is NaN.
 
     Shapes:
         pairs [B, 2] (int64, ids known at `step`, u ≤ v), labels [B], validation [B], train [K, B], test [K, B] (bool)
@@ -47,9 +48,9 @@ class LinkSplit:
     test: Tensor
     step: int
     target: int  # the snapshot whose links are predicted
-    lowest: tuple[int, int] = (0, 0)  # the least ids u and v of a pair may have; others than 0 ask for new nodes
-    typed: bool = False  # whether negatives are of the kinds of the positives
-    negatives: str = "uniform"  # those of the test
+    lowest: tuple[int, int] = (0, 0)  # smallest ids allowed for u and v; above 0 for new nodes
+    typed: bool = False  # negatives join the same kinds of nodes as the positives
+    negatives: str = "uniform"  # kind of the test negatives
 
     @property
     def num_repeats(self) -> int:
@@ -57,7 +58,7 @@ class LinkSplit:
 
     @property
     def missing(self) -> int:
-        """How many negatives a test has fewer than positives, because there are no more such pairs."""
+        """Number of test negatives missing, because not enough such pairs exist."""
         positive, negative = ((self.test & label).sum(-1) for label in (self.labels, ~self.labels))
         return max(0, int((positive - negative).max()))
 
@@ -79,68 +80,79 @@ def link_split(
     new_ends: NewEnds = "both",
     fewest: int = 3,
 ) -> LinkSplit:
-    """Links of a later snapshot between nodes known at `step`, and as many pairs that are not linked there.
+    """Return the links of a later snapshot between nodes known at `step`, and as many unlinked pairs.
 
     - `single-step`: the links of snapshot `step + 1`.
-    - `new-links`: those of them that are absent from snapshot `step`.
-    - `multi-step`: the links of snapshot `target`, which may be any after `step`.
+    - `new-links`: those that are absent from snapshot `step`.
+    - `multi-step`: the links of snapshot `target`, which can be any snapshot after `step`.
     - `new-nodes`: the links of snapshot `step + 1` among nodes that first appear at `step`. Negatives are drawn among
-      the same nodes, or a probe would only learn who is new. The paper's words ("links … among the new nodes") mean
-      both ends. Few steps have enough of those (Enron one of eleven), though the paper's figure has every step; so
-      `new_ends="one"` asks for one new end at least, of positives and negatives alike.
+      the same nodes; otherwise a probe would only learn which nodes are new. Taken literally, the paper ("links …
+      among the new nodes") means that both ends are new. Few steps have enough such links (one of eleven on Enron),
+      although the paper's figure shows every step. With `new_ends="one"` one new end is enough, for positives and
+      negatives alike.
 
-    Negatives are uniform pairs of two nodes known at `step`, none twice; all there are, where they are fewer than the
-    links. With `typed` they join the same kinds as the positives do, as often: a user and an item. Nothing depends on
-    snapshots after the target. The authors' program keeps self-loops among the positives.
+    Negatives are distinct uniform pairs of two nodes known at `step`, or all such pairs if there are fewer than links.
+    With `typed`, negatives join the same kinds as the positives, equally often, such as a user and an item. Nothing
+    depends on snapshots after the target. The authors' program keeps self-loops among the positives.
 
-    No link at all, or a class with less than `fewest` examples, is a `TooFewLinksError`; three leave one of each class
-    to tune, train and test.
+    Raises `TooFewLinksError` without any link, or if a class has fewer than `fewest` examples. Three examples leave one
+    each for validation, training and test.
     """
     target = step + 1 if target is None else target
     _check_choices(protocol, seed, repeats, self_loops, new_ends)
-    _check_steps(len(graph), step, target, protocol)
-    known = graph.known[step]
-    first_new = graph.known[step - 1] if protocol == "new-nodes" and step else 0
-    lowest = (first_new if new_ends == "both" else 0, first_new)
-    links = link_pairs(graph[target], known)
-    links = links[(links >= lowest).all(1)]
-    loops = links[:, 0] == links[:, 1]
-    wanted = ~loops if self_loops == "drop" else np.ones(len(links), dtype=bool)
-    if protocol == "new-links":
-        wanted &= ~np.isin(links[:, 0] << 32 | links[:, 1], link_keys(graph[step]))
-    positives = links[wanted]
-    if not len(positives):
-        nodes = f"nodes that first appear at step {step}" if first_new else f"two nodes known at step {step}"
-        which = "new link" if protocol == "new-links" else "link"
-        raise TooFewLinksError(f"step {step}: snapshot {target} has no {which} between {nodes}")
+    positives, links, lowest = _positives(graph, step, target, protocol, self_loops, new_ends)
     # A target that is not the next snapshot has negatives of its own.
     rng = np.random.default_rng([seed, step] if target == step + 1 else [seed, step, target])
     if typed:
-        negatives = _of_their_kinds(graph, known, positives, links[~loops], lowest, rng)
+        parts = _kind_pairs(graph, step, positives, lowest)
+        negatives = np.concatenate(
+            [unlinked_between(left, right, links, number, rng, newest=lowest[1]) for left, right, number in parts]
+        )
     else:
         shift = lowest[0]  # nodes are counted from the lowest
-        here = links[~loops] - shift
-        negatives = shift + unlinked_pairs(known - shift, here, len(positives), rng, newest=lowest[1] - shift)
-    if min(len(positives), len(negatives)) < fewest:
-        counts = f"links {len(positives):,}, pairs without {len(negatives):,}, needed {fewest} of each"
-        raise TooFewLinksError(f"step {step}: too few examples in snapshot {target} ({protocol}): {counts}")
+        num_nodes, newest = graph.known[step] - shift, lowest[1] - shift
+        negatives = shift + unlinked_pairs(num_nodes, links - shift, len(positives), rng, newest=newest)
+    _check_counts(len(positives), len(negatives), fewest, step, target, protocol)
     split = _divide(positives, negatives, step, repeats, rng)
     return replace(split, target=target, lowest=lowest, typed=typed).to(graph.device)
+
+
+def check_links(
+    graph: DynamicGraph,
+    step: int,
+    target: int,
+    *,
+    protocol: Protocol = "single-step",
+    self_loops: SelfLoops = "drop",
+    typed: bool = False,
+    new_ends: NewEnds = "both",
+    fewest: int = 3,
+) -> None:
+    """Raise the `TooFewLinksError` that `link_split` would raise, by counting: no example is drawn."""
+    _check_choices(protocol, 0, 1, self_loops, new_ends)
+    positives, links, lowest = _positives(graph, step, target, protocol, self_loops, new_ends)
+    if typed:
+        parts = _kind_pairs(graph, step, positives, lowest)
+        negatives = sum(min(number, _count_between(left, right, links, lowest[1])) for left, right, number in parts)
+    else:
+        pairs, older = (n * (n - 1) // 2 for n in (graph.known[step] - lowest[0], lowest[1] - lowest[0]))
+        negatives = min(len(positives), pairs - older - len(links))
+    _check_counts(len(positives), negatives, fewest, step, target, protocol)
 
 
 def single_step(
     graph: DynamicGraph, step: int, *, seed: int = 0, repeats: int = 10, self_loops: SelfLoops = "drop"
 ) -> LinkSplit:
-    """`link_split` of a single step, however few examples there are."""
+    """Return `link_split` of a single step, however few examples it has."""
     return link_split(graph, step, seed=seed, repeats=repeats, self_loops=self_loops, fewest=0)
 
 
 def predictable_steps(
     graph: DynamicGraph, protocol: Protocol = "single-step", first: int | None = None, last: int | None = None
 ) -> list[tuple[int, int]]:
-    """Every (step, target) of a protocol: which snapshot is the last one seen, and which is predicted.
+    """Return every (step, target) of a protocol: the last snapshot seen, and the predicted one.
 
-    `first` and `last` are predicted snapshots, both included; without them all that can be predicted are.
+    `first` and `last` limit the predicted snapshots, both inclusive; None means no limit.
     """
     _check_protocol(protocol)
     if protocol == "multi-step":
@@ -152,8 +164,8 @@ def predictable_steps(
     lowest, highest = steps[0][1], steps[-1][1]
     for asked in (first, last):
         if asked is not None and not lowest <= asked <= highest:
-            there = f"those from {lowest} to {highest} can be, of {len(graph)} snapshots counted from 0"
-            raise GraphError(f"snapshot {asked} cannot be predicted ({protocol}); {there}")
+            range_ = f"choose from {lowest} to {highest}, of {len(graph)} snapshots counted from 0"
+            raise GraphError(f"snapshot {asked} cannot be predicted ({protocol}); {range_}")
     start, stop = lowest if first is None else first, highest if last is None else last
     if start > stop:
         raise GraphError(f"the first snapshot to predict, {start}, comes after the last, {stop}")
@@ -161,42 +173,76 @@ def predictable_steps(
 
 
 def multi_step_targets(graph: DynamicGraph, ahead: int = AHEAD) -> list[tuple[int, int]]:
-    """(step, target) for each of the last `ahead` snapshots; `step`, the last one before all of them, is the same."""
+    """Return (step, target) for each of the last `ahead` snapshots; `step` is the last snapshot before all of them."""
     if ahead < 1:
         raise GraphError(f"ahead={ahead}: at least one snapshot must be predicted")
     if len(graph) <= ahead:
         raise GraphError(
-            f"multi-step: to predict the last {ahead} snapshots takes more than the {len(graph)} there are"
+            f"multi-step: predicting the last {ahead} snapshots takes more than the {len(graph)} there are"
         )
     step = len(graph) - ahead - 1
     return [(step, target) for target in range(step + 1, len(graph))]
 
 
 def link_pairs(snapshot: Snapshot, known: int) -> Ids:
-    """The links u ≤ v between nodes with ids below `known`.  # [E, 2]"""
+    """Return the links u ≤ v between nodes with ids below `known`.  # [E, 2]"""
     u, v, _ = (part.cpu().numpy() for part in snapshot.links())
     return np.stack([u, v], axis=1)[v < known]
 
 
-def _of_their_kinds(
-    graph: DynamicGraph, known: int, positives: Ids, links: Ids, lowest: tuple[int, int], rng: np.random.Generator
-) -> Ids:
-    """For each two kinds as many pairs without a link as there are positives.  # [≤ P, 2]"""
+def _positives(
+    graph: DynamicGraph, step: int, target: int, protocol: Protocol, self_loops: SelfLoops, new_ends: NewEnds
+) -> tuple[Ids, Ids, tuple[int, int]]:
+    """Return positives, links of the target without loops, and the smallest ids allowed for u and v.  # [P, 2], [E, 2]
+
+    No negative may be one of the links, even if the protocol does not count that link as a positive.
+    """
+    _check_steps(len(graph), step, target, protocol)
+    first_new = graph.known[step - 1] if protocol == "new-nodes" and step else 0
+    lowest = (first_new if new_ends == "both" else 0, first_new)
+    links = link_pairs(graph[target], graph.known[step])
+    links = links[(links >= lowest).all(1)]
+    loops = links[:, 0] == links[:, 1]
+    wanted = ~loops if self_loops == "drop" else np.ones(len(links), dtype=bool)
+    if protocol == "new-links":
+        wanted &= ~np.isin(links[:, 0] << 32 | links[:, 1], link_keys(graph[step]))
+    if not wanted.any():
+        nodes = f"nodes that first appear at step {step}" if first_new else f"two nodes known at step {step}"
+        which = "new link" if protocol == "new-links" else "link"
+        raise TooFewLinksError(f"step {step}: snapshot {target} has no {which} between {nodes}")
+    return links[wanted], links[~loops], lowest
+
+
+def _kind_pairs(graph: DynamicGraph, step: int, positives: Ids, lowest: tuple[int, int]) -> list[tuple[Ids, Ids, int]]:
+    """Return, for each pair of kinds, the nodes of both kinds and the number of positives that join them."""
     if graph.kinds is None:
         raise GraphError("typed pairs need kinds of nodes, and the graph has none")
-    kinds, nodes = graph.kinds[:known], np.arange(lowest[0], known)
+    kinds, nodes = graph.kinds[: graph.known[step]], np.arange(lowest[0], graph.known[step])
     joined, counts = np.unique(np.sort(kinds[positives], axis=1), axis=0, return_counts=True)
     parts = []
     for (left, right), number in zip(joined.tolist(), counts.tolist(), strict=True):
         if left == right:
             raise GraphError(f"typed pairs join different kinds, but two of kind {graph.kind_names[left]!r} are linked")
-        here, there = (nodes[kinds[nodes] == kind] for kind in (left, right))
-        parts.append(unlinked_between(here, there, links, number, rng, newest=lowest[1]))
-    return np.concatenate(parts)
+        parts.append((nodes[kinds[nodes] == left], nodes[kinds[nodes] == right], number))
+    return parts
+
+
+def _count_between(left: Ids, right: Ids, links: Ids, newest: int) -> int:
+    """Count the unlinked pairs of a node of `left` and one of `right`, one of them at least `newest`."""
+    older = int(np.searchsorted(left, newest)) * int(np.searchsorted(right, newest))
+    ends = np.concatenate([links, links[:, ::-1]])
+    linked = np.isin(ends[:, 0], left) & np.isin(ends[:, 1], right)
+    return len(left) * len(right) - older - int(linked.sum())
+
+
+def _check_counts(positives: int, negatives: int, fewest: int, step: int, target: int, protocol: str) -> None:
+    if min(positives, negatives) < fewest:
+        counts = f"links {positives:,}, pairs without {negatives:,}, needed {fewest} of each"
+        raise TooFewLinksError(f"step {step}: too few examples in snapshot {target} ({protocol}): {counts}")
 
 
 def _divide(positives: Ids, negatives: Ids, step: int, repeats: int, rng: np.random.Generator) -> LinkSplit:
-    """Divide the examples as `LinkSplit` says."""
+    """Divide the examples as described in `LinkSplit`."""
     labels = np.arange(len(positives) + len(negatives)) < len(positives)
     validation = np.zeros(len(labels), dtype=bool)
     train = np.zeros((repeats, len(labels)), dtype=bool)
@@ -241,6 +287,6 @@ def _check_steps(number: int, step: int, target: int, protocol: str) -> None:
     if not 0 <= step < number - 1:
         raise GraphError(f"step {step}: a graph with {number} snapshots has no links to predict after it")
     if not step < target < number:
-        raise GraphError(f"step {step}: snapshot {target} is none of those after it, {step + 1} to {number - 1}")
+        raise GraphError(f"step {step}: snapshot {target} is not one of those after it, {step + 1} to {number - 1}")
     if target != step + 1 and protocol != "multi-step":
         raise GraphError(f"step {step}: {protocol} predicts snapshot {step + 1}, not {target}; multi-step can")

@@ -1,4 +1,4 @@
-"""One link against many: ranks, their reciprocals, and whom a link competes with."""
+"""Rank each link among other nodes: ranks, MRR, Hits@k, and the candidates."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from dysat.errors import GraphError
 from dysat.evaluation.protocols import LinkSplit
 
 Ids = NDArray[np.int64]
-LISTED = 1 << 22  # numbers held at once where candidates are listed
+BLOCK = 1 << 22  # largest number of values in memory when all candidates are listed
 
 
 def ranks(positive: Tensor, negative: Tensor) -> Tensor:
-    """Where each positive stands among its negatives, from 1; ties count one half.  # [B], [B, K] → [B]
+    """Return the rank of each positive among its negatives, from 1; ties count one half.  # [B], [B, K] → [B]
 
-    NaN where a score is NaN.
+    The rank is NaN if a score is NaN.
     """
     if positive.dim() != 1 or negative.dim() != 2 or len(positive) != len(negative):
         shapes = f"{tuple(positive.shape)} and {tuple(negative.shape)}"
-        raise GraphError(f"scores have shapes {shapes}, expected [B] of links and [B, K] of their competitors")
+        raise GraphError(f"scores have shapes {shapes}, expected [B] for links and [B, K] for their candidates")
     score = positive.unsqueeze(1)  # [B, 1]
     above, as_high = (negative > score).sum(1), (negative >= score).sum(1)
     unknown = positive.isnan() | negative.isnan().any(1)
@@ -31,12 +31,12 @@ def ranks(positive: Tensor, negative: Tensor) -> Tensor:
 
 
 def mrr(ranks: Tensor) -> float:
-    """Mean reciprocal rank; NaN without any.  # [B]"""
+    """Return the mean reciprocal rank; NaN for an empty tensor.  # [B]"""
     return float(ranks.double().reciprocal().mean())
 
 
 def hits(ranks: Tensor, k: int) -> float:
-    """The part of the ranks that are k or better; NaN without any, or if one is.  # [B]"""
+    """Return the fraction of ranks up to k; NaN if there are none or one of them is NaN.  # [B]"""
     if k < 1:
         raise GraphError(f"k={k}: the best rank is 1")
     within = torch.where(ranks.isnan(), torch.nan, (ranks <= k).double())
@@ -46,10 +46,11 @@ def hits(ranks: Tensor, k: int) -> float:
 def ranking_candidates(
     graph: DynamicGraph, split: LinkSplit, number: int, seed: int = 0, typed: bool | None = None
 ) -> Tensor:
-    """For each positive (u, v), in order, nodes that u is not linked with in the target, to rank v among.  # [P, K]
+    """Draw, for each positive (u, v) in order, K nodes that u is not linked with in the target.  # [P, K]
 
-    They are uniform among the nodes that may stand for v (known at the split's step; new where new ones are asked
-    for; with `typed` of v's kind), without u itself, none twice in a row. v is the node that appeared later.
+    The candidates compete with v, the endpoint that appeared later. They are uniform among the nodes that could replace
+    v: known at the split's step, new if the split asks for new nodes, of v's kind if `typed`. u itself is excluded and
+    no candidate repeats within a row.
     """
     typed = split.typed if typed is None else typed
     if number < 1:
@@ -73,11 +74,11 @@ def ranking_candidates(
 
 
 def _unlinked_with(u: Ids, pool: Ids, linked: Ids, number: int, rng: np.random.Generator) -> Ids:
-    """`number` distinct nodes of the pool for each u, neither itself nor linked with it.  # [b] → [b, K]"""
+    """Draw `number` distinct nodes of the pool for each u, excluding u and its neighbours.  # [b] → [b, K]"""
     start, stop = np.searchsorted(linked, u << 32), np.searchsorted(linked, (u + 1) << 32)
-    fewest = len(pool) - int((stop - start).max(initial=0)) - 1  # no row has less to choose from
-    if fewest < 2 * number:  # drawing would mostly hit links and repeats
-        block = max(1, LISTED // max(1, len(pool)))
+    fewest = len(pool) - int((stop - start).max(initial=0)) - 1  # lower bound for every row
+    if fewest < 2 * number:  # rejection sampling would mostly hit links and repeats
+        block = max(1, BLOCK // max(1, len(pool)))
         return np.concatenate(
             [_listed(u[at : at + block], pool, linked, number, rng) for at in range(0, len(u), block)]
         )
@@ -94,21 +95,19 @@ def _unlinked_with(u: Ids, pool: Ids, linked: Ids, number: int, rng: np.random.G
 
 
 def _listed(u: Ids, pool: Ids, linked: Ids, number: int, rng: np.random.Generator) -> Ids:
-    """The same where nearly all that are left are wanted."""
+    """Do the same by listing the whole pool, for when most of it is needed."""
     everyone = np.broadcast_to(pool, (len(u), len(pool)))
     excluded = _excluded(u, everyone, linked)
     left = len(pool) - excluded.sum(1)
     if (left < number).any():
         short = int(np.argmin(left))
-        raise GraphError(
-            f"number={number}: node {u[short]} has only {left[short]} candidates that it is not linked with"
-        )
-    lots = np.where(excluded, 2.0, rng.random(everyone.shape))  # the lowest lots win
+        raise GraphError(f"number={number}: node {u[short]} has only {left[short]} candidates it is not linked with")
+    lots = np.where(excluded, 2.0, rng.random(everyone.shape))  # the lowest numbers win
     return pool[np.argsort(lots, axis=1)[:, :number]]
 
 
 def _excluded(u: Ids, nodes: Ids, linked: Ids) -> NDArray[np.bool_]:
-    """Whether a node is u itself or linked with it.  # [b], [b, K] → [b, K]"""
+    """Return whether a node is u itself or linked with u.  # [b], [b, K] → [b, K]"""
     column = u[:, None]
     excluded: NDArray[np.bool_] = np.isin(column << 32 | nodes, linked) | (nodes == column)
     return excluded

@@ -1,4 +1,4 @@
-"""What settings are chosen by: validation examples, and nothing else."""
+"""The tuning metric: AUC on validation examples only."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ FOLDS = 5
 
 
 def validation_only(split: LinkSplit) -> LinkSplit:
-    """The split with its validation examples alone: no example that trains or tests a probe is within reach."""
-    mine = split.validation
-    nothing = torch.zeros(0, int(mine.sum()), dtype=torch.bool, device=mine.device)  # not one repeat
+    """Return the split reduced to its validation examples, so that no training or test example is accessible."""
+    kept = split.validation
+    none = torch.zeros(0, int(kept.sum()), dtype=torch.bool, device=kept.device)  # no repeats
     return replace(
-        split, pairs=split.pairs[mine], labels=split.labels[mine], validation=mine[mine], train=nothing, test=nothing
+        split, pairs=split.pairs[kept], labels=split.labels[kept], validation=kept[kept], train=none, test=none
     )
 
 
 def can_tune(split: LinkSplit) -> bool:
-    """Whether there are two validation examples of each class: one to train a probe on, one to try it."""
+    """Return whether each class has two validation examples: one to train a probe on and one to test it."""
     return min(int((split.labels[split.validation] == label).sum()) for label in (True, False)) >= 2
 
 
 @torch.no_grad()
 def tuning_auc(embeddings: Tensor, split: LinkSplit, *, feature: PairFeature = "product") -> float:
-    """How well a probe tells the validation examples apart that it has not seen; NaN with less than two of a class.
+    """Return the cross-validated AUC of a probe on the validation examples; NaN with fewer than two of a class.
 
-    `validation_auc` trains its probe on examples that other repeats test with. Here the validation examples are
-    divided into five folds (fewer where a class has fewer), each class evenly and by its order, so always alike; each
-    fold is scored by a probe trained on the others. It is the mean of the folds' AUC, not that of all scores pooled:
-    the log-odds of different probes have different zeros and scales.
+    `validation_auc` trains its probe on examples that other repeats use for testing; this function uses validation
+    examples only. They are divided into five folds (fewer if a class has fewer examples), stratified and by position,
+    so the folds are deterministic. Each fold is scored by a probe trained on the others. The result is the mean AUC of
+    the folds, not the AUC of pooled scores: log-odds of different probes differ in offset and scale.
     """
     split = validation_only(split).to(embeddings.device)
     if not can_tune(split):
@@ -48,7 +48,7 @@ def tuning_auc(embeddings: Tensor, split: LinkSplit, *, feature: PairFeature = "
 
 
 def _folds(labels: Tensor) -> Tensor:
-    """Which examples belong to which fold.  # [B] → [K, B]"""
+    """Return the fold masks.  # [B] → [K, B]"""
     rank = torch.where(labels, labels.cumsum(0), (~labels).cumsum(0)) - 1  # within the class
     number = min(FOLDS, *(int((labels == label).sum()) for label in (True, False)))
     return rank % number == torch.arange(number, device=labels.device).unsqueeze(-1)

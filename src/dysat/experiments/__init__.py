@@ -1,1 +1,1 @@
-"""The paper, and ours."""
+"""Evaluation, tuning, benchmarks, and the reproduction of the paper."""

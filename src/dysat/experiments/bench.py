@@ -1,4 +1,4 @@
-"""Seconds per epoch, time before the first one, and memory, each case in a process of its own."""
+"""Benchmark of training: seconds per epoch, preparation time and memory, each case in a fresh process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dysat.system.hardware import peak_gib
 from dysat.system.process import keep_freed_memory
 from dysat.training import Epoch
 
-# What the paper trains on: all snapshots but the one it predicts last, or the window it names.
+# Snapshots for training in the paper: all but the last predicted one, or the window it names.
 SNAPSHOTS = {"enron": 15, "uci": 12, "yelp": 11, "ml-10m": 10}
-SHALLOW = {"structural_heads": (16,), "structural_features": (128,)}  # the paper's layers for Enron
+SHALLOW = {"structural_heads": (16,), "structural_features": (128,)}  # layers of the paper for Enron
 
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to measure."""
+    """One case to measure."""
 
     dataset: str
     preset: str
@@ -34,7 +34,7 @@ class Case:
     batch_size: int
     epochs: int = 5
     data_dir: Path | None = None
-    graph: Path | None = None  # a graph folder instead of the dataset's own file
+    graph: Path | None = None  # graph folder to use instead of the dataset's file
 
     def model(self, epochs: int) -> DySAT:
         layers: dict[str, Any] = SHALLOW if self.dataset == "enron" else {}
@@ -45,7 +45,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured: medians over epochs, and the most memory the process held (on CUDA: of the device)."""
+    """Result of a case: medians over epochs, and peak memory of the process (on CUDA, of the device)."""
 
     dataset: str
     snapshots: int
@@ -73,7 +73,7 @@ def _measure(case: Case) -> Timing:
     graph = graph[: SNAPSHOTS[case.dataset]] if case.dataset in SNAPSHOTS else graph
     device = choose_device(case.device)
     if device.type == "cuda":
-        case.model(1).fit(graph)  # loads and compiles what CUDA needs, once in a process
+        case.model(1).fit(graph)  # loads and compiles CUDA code, once per process
         torch.cuda.reset_peak_memory_stats()
     seconds: list[float] = []
 
@@ -82,7 +82,7 @@ def _measure(case: Case) -> Timing:
 
     prepared = _prepare_seconds(case, graph, device)
     model = case.model(case.epochs + 1).fit(graph, on_epoch=on_epoch)
-    timed = seconds[1:]  # the first one warms up, and on CUDA records a step
+    timed = seconds[1:]  # the first epoch is a warm-up, and on CUDA records a step
     batches = -(-len(torch.unique(model.block_.node)) // case.batch_size)
     return Timing(
         dataset=case.dataset,
@@ -101,7 +101,7 @@ def _measure(case: Case) -> Timing:
 
 
 def _prepare_seconds(case: Case, graph: DynamicGraph, device: torch.device) -> float:
-    """All that comes before the first step: the block, the weights, walks, and what examples are drawn from."""
+    """Return the time before the first step: block, weights, walks and samplers."""
     begin = time.perf_counter()
     model = case.model(0)
     model.graph_ = graph
@@ -113,5 +113,5 @@ def _prepare_seconds(case: Case, graph: DynamicGraph, device: torch.device) -> f
 
 
 def available(data_dir: Path | None) -> list[str]:
-    """The datasets whose file is on this machine."""
+    """Return the datasets whose file is on this machine."""
     return [name for name, dataset in DATASETS.items() if dataset.locate(data_dir)]

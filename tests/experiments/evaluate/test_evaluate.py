@@ -1,15 +1,16 @@
-"""Evaluations: what is computed, kept and taken up again, and how it is told."""
+"""Evaluations: results, resuming, processes, and output."""
 
 from __future__ import annotations
 
 import json
-import os
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from small_study import count_jobs
 
 import dysat
 from dysat.data.graph import DynamicGraph
@@ -17,9 +18,9 @@ from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import evaluate_probe, evaluate_scores, macro_auc, micro_auc, validation_auc
 from dysat.evaluation.protocols import link_split
 from dysat.experiments.evaluate import job as jobs
-from dysat.experiments.evaluate import workers as module
 from dysat.experiments.evaluate.evaluate import evaluate
 from dysat.experiments.evaluate.request import Contender, Request
+from dysat.experiments.evaluate.workers import worker_pool
 from dysat.models import MODELS, OPPONENTS
 
 QUICK = ("edgebank", "degree-product")
@@ -30,7 +31,7 @@ SMALL = {
 
 
 def make_graph(seed: int = 0, steps: int = 5, size: int = 24, kinds: bool = False) -> DynamicGraph:
-    """Two groups whose members meet, some of them again and again."""
+    """Two groups with links inside them, some of which repeat."""
     rng = np.random.default_rng(seed)
     rows = []
     for step in range(steps):
@@ -60,7 +61,7 @@ def run(folder: Path, graph: DynamicGraph, models: Any = "edge-memory", **option
     return evaluate(models, graph, folder, **{"opponents": QUICK, "device": "cpu", "processes": 1, **options})
 
 
-def test_figures_are_those_of_the_parts(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_results_equal_a_manual_evaluation(graph: DynamicGraph, tmp_path: Path) -> None:
     found = run(tmp_path / "e", graph, [small_dysat(), "edge-memory"], repeats=4)
     learned, memory, *others = found.figures
     results = []
@@ -73,13 +74,13 @@ def test_figures_are_those_of_the_parts(graph: DynamicGraph, tmp_path: Path) -> 
     assert means is not None and means.targets == (1, 2, 3, 4)
     assert means.macro_auc == pytest.approx(macro_auc(results))
     assert means.micro_auc == pytest.approx(micro_auc(results))
-    assert learned.probes() == ["present", "past"] and len(learned.of(probe="past")) == 3  # step 0 has no past
+    assert learned.probes() == ["present", "past"] and len(learned.of(probe="past")) == 3  # step 0 has no earlier step
     assert [f.name for f in others] == list(QUICK) and all(f.opponent for f in others)
     assert found.best_opponent(memory) in others and [f.name for f in found.asked()] == ["dysat:program", "edge-memory"]
 
 
-def test_a_probe_of_the_past_uses_no_label_of_the_future(graph: DynamicGraph) -> None:
-    """With all labels turned round the scores stay, to the bit."""
+def test_past_probe_scores_do_not_depend_on_labels_of_the_target(graph: DynamicGraph) -> None:
+    """Inverted labels do not change a bit of the scores."""
     model = small_dysat().build()
     split = link_split(graph, 3, repeats=2)
     before = link_split(graph[:4], 2, repeats=1)
@@ -90,28 +91,27 @@ def test_a_probe_of_the_past_uses_no_label_of_the_future(graph: DynamicGraph) ->
     assert torch.equal(result.scores, again.scores) and result.auc == pytest.approx(1 - again.auc)
 
 
-def test_finished_steps_are_kept_and_not_computed_again(
-    graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_evaluation_resumes(graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(tmp_path / "whole", graph).facts()
-    calls: list[int] = []
-    original = jobs.run_job
+    calls: list[Any] = []
+    original = jobs.Worker.run
 
-    def stopping(job: module.Job, before: Any) -> Any:
+    def stopping(worker: jobs.Worker, job: jobs.Job) -> Any:
         if len(calls) == 5:
             raise KeyboardInterrupt
         calls.append(job.step)
-        return original(job, before)
+        return original(worker, job)
 
-    monkeypatch.setattr(jobs, "run_job", stopping)
+    monkeypatch.setattr(jobs.Worker, "run", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "stopped", graph)
     assert len(list((tmp_path / "stopped" / "steps").iterdir())) == 5
-    calls.clear()
-    monkeypatch.setattr(jobs, "run_job", lambda job, before: (calls.append(job.step), original(job, before))[1])
-    told: list[tuple[int, int]] = []
-    again = run(tmp_path / "stopped", graph, on_progress=lambda done, total, what: told.append((done, total))).facts()
-    assert len(calls) == 3 * 4 - 5 and told[0] == (5, 12) and told[-1] == (12, 12)
+    monkeypatch.setattr(jobs.Worker, "run", original)
+    calls = count_jobs(monkeypatch)
+    progress: list[tuple[int, int]] = []
+    on_progress = lambda done, total, what: progress.append((done, total))  # noqa: E731
+    again = run(tmp_path / "stopped", graph, on_progress=on_progress).facts()
+    assert len(calls) == 3 * 4 - 5 and progress[0] == (5, 12) and progress[-1] == (12, 12)
     for facts in (whole, again):
         facts.pop("date")
         for model in facts["models"]:
@@ -124,14 +124,14 @@ def test_finished_steps_are_kept_and_not_computed_again(
     assert len(calls) == 1
 
 
-def test_processes_change_nothing(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_two_processes_give_the_same_results(graph: DynamicGraph, tmp_path: Path) -> None:
     one, two = (run(tmp_path / str(n), graph, processes=n).facts()["models"] for n in (1, 2))
     for model in (*one, *two):
         model.pop("seconds")
     assert one == two
 
 
-def test_a_folder_of_another_evaluation_is_refused(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_folder_of_another_evaluation_is_refused(graph: DynamicGraph, tmp_path: Path) -> None:
     run(tmp_path / "e", graph)
     with pytest.raises(ModelError, match=r"an evaluation with another seed \(0\); choose another folder"):
         run(tmp_path / "e", graph, seed=1)
@@ -139,44 +139,39 @@ def test_a_folder_of_another_evaluation_is_refused(graph: DynamicGraph, tmp_path
         run(tmp_path / "e", make_graph(3))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(ModelError, match="exists already and is no evaluation"):
+    with pytest.raises(ModelError, match="exists already and is not an evaluation"):
         run(tmp_path / "mine", graph)
     assert [f.name for f in (tmp_path / "mine").iterdir()] == ["letter.txt"]
 
 
-def test_another_model_in_the_same_folder_computes_only_what_is_new(
+def test_another_model_in_the_same_folder_computes_only_its_own_steps(
     graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "e", graph)
-    calls: list[str] = []
-    original = jobs.run_job
-    monkeypatch.setattr(
-        jobs, "run_job", lambda job, before: (calls.append(job.contender.method), original(job, before))[1]
-    )
+    calls = count_jobs(monkeypatch)
     run(tmp_path / "e", graph, ["edge-memory", "last-snapshot"])
-    assert set(calls) == {"last-snapshot"}
+    assert {method for method, _ in calls} == {"last-snapshot"}
 
 
 @pytest.mark.parametrize("protocol", ["single-step", "new-links", "new-nodes"])
-def test_every_protocol_and_kind_of_negatives(protocol: str, tmp_path: Path) -> None:
+def test_protocols_support_all_kinds_of_negatives(protocol: str, tmp_path: Path) -> None:
     graph = make_graph(steps=6, size=60)
     kinds = ("uniform", "historical", "inductive", "degree-matched")
-    found = run(tmp_path / "e", graph, protocol=protocol, negatives=kinds, candidates=5)
+    first = None if protocol == "new-nodes" else 4  # later steps have too few new nodes
+    found = run(tmp_path / "e", graph, protocol=protocol, negatives=kinds, candidates=5, first=first)
     assert set(found.negatives) == set(kinds)
     assert all(0 < value <= 1 for value in found.figures[0].ranking().values())
     seen = {negatives for _, negatives, _, _ in found.rows()}
     assert {"uniform", "degree-matched"} <= seen <= set(kinds)
 
 
-def test_multi_step_trains_once_for_six_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fitted: list[int] = []
-    original = jobs.run_job
-    monkeypatch.setattr(jobs, "run_job", lambda job, before: (fitted.append(job.step), original(job, before))[1])
+def test_multi_step_fits_once_for_six_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count_jobs(monkeypatch)
     found = run(tmp_path / "e", make_graph(steps=9), protocol="multi-step", opponents=())
-    assert fitted == [2] and [r.result.target for r in found.figures[0].of()] == [3, 4, 5, 6, 7, 8]
+    assert calls == [("edge-memory", 2)] and [r.result.target for r in found.figures[0].of()] == [3, 4, 5, 6, 7, 8]
 
 
-def test_typed_negatives(tmp_path: Path, graph: DynamicGraph) -> None:
+def test_typed_negatives_need_kinds(tmp_path: Path, graph: DynamicGraph) -> None:
     bipartite = make_graph(kinds=True)
     found = run(tmp_path / "e", bipartite, typed=True)
     assert found.figures[0].means() is not None
@@ -185,7 +180,7 @@ def test_typed_negatives(tmp_path: Path, graph: DynamicGraph) -> None:
     assert not (tmp_path / "f").exists()
 
 
-def test_steps_that_cannot_be_evaluated_are_told_and_left_out(tmp_path: Path) -> None:
+def test_steps_with_too_few_links_are_left_out(tmp_path: Path) -> None:
     rows = [(f"p{i}", f"p{(i * 7 + t) % 20}", t) for t in (0, 1, 3, 4) for i in range(20)] + [("p0", "p5", 2)]
     source = tuple(list(column) for column in zip(*rows, strict=True))
     graph = dysat.build_snapshots(dysat.read_events(source, time_unit="step"), every=1)
@@ -195,13 +190,13 @@ def test_steps_that_cannot_be_evaluated_are_told_and_left_out(tmp_path: Path) ->
         run(tmp_path / "f", graph, first=2, last=2)
 
 
-def test_a_model_that_cannot_be_fitted_at_a_step_says_so(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_failed_fit_is_reported_for_its_step(graph: DynamicGraph, tmp_path: Path) -> None:
     found = run(tmp_path / "e", graph, "pair-logistic", opponents=())
     (figures,) = found.figures
     assert list(figures.problems) == ["0"] and [r.result.target for r in figures.of()] == [2, 3, 4]
 
 
-def test_facts_are_complete_json_and_the_table_says_the_same(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_json_and_markdown_agree(graph: DynamicGraph, tmp_path: Path) -> None:
     found = run(tmp_path / "e", graph, [small_dysat()], negatives=("uniform", "historical"), repeats=1)
     facts = json.loads((tmp_path / "e" / "results.json").read_text())
     assert facts == json.loads(json.dumps(found.facts(), allow_nan=False))
@@ -212,13 +207,15 @@ def test_facts_are_complete_json_and_the_table_says_the_same(graph: DynamicGraph
     assert len(lines) == 2 + 2 * 2 + 2 * len(QUICK)
 
 
-def test_a_picture(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_plot_draws_every_step(graph: DynamicGraph, tmp_path: Path) -> None:
     found = run(tmp_path / "e", graph, negatives=("uniform", "historical"))
-    found.plot(tmp_path / "steps.png")
-    assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
+    found.plot(tmp_path / "steps.svg")
+    svg = (tmp_path / "steps.svg").read_text()
+    for name in ("edge-memory", found.shown()[1].name):
+        assert all(f"<!-- {name}, {kind} -->" in svg for kind in ("uniform", "historical"))
 
 
-def test_requests_that_make_no_sense() -> None:
+def test_invalid_requests_raise() -> None:
     for wrong, words in (
         ({"protocol": "single"}, "no protocol 'single'; there are single-step"),
         ({"negatives": ("hard",)}, "no negatives 'hard'; there are uniform"),
@@ -231,7 +228,7 @@ def test_requests_that_make_no_sense() -> None:
         Contender("edgebnk")
 
 
-def test_models_with_their_options_and_no_folder(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_model_instances_and_no_folder(graph: DynamicGraph, tmp_path: Path) -> None:
     bank = MODELS["edgebank"](window=1)  # type: ignore[call-arg]
     found = dysat.evaluate([bank, "last-snapshot"], graph, opponents=(), processes=1)
     one, other = (f.means() for f in found.figures)
@@ -240,30 +237,30 @@ def test_models_with_their_options_and_no_folder(graph: DynamicGraph, tmp_path: 
         dysat.evaluate("edgebank", graph, protokol="new-links")
 
 
-def test_models_are_compared_on_the_steps_they_share(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_models_are_compared_on_shared_steps(graph: DynamicGraph, tmp_path: Path) -> None:
     found = run(tmp_path / "e", graph, ["edge-memory", "pair-logistic"])
     memory, logistic = found.asked()
-    assert len(memory.of()) == 4 and len(logistic.of()) == 3  # none before the first transition
+    assert len(memory.of()) == 4 and len(logistic.of()) == 3  # it needs a transition
     same = [step.result.auc for step in memory.of()][1:]
     other = [step.result.auc for step in logistic.of()]
     assert found.gap(memory, logistic) == pytest.approx((sum(same) - sum(other)) / 3)
-    # A heuristic that was asked for is an opponent of the others, though not of itself.
+    # A requested heuristic is an opponent of the others, but not of itself.
     candidates = {f.name: f.means(targets=frozenset((2, 3, 4))).macro_auc for f in found.figures if f is not memory}
     assert found.best_opponent(memory).name == max(candidates, key=lambda name: candidates[name])
     assert all(found.best_opponent(model) is not model for model in found.asked())
 
 
-def test_hard_negatives_alone_have_opponents_and_ranks_too(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_hard_negatives_alone_have_opponents_and_ranking(graph: DynamicGraph, tmp_path: Path) -> None:
     found = run(tmp_path / "e", graph, negatives="historical", candidates=3)
     assert found.negatives == ["historical"] and found.best_opponent(found.figures[0]) is not None
     assert found.figures[0].ranking()["mrr"] > 0
     lonely = run(tmp_path / "f", graph, negatives=("uniform", "inductive", "uniform"), first=4)
     assert lonely.negatives == ["uniform", "inductive"] and lonely.figures[0].lacking == {"inductive": [4]}
-    with pytest.raises(ModelError, match="no figure for edge-memory: no such negatives at any step"):
+    with pytest.raises(ModelError, match="no result for edge-memory: no such negatives at any step"):
         run(tmp_path / "g", graph, negatives="inductive", first=4)
 
 
-def test_what_a_step_lacks_does_not_cost_the_rest(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_missing_probe_or_ranking_leaves_the_rest(graph: DynamicGraph, tmp_path: Path) -> None:
     short = Contender("dysat", "program", {**SMALL, "history": 1})
     found = run(tmp_path / "e", graph, [short, short, "edge-memory"], candidates=10_000, repeats=1)
     assert [f.name for f in found.asked()] == ["dysat:program", "edge-memory"]
@@ -271,7 +268,7 @@ def test_what_a_step_lacks_does_not_cost_the_rest(graph: DynamicGraph, tmp_path:
     assert found.asked()[1].ranking() == {"mrr": None, "hits_at_10": None} and "nan" not in found.markdown()
 
 
-def test_a_folder_that_was_only_begun_is_taken_up(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_incomplete_folder_resumes(graph: DynamicGraph, tmp_path: Path) -> None:
     (tmp_path / "e" / "steps").mkdir(parents=True)
     run(tmp_path / "e", graph)
     for file in (tmp_path / "e" / "steps").iterdir():
@@ -280,22 +277,36 @@ def test_a_folder_that_was_only_begun_is_taken_up(graph: DynamicGraph, tmp_path:
     assert run(tmp_path / "e", graph).figures[0].means() is not None
 
 
-def test_a_process_that_dies_is_told_in_one_line(graph: DynamicGraph, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "run_jobs", die)
-    with pytest.raises(ModelError, match="a process was ended from outside"):
-        run(tmp_path / "e", graph, processes=2)
+def test_killed_worker_raises_one_line() -> None:
+    message = r"^a worker process was killed, .*; finished steps are kept, try processes=1$"
+    with pytest.raises(ModelError, match=message), worker_pool(1, "steps"):
+        raise BrokenProcessPool  # by a future whose process died
 
 
-def die(jobs: Any) -> None:
-    os._exit(9)
+def test_graph_is_loaded_once_and_each_split_drawn_once_per_job(
+    graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Path] = []
+    drawn: list[tuple[int, int]] = []
+    load, split = DynamicGraph.load, Request.split
+    monkeypatch.setattr(DynamicGraph, "load", lambda folder: (loaded.append(folder), load(folder))[1])
+
+    def counted(request: Request, graph: DynamicGraph, step: int, target: int) -> Any:
+        drawn.append((step, target))
+        return split(request, graph, step, target)
+
+    monkeypatch.setattr(Request, "split", counted)
+    run(tmp_path / "e", graph)
+    assert loaded == [tmp_path / "e" / "graph"]
+    assert sorted(drawn) == sorted([(step, step + 1) for step in range(4)] * 3)  # three models
 
 
 def test_every_opponent_is_a_model() -> None:
     assert set(OPPONENTS) <= MODELS.keys() and len(OPPONENTS) == 11
 
 
-def test_an_incremental_model_goes_on_from_step_to_step(tmp_path: Path, graph: DynamicGraph) -> None:
-    """Each snapshot is taken in once; a chain that is taken up again in the middle gives the same figures."""
+def test_incremental_model_continues_from_step_to_step(tmp_path: Path, graph: DynamicGraph) -> None:
+    """Each snapshot is taken in once; a chain that resumes in the middle gives the same results."""
     model = dysat.IncSAT(**SMALL)
     whole = run(tmp_path / "whole", graph, model, opponents=())
     steps = tmp_path / "whole" / "steps"
@@ -313,10 +324,10 @@ def test_an_incremental_model_goes_on_from_step_to_step(tmp_path: Path, graph: D
 
 
 @pytest.mark.parametrize("probe", ["present", "past"])
-def test_an_incremental_model_sees_nothing_of_what_it_predicts(
+def test_incremental_model_does_not_see_the_target(
     tmp_path: Path, graph: DynamicGraph, probe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At step t a model is given snapshots up to t; in the past mode no epoch is chosen by a label of t + 1."""
+    """At step t a model sees snapshots up to t; with `probe="past"` no label of t + 1 selects an epoch."""
     given: list[tuple[int, int | None]] = []
     original = dysat.IncSAT.take_in
 
@@ -343,7 +354,7 @@ def _comparable(found: Any) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if key != "date"}
 
 
-def test_the_probe_sees_the_pair_feature_of_the_model(tmp_path: Path, graph: DynamicGraph) -> None:
+def test_probe_uses_the_pair_feature_of_the_model(tmp_path: Path, graph: DynamicGraph) -> None:
     options = {"features": 6, "epochs": 3, "batch_size": 16, "device": "cpu"}
     found = run(tmp_path, graph, Contender("dynamic-triad", None, options), first=4, repeats=2)
     results = {step.probe: step.result.aucs for step in found.asked()[0].results}

@@ -1,4 +1,4 @@
-"""A model's own scores, measured as they are: nothing of the predicted snapshot is in them."""
+"""Evaluation of a model's own scores, which do not depend on the predicted snapshot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dysat.evaluation.hard_negatives import with_negatives
 from dysat.evaluation.probe import evaluate_scores
 from dysat.evaluation.protocols import link_split
 from dysat.experiments.evaluate.evaluate import as_contender, evaluate
-from dysat.experiments.evaluate.job import GRAPH, STEPS, Job, run_job
+from dysat.experiments.evaluate.job import GRAPH, STEPS, Job, Worker
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import content_key
 
@@ -29,7 +29,7 @@ AHEAD = {**SMALL, "activity": True, "positions": "relative", "walk_weight": 0.0,
 LEARNERS = {
     "pair score": dysat.DySAT(**AHEAD, pair_score=True),
     "paper": dysat.DySAT(**SMALL),
-    "one after the other": dysat.IncSAT(**SMALL),
+    "incremental": dysat.IncSAT(**SMALL),
 }
 
 
@@ -39,7 +39,7 @@ def graph() -> DynamicGraph:
 
 
 def other_target(graph: DynamicGraph, target: int) -> DynamicGraph:
-    """The same past; the links of one snapshot are those of the nodes' neighbours in number."""
+    """Return the graph with other links in one snapshot: both ends are shifted by one id."""
     u, v, weight = (part.numpy() for part in graph[target].links())
     known = graph.known[target]
     old = graph[target]
@@ -52,11 +52,11 @@ def other_target(graph: DynamicGraph, target: int) -> DynamicGraph:
 def fitted(graph: DynamicGraph, folder: Path, model: dysat.LinkModel, request: Request, step: int) -> Any:
     (folder / STEPS).mkdir(parents=True)
     graph.save(folder / GRAPH)
-    return run_job(Job(folder, as_contender(model), request, step, (step + 1,), "cpu", 1))
+    return Worker().run(Job(folder, as_contender(model), request, step, (step + 1,), "cpu", 1))
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_no_label_of_the_predicted_snapshot_is_in_a_score(name: str, graph: DynamicGraph, tmp_path: Path) -> None:
+def test_scores_do_not_depend_on_the_predicted_snapshot(name: str, graph: DynamicGraph, tmp_path: Path) -> None:
     step, request = 4, Request(probe="score")
     changed = other_target(graph, step + 1)
     assert changed.fingerprint != graph.fingerprint and changed.known == graph.known
@@ -71,8 +71,8 @@ def test_no_label_of_the_predicted_snapshot_is_in_a_score(name: str, graph: Dyna
     assert len(one.epochs_) == 3 and all(epoch.score is None for epoch in one.epochs_)
 
 
-@pytest.mark.parametrize("name", ["pair score", "one after the other"])
-def test_figures_are_those_of_the_scores_as_they_are(name: str, graph: DynamicGraph, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["pair score", "incremental"])
+def test_results_equal_a_manual_evaluation_of_scores(name: str, graph: DynamicGraph, tmp_path: Path) -> None:
     model, kinds = LEARNERS[name], ("uniform", "historical")
     found = evaluate(
         model, graph, tmp_path / "e", opponents=("edgebank", "svd"), device="cpu", only=(4, 5), repeats=2,
@@ -94,7 +94,7 @@ def test_figures_are_those_of_the_scores_as_they_are(name: str, graph: DynamicGr
     assert bank.means("uniform", "score") is not None and svd.means("uniform", "score") is not None
 
 
-def test_a_folder_and_a_key_belong_to_one_probe(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_folder_and_key_belong_to_one_probe(graph: DynamicGraph, tmp_path: Path) -> None:
     model = Contender("dysat", options=SMALL)
     keys = {content_key(graph, model, Request(probe=probe)) for probe in ("present", "past", "score")}
     assert len(keys) == 3
@@ -103,7 +103,7 @@ def test_a_folder_and_a_key_belong_to_one_probe(graph: DynamicGraph, tmp_path: P
         evaluate("svd", graph, tmp_path / "e", opponents=(), only=(5,))
 
 
-def test_another_word_for_it_is_named() -> None:
+def test_unknown_probe_raises_with_a_hint() -> None:
     with pytest.raises(
         GraphError, match=r"^no probe 'scores'; there are present, past, score; did you mean 'score'\?$"
     ):

@@ -1,4 +1,4 @@
-"""What an evaluation can be asked for: some snapshots only, and the past probe left out."""
+"""Requests: selected snapshots, and evaluation without the past probe."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ def graph() -> DynamicGraph:
 
 
 def figures(graph: DynamicGraph, folder: Path, **request: Any) -> list[dict[str, Any]]:
-    """Of every step, kind and probe."""
+    """Return the results of every step, kind of negatives and probe."""
     model = Contender("gcn-ae", options={"epochs": 3})
     found = evaluate([model, "edgebank"], graph, folder, opponents=(), device="cpu", repeats=2, **request)
     return [{"model": one.method, **step.facts()} for one in found.figures for step in one.results]
 
 
-def test_only_takes_what_is_named() -> None:
+def test_only_selects_targets() -> None:
     pairs = [(0, 1), (1, 2), (2, 3), (2, 4)]
     assert Request().steps(pairs) == pairs
     assert Request(only=(4, 2)).steps(pairs) == [(1, 2), (2, 4)]
     assert Request(only=()).steps(pairs) == []
 
 
-def test_what_cannot_be_predicted_is_named(graph: DynamicGraph, tmp_path: Path) -> None:
-    with pytest.raises(GraphError, match=r"^snapshot 9 cannot be predicted; there are 1, 2, 3, 4, 5$"):
+def test_impossible_targets_raise(graph: DynamicGraph, tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"^snapshot 9 cannot be predicted; choose from 1, 2, 3, 4, 5$"):
         figures(graph, tmp_path / "e", only=(1, 9))
-    with pytest.raises(GraphError, match=r"^snapshot 2 cannot be predicted; there are 3, 4, 5$"):
+    with pytest.raises(GraphError, match=r"^snapshot 2 cannot be predicted; choose from 3, 4, 5$"):
         figures(graph, tmp_path / "e", only=(2,), first=3)
     assert not (tmp_path / "e").exists()
 
 
-def test_only_changes_no_figure(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_only_does_not_change_results(graph: DynamicGraph, tmp_path: Path) -> None:
     every = figures(graph, tmp_path / "every", negatives=("uniform", "historical"))
-    some = figures(graph, tmp_path / "some", negatives=("uniform", "historical"), only=(2, 5))
-    assert some == [one for one in every if one["target"] in (2, 5)]
-    assert {one["target"] for one in some} == {2, 5}
+    selected = figures(graph, tmp_path / "selected", negatives=("uniform", "historical"), only=(2, 5))
+    assert selected == [one for one in every if one["target"] in (2, 5)]
+    assert {one["target"] for one in selected} == {2, 5}
 
 
-def test_without_the_past_probe_nothing_else_changes(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_leaving_out_the_past_probe_changes_nothing_else(graph: DynamicGraph, tmp_path: Path) -> None:
     both = figures(graph, tmp_path / "both", negatives=("uniform", "historical"))
     present = figures(graph, tmp_path / "present", negatives=("uniform", "historical"), past_probe=False)
     assert {one["probe"] for one in both} == {"present", "past", "none"}
     assert present == [one for one in both if one["probe"] != "past"]
 
 
-def test_a_probe_of_the_past_is_not_left_out_where_it_chooses_the_epoch(graph: DynamicGraph, tmp_path: Path) -> None:
+def test_past_probe_stays_if_it_selects_the_epoch(graph: DynamicGraph, tmp_path: Path) -> None:
     shown = figures(graph, tmp_path / "shown", probe="past", only=(4,))
     asked = figures(graph, tmp_path / "asked", probe="past", only=(4,), past_probe=False)
     assert asked == shown and any(one["probe"] == "past" for one in asked)

@@ -1,4 +1,4 @@
-"""Results are keyed by declared versions; the output of every method is held to stored values of its version.
+"""Results are keyed by declared versions; the output of every method is compared with stored values.
 
 If a test here fails because a method's output changed on purpose, raise `version` of the method (or `MEASUREMENT`) and
 store the new values:  python tests/experiments/evaluate/test_versions.py
@@ -51,7 +51,7 @@ def communities() -> dysat.DynamicGraph:
 
 
 def output(method: str, preset: str | None) -> dict[str, Any]:
-    """A small part of what a method computes: scores of pairs, and the size of coordinates of the embeddings."""
+    """Return a small part of the output of a method: scores of pairs and norms of embeddings."""
     kind, graph = MODELS[method], communities()
     names = {option.name for option in kind.options()}
     given = {name: value for name, value in SMALL.items() if name in names}
@@ -59,13 +59,13 @@ def output(method: str, preset: str | None) -> dict[str, Any]:
     pairs = torch.combinations(torch.arange(graph.num_nodes))[:: 435 // SHOWN][:SHOWN]
     found = {"version": MODELS[method].version, "scores": model.score_links(pairs).tolist()}
     if hasattr(model, "embed"):
-        norms = model.embed().double().norm(dim=1)  # no axis of an embedding has a sign of its own
+        norms = model.embed().double().norm(dim=1)  # signs of the axes are arbitrary
         found["norms"] = norms[:SHOWN].tolist()
     return found
 
 
 def measurement() -> dict[str, Any]:
-    """What the protocols, negatives and metrics give for one heuristic."""
+    """Return the results of two heuristics for all protocols, negatives and metrics."""
     means = {}
     for protocol in ("single-step", "new-links", "multi-step", "new-nodes"):
         ends = {"new_ends": "one"} if protocol == "new-nodes" else {}
@@ -81,7 +81,7 @@ def measurement() -> dict[str, Any]:
 
 
 def close(found: Any, stored: Any) -> bool:
-    """The same up to rounding, which differs between processors."""
+    """Return whether values agree up to rounding, which differs between processors."""
     if isinstance(stored, dict):
         return found.keys() == stored.keys() and all(close(found[key], stored[key]) for key in stored)
     if isinstance(stored, list):
@@ -92,12 +92,12 @@ def close(found: Any, stored: Any) -> bool:
 
 
 @pytest.mark.parametrize(("method", "preset"), CASES)
-def test_output_is_that_of_the_declared_version(method: str, preset: str | None) -> None:
+def test_output_matches_the_declared_version(method: str, preset: str | None) -> None:
     stored = json.loads(STORED.read_text())[f"{method}:{preset}"]
     assert close(output(method, preset), stored), f"the output of {method} changed: raise its version (see above)"
 
 
-def test_measurement_is_that_of_the_declared_version() -> None:
+def test_measurement_matches_the_declared_version() -> None:
     assert close(measurement(), json.loads(STORED.read_text())["measurement"]), "raise MEASUREMENT (see above)"
 
 
@@ -135,7 +135,7 @@ def test_key_depends_on_graph_options_request_and_versions(monkeypatch: pytest.M
     assert len({key, *others}) == 1 + len(others)
 
 
-def test_key_does_not_depend_on_the_device_or_on_how_options_are_given() -> None:
+def test_key_does_not_depend_on_device_or_presets() -> None:
     whole, asked = graph(), Request()
     plain = content_key(whole, Contender("gcn-ae", "sankar2019_uci"), asked)
     assert plain == content_key(whole, Contender("gcn-ae", "sankar2019_uci", {"device": "cpu"}), asked)

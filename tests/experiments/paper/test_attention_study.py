@@ -1,4 +1,4 @@
-"""Temporal attention as the paper's heat maps show it, against the model's own weights."""
+"""Temporal attention for the heat maps, against the weights of the model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def facts_of(graph: DynamicGraph, **options: Any) -> dict[str, Any]:
     return attention_facts(Contender("dysat", "program", {**SMALL, **options}), graph, Request(), "cpu")
 
 
-def test_weights_are_the_models(graph: DynamicGraph) -> None:
+def test_weights_are_those_of_the_model(graph: DynamicGraph) -> None:
     found = facts_of(graph)
     split = link_split(graph, 4)
     model = dysat.DySAT.from_preset("program", **SMALL, device="cpu")
@@ -50,41 +50,41 @@ def test_weights_are_the_models(graph: DynamicGraph) -> None:
         torch.testing.assert_close(kept["sd"], variance.sqrt(), atol=1e-6, rtol=0)
 
 
-def test_a_row_sums_to_one_and_has_nothing_of_the_future(graph: DynamicGraph) -> None:
+def test_rows_sum_to_one_and_exclude_later_steps(graph: DynamicGraph) -> None:
     found = facts_of(graph)
     for which in ("mean", "sd"):
         assert [[value is None for value in row] for row in found[which]] == [
             [j > i for j in range(5)] for i in range(5)
         ]
     assert [sum(row[: i + 1]) for i, row in enumerate(found["mean"])] == pytest.approx([1.0] * 5, abs=1e-5)
-    assert found["sd"][0][0] == 0  # whoever sees one step looks at it
+    assert found["sd"][0][0] == 0  # with a single step the weight is 1
 
 
-def test_a_model_that_learns_from_the_last_snapshots_knows_only_these(graph: DynamicGraph) -> None:
+def test_history_limits_the_steps(graph: DynamicGraph) -> None:
     found = facts_of(graph, history=2)
     assert found["steps"] == [3, 4]
     assert found["mean"][0][1] is None and sum(found["mean"][1]) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_without_temporal_attention_there_is_none(graph: DynamicGraph) -> None:
+def test_model_without_temporal_attention_raises(graph: DynamicGraph) -> None:
     with pytest.raises(ModelError, match="gcn-ae has no temporal attention"):
         attention_facts(Contender("gcn-ae"), graph, Request(), "cpu")
 
 
-def test_it_is_measured_once_and_again_when_something_changed(
+def test_attention_is_measured_again_only_after_a_change(
     graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shorten(monkeypatch)
-    told: list[tuple[int, int, str]] = []
+    progress: list[tuple[int, int, str]] = []
 
     def measure(graph: DynamicGraph, slug: str = "dysat", seed: int = 0) -> Any:
-        told.clear()
-        measure_attention(slug, graph, "uci", Results(tmp_path), "cpu", seed, lambda *words: told.append(words))
+        progress.clear()
+        measure_attention(slug, graph, "uci", Results(tmp_path), "cpu", seed, lambda *words: progress.append(words))
         return Results(tmp_path).facts("attention", "uci", slug)
 
     first = measure(graph)
-    assert told == [(0, 1, "attention of dysat on uci"), (1, 1, "attention of dysat on uci")]
+    assert progress == [(done, 1, "attention of dysat:program on uci") for done in (0, 1)]
     assert first["about"]["graph"]["fingerprint"] == graph.fingerprint and first["options"]["epochs"] == 1
-    assert measure(graph) == first and told == []
-    assert measure(graph, seed=1)["key"] != first["key"] and told
-    assert measure(graph[:5])["steps"] == [0, 1, 2, 3] and told
+    assert measure(graph) == first and progress == []
+    assert measure(graph, seed=1)["key"] != first["key"] and progress
+    assert measure(graph[:5])["steps"] == [0, 1, 2, 3] and progress

@@ -1,4 +1,4 @@
-"""The rows of the paper's tables: whose model each has, with what, and what is published of it."""
+"""The rows of the paper's tables: models, presets, names and published values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dysat.errors import ModelError
 from dysat.experiments.evaluate.request import Request
 from dysat.experiments.paper.catalogue import (
     ABLATIONS,
@@ -16,17 +17,19 @@ from dysat.experiments.paper.catalogue import (
     HEADS,
     HEURISTICS,
     INCSAT,
+    KEYS,
     ROWS,
     STUDIES,
     TARGETS,
     Row,
     heads_row,
+    row_keys,
 )  # fmt: skip
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "published.toml"
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "published.toml"
 
 
-def test_there_are_nine_methods_and_eleven_opponents() -> None:
+def test_catalogue_has_nine_methods_and_eleven_heuristics() -> None:
     assert len({row.published for row in (BASELINES | DYSAT).values()}) == 9
     assert len(HEURISTICS) == 11
     assert BOOSTING in HEURISTICS
@@ -46,13 +49,13 @@ def test_there_are_nine_methods_and_eleven_opponents() -> None:
         ("incsat", "incsat", "sankar2019_uci"),
     ],
 )
-def test_a_row_has_a_method_and_a_preset(row: str, method: str, preset: str) -> None:
+def test_rows_have_method_and_preset(row: str, method: str, preset: str) -> None:
     contender = ROWS[row].contender("uci")
     assert (contender.method, contender.preset) == (method, preset)
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_every_row_can_be_built(dataset: str) -> None:
+def test_every_row_can_be_built_for_every_dataset(dataset: str) -> None:
     for row in (
         *ROWS.values(),
         *(heads_row(block, heads)[1] for block in ("structural", "temporal") for heads in HEADS),
@@ -60,12 +63,39 @@ def test_every_row_can_be_built(dataset: str) -> None:
         assert row.contender(dataset).build().method == row.method
 
 
-def test_a_heuristic_has_no_preset() -> None:
+def test_names_of_dysat_rows_say_the_preset() -> None:
+    named = {name: key for name, key in KEYS.items() if name != key}
+    assert named == {
+        "dysat:program": "dysat",
+        "dysat:text": "dysat-text",
+        "dysat:program-no-structural": "dysat-no-structural",
+        "dysat:program-no-temporal": "dysat-no-temporal",
+        "dysat:text-no-structural": "dysat-text-no-structural",
+        "dysat:text-no-temporal": "dysat-text-no-temporal",
+    }
+    assert sorted(KEYS.values()) == sorted(ROWS) and {ROWS[key].name for key in named.values()} == set(named)
+    assert row_keys(["dysat:text", "gcn-ae"]) == ["dysat-text", "gcn-ae"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dysat", "no method 'dysat': the default model is not in the paper; use dysat:program or dysat:text"),
+        ("dysat-text", "no method 'dysat-text'; there are .*; did you mean 'dysat:text'?"),
+        ("dyszt", "no method 'dyszt'; there are node2vec, .*; did you mean 'dysat:program' or 'dysat:text'?"),
+    ],
+)
+def test_bare_dysat_and_unknown_names_raise(name: str, message: str) -> None:
+    with pytest.raises(ModelError, match=f"^{message.replace('?', '[?]')}$"):
+        row_keys([name])
+
+
+def test_heuristics_have_no_preset() -> None:
     contender = ROWS["svd"].contender("uci")
     assert (contender.method, contender.preset) == ("svd", None)
 
 
-def test_ablations_take_out_one_block() -> None:
+def test_ablations_remove_one_block() -> None:
     blocks = {slug: row.contender("uci").build().values()["blocks"] for slug, row in ABLATIONS.items()}
     assert blocks == {
         "dysat-no-structural": "temporal", "dysat-no-temporal": "structural",
@@ -73,7 +103,7 @@ def test_ablations_take_out_one_block() -> None:
     }  # fmt: skip
 
 
-def test_heads_are_those_of_every_layer_and_sizes_stay() -> None:
+def test_heads_change_in_every_layer_and_sizes_stay() -> None:
     whole = DYSAT["dysat"].contender("uci").build().values()
     slug, row = heads_row("structural", 4)
     changed = row.contender("uci").build().values()
@@ -83,7 +113,7 @@ def test_heads_are_those_of_every_layer_and_sizes_stay() -> None:
     assert heads_row("temporal", 2)[1].contender("enron").build().values()["temporal_heads"] == (2,)
 
 
-def test_more_options_can_be_given() -> None:
+def test_contender_takes_more_options() -> None:
     assert DYSAT["dysat"].contender("uci", epochs=3).build().values()["epochs"] == 3
 
 
@@ -96,7 +126,7 @@ def test_published_figures() -> None:
     assert DYSAT["dysat"].figures("single_step", "enron-loops") == DYSAT["dysat-text"].figures("single_step", "enron")
 
 
-def test_a_changed_model_has_no_figures_of_the_whole_one() -> None:
+def test_changed_models_have_no_published_values_of_the_whole_one() -> None:
     row = ABLATIONS["dysat-no-structural"]
     found = row.figures("ablation", "uci")
     assert found is not None
@@ -106,7 +136,7 @@ def test_a_changed_model_has_no_figures_of_the_whole_one() -> None:
     assert HEURISTICS["svd"].figures("single_step", "uci") is None
 
 
-def test_tables_of_blocks_and_increments_have_the_whole_model_too() -> None:
+def test_other_tables_repeat_the_published_values_of_dysat() -> None:
     dysat = DYSAT["dysat"]
     assert dysat.figures("ablation", "yelp") == dysat.figures("incsat", "yelp") == dysat.figures("single_step", "yelp")
     found = INCSAT["incsat"].figures("incsat", "uci")
@@ -114,7 +144,7 @@ def test_tables_of_blocks_and_increments_have_the_whole_model_too() -> None:
     assert found.macro == 85.37
 
 
-def test_every_published_figure_is_that_of_the_paper() -> None:
+def test_published_values_equal_the_paper() -> None:
     import tomllib
 
     if not SHARED.is_file():
@@ -130,11 +160,10 @@ def test_every_published_figure_is_that_of_the_paper() -> None:
     assert checked == 2 * 10 * 4
 
 
-@pytest.mark.parametrize("study", STUDIES)
-def test_a_study_can_be_asked_for(study: str) -> None:
-    assert Request(**STUDIES[study]).protocol == study
+def test_studies_are_valid_requests() -> None:
+    assert [Request(**how).protocol for how in STUDIES.values()] == list(STUDIES)
 
 
-def test_a_name_that_begins_as_another_is_the_longer_one() -> None:
+def test_longest_matching_method_wins() -> None:
     assert Row("x", "dysat-text").method == "dysat"
     assert Row("x", "pair-logistic").method == "pair-logistic"

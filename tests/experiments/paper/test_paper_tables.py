@@ -1,4 +1,4 @@
-"""The paper's tables from measured rows: numbers, choices, marks, notes and verdicts."""
+"""The paper's tables: values, choice of the best heuristic, notes and verdicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ABOUT = {
 
 
 def record(row: str, macro: float, *, validation: float | None = None, targets: Any = UCI, **more: Any) -> Record:
-    """All steps alike; macro in per cent, micro five points below."""
+    """Return a record whose steps are all equal; macro in per cent, micro five points below."""
     auc, known = macro / 100, (validation or macro) / 100
     steps = tuple(Point(target, 40, auc, 0.02, auc, known) for target in targets)
     method = ROWS[row].method
@@ -40,7 +40,7 @@ def record(row: str, macro: float, *, validation: float | None = None, targets: 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    """UCI, with every baseline but DynGEM."""
+    """UCI with every baseline except DynGEM."""
     found = Results(tmp_path)
     for row, macro in zip(BASELINES, (79.0, 80.0, 81.0, 86.0, 82.0, 78.0, None, 87.5), strict=True):
         if macro is not None:
@@ -61,24 +61,24 @@ def csv_rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_a_cell_has_ours_the_papers_and_the_difference(results: Results) -> None:
+def test_cell_has_our_value_the_papers_and_the_difference(results: Results) -> None:
     table = table2(results, ["uci"])
     assert table.header == ("method", "UCI, macro", "UCI, micro")
-    assert row_of(table, "DySAT (program)") == (
-        "DySAT (program)",
+    assert row_of(table, "dysat:program") == (
+        "dysat:program",
         "85.48 ± 0.73 (85.81 ± 0.1, −0.33)",
         "80.48 (81.03 ± 0.2, −0.55)",
     )
-    assert "| DySAT (program) | 85.48 ± 0.73 (85.81 ± 0.1, −0.33) | 80.48 (81.03 ± 0.2, −0.55) |" in table.markdown()
+    assert "| dysat:program | 85.48 ± 0.73 (85.81 ± 0.1, −0.33) | 80.48 (81.03 ± 0.2, −0.55) |" in table.markdown()
 
 
-def test_the_best_of_ours_is_bold_among_the_papers_methods_only(results: Results) -> None:
+def test_our_best_value_among_the_papers_methods_is_bold(results: Results) -> None:
     bold = [line[0] for line in table2(results, ["uci"]).lines("**") if line[1].startswith("**")]
     assert bold == ["DynAERNN"]
     assert "**" not in "".join(table2(results, ["uci"]).lines()[7])
 
 
-def test_a_row_that_was_not_measured_is_a_dash(results: Results) -> None:
+def test_missing_rows_are_dashes(results: Results) -> None:
     table = table2(results, ["uci", "yelp"])
     assert row_of(table, "DynGEM")[1] == "– (79.82 ± 0.5)"
     assert row_of(table, "best heuristic")[3] == "–"
@@ -86,7 +86,7 @@ def test_a_row_that_was_not_measured_is_a_dash(results: Results) -> None:
     assert "Yelp: nothing was measured" in table.notes
 
 
-def test_the_heuristic_is_chosen_by_validation_and_never_by_test(results: Results) -> None:
+def test_best_heuristic_is_chosen_by_validation(results: Results) -> None:
     found = strongest(results, "single-step", "uci")
     assert found is not None
     assert found.row == "svd"
@@ -94,11 +94,11 @@ def test_the_heuristic_is_chosen_by_validation_and_never_by_test(results: Result
     assert any(note.endswith("UCI: svd") for note in table2(results, ["uci"]).notes)
 
 
-def test_boosting_is_no_candidate_and_heuristics_meet_on_the_snapshots_of_all(tmp_path: Path) -> None:
+def test_best_heuristic_is_chosen_on_shared_snapshots(tmp_path: Path) -> None:
     results = Results(tmp_path)
     results.put("single-step", "uci", record(BOOSTING, 99.0))
     assert strongest(results, "single-step", "uci") is None
-    # The first snapshot is a hard one, and only edge-memory has it.
+    # The first snapshot is hard, and only edge-memory has it.
     easy, hard = Point(2, 40, 0.9, 0.0, 0.9, 0.95), Point(1, 40, 0.5, 0.0, 0.5, 0.5)
     results.put(
         "single-step", "uci", Record("edge-memory", "edge-memory", {}, "k", 0.7, 0.0, 0.7, 0.0, (hard, easy), {}, 1.0)
@@ -109,26 +109,26 @@ def test_boosting_is_no_candidate_and_heuristics_meet_on_the_snapshots_of_all(tm
     assert found.row == "edge-memory"
 
 
-def test_the_verdict_says_who_is_above_whom(results: Results) -> None:
+def test_verdict_lists_baselines_above_and_below(results: Results) -> None:
     program, text = table2(results, ["uci"]).verdicts
     assert program == (
-        "UCI: DySAT (program) 85.5, published 85.8 (within 1 point); above 5 of the 8 baselines, not above "
+        "UCI: dysat:program 85.5, published 85.8 (within 1 point); above 5 of the 8 baselines; below "
         "GCN-AE (86.0), DynAERNN (87.5); not measured: DynGEM; below the best heuristic, svd (89.0)."
     )
-    assert text.startswith("UCI: DySAT (text) 84.2, published 85.8 (1.6 points below); above 5 of the 8")
+    assert text.startswith("UCI: dysat:text 84.2, published 85.8 (1.6 points below); above 5 of the 8")
 
 
-def test_a_verdict_of_all_baselines_and_a_beaten_heuristic(results: Results) -> None:
+def test_verdict_if_all_others_are_below(results: Results) -> None:
     for row in BASELINES:
         results.put("single-step", "uci", record(row, 70.0))
     results.put("single-step", "uci", record("dysat", 92.0))
     assert table2(results, ["uci"]).verdicts[0] == (
-        "UCI: DySAT (program) 92.0, published 85.8 (6.2 points above); above all 8 baselines; "
+        "UCI: dysat:program 92.0, published 85.8 (6.2 points above); above all 8 baselines; "
         "above the best heuristic, svd (89.0)."
     )
 
 
-def test_a_tie_on_validation_is_not_decided_by_test(tmp_path: Path) -> None:
+def test_tie_on_validation_is_not_decided_by_test(tmp_path: Path) -> None:
     results = Results(tmp_path)
     for slug, auc in (("edgebank", 70.0), ("edge-memory", 90.0)):
         equal = record(slug, auc)
@@ -140,32 +140,30 @@ def test_a_tie_on_validation_is_not_decided_by_test(tmp_path: Path) -> None:
     assert best.row == "edgebank"  # the first of the two in the list of heuristics
 
 
-def test_what_learns_from_transitions_does_not_compete_for_the_row_of_heuristics(tmp_path: Path) -> None:
+def test_models_trained_on_transitions_are_not_heuristics(tmp_path: Path) -> None:
     results = Results(tmp_path)
     for slug, auc in (("edge-memory", 80.0), ("pair-logistic", 95.0), ("pair-boosting", 96.0)):
         results.put("single-step", "uci", record(slug, auc))
     best = find(results, "single-step", "uci", BEST)
     assert best is not None
     assert best.row == "edge-memory"
-    told = "UCI, macro-AUC of all heuristics: pair-boosting 96.00, pair-logistic 95.00, edge-memory 80.00"
-    assert told in table2(results, ["uci"]).notes
+    note = "UCI, macro-AUC of all heuristics: pair-boosting 96.00, pair-logistic 95.00, edge-memory 80.00"
+    assert note in table2(results, ["uci"]).notes
 
 
-def test_a_verdict_compares_on_the_snapshots_that_both_have(tmp_path: Path) -> None:
+def test_verdict_compares_on_shared_snapshots(tmp_path: Path) -> None:
     results = Results(tmp_path)
-    # Ahead on all twelve, behind on the eleven that the heuristic has.
+    # Above on all twelve snapshots, below on the eleven that the heuristic has.
     first, rest = Point(1, 40, 0.99, 0.0, 0.9, 0.9), [Point(t, 40, 0.90, 0.0, 0.9, 0.9) for t in range(2, 13)]
     whole = Record("dysat", "dysat", {}, "k", 0.9075, 0.0, 0.9, 0.0, (first, *rest), {}, 1.0)
     results.put("single-step", "uci", whole)
     results.put("single-step", "uci", record("edge-memory", 90.5, targets=range(2, 13)))
     verdict = table2(results, ["uci"]).verdicts[0]
     assert "no baselines measured" in verdict
-    assert verdict.endswith(
-        "below the best heuristic, edge-memory (90.5 against 90.0 on the 11 snapshots that both have)."
-    )
+    assert verdict.endswith("below the best heuristic, edge-memory (90.5 against 90.0 on the 11 snapshots they share).")
 
 
-def test_enron_without_self_loops_is_not_what_the_paper_measured(tmp_path: Path) -> None:
+def test_published_values_of_enron_count_self_loops(tmp_path: Path) -> None:
     results = Results(tmp_path)
     for dataset in ("enron", "enron-loops"):
         results.put("single-step", dataset, record("dysat", 86.0, targets=range(5, 16)))
@@ -173,33 +171,33 @@ def test_enron_without_self_loops_is_not_what_the_paper_measured(tmp_path: Path)
     assert table.header[1::2] == ("Enron, macro", "Enron, self-loops counted, macro")
     assert "published 86.6 with self-loops counted (within 1 point)" in table.verdicts[0]
     assert "published 86.6 (within 1 point)" in table.verdicts[1]
-    assert any("held against ours with self-loops counted" in note for note in table.notes)
+    assert any("compare its values with ours that count self-loops" in note for note in table.notes)
 
 
-def test_notes_say_which_snapshots_why_and_where(results: Results) -> None:
+def test_notes_list_snapshots_reasons_and_machines(results: Results) -> None:
     results.put("single-step", "uci", record("dysat", 85.0, targets=[2, 5, 6, 7], about={**ABOUT, "device": "cpu"}))
     table = table2(results, ["uci"])
-    assert "UCI: 4 of the 12 predicted snapshots (2, 5–7): DySAT (program)" in table.notes
+    assert "UCI: 4 of the 12 predicted snapshots (2, 5–7): dysat:program" in table.notes
     assert "UCI: 11 of the 12 predicted snapshots (2–12): gradient boosting" in table.notes
     assert "UCI, snapshot 1 left out: needs two snapshots (gradient boosting)" in table.notes
     assert "measured 2026-11-15 on Some GPU, torch 2.11; seed 0" in table.notes
     assert "measured 2026-11-15 on Some CPU, 2 cores, torch 2.11; seed 0" in table.notes
-    assert any("over 10 divisions" in note for note in table.notes)
-    assert table.verdicts[0].startswith("UCI: DySAT (program) 85.0 on 4 of the 12 snapshots, published 85.8")
+    assert any("over 10 random splits" in note for note in table.notes)
+    assert table.verdicts[0].startswith("UCI: dysat:program 85.0 on 4 of the 12 snapshots, published 85.8")
 
 
-def test_notes_say_what_was_chosen_by_test(results: Results) -> None:
+def test_notes_list_rows_chosen_on_test_results(results: Results) -> None:
     def flattered(table: Table) -> list[str]:
-        return [note for note in table.notes if "on test" in note]
+        return [note for note in table.notes if "test results" in note]
 
     assert flattered(table2(results, ["uci"])) == [
-        "gradient boosting: its settings were chosen on test figures of these datasets (docs/evaluation.md)"
+        "gradient boosting: its settings were chosen on test results of these datasets (docs/evaluation.md)"
     ]
     results.put("single-step", "uci", record("dysat", 85.48, options={"patience": 10}))
-    assert flattered(table3(results, ["uci"]))[0].endswith("(docs/settings.md): DySAT (program)")
+    assert flattered(table3(results, ["uci"]))[0].endswith("(docs/settings.md): dysat:program")
 
 
-def test_csv_has_a_line_for_each_cell(results: Results) -> None:
+def test_csv_has_a_line_per_cell(results: Results) -> None:
     rows = csv_rows(table2(results, ["uci"]).csv())
     assert len(rows) == 12 * 2
     known = {(row["row"], row["measure"]): row for row in rows}
@@ -213,7 +211,7 @@ def test_csv_has_a_line_for_each_cell(results: Results) -> None:
     assert known["pair-boosting", "macro-AUC"]["paper"] == ""
 
 
-def test_the_ablation_marks_the_best_of_each_reading_and_says_what_a_block_is_worth(tmp_path: Path) -> None:
+def test_ablation_compares_blocks_within_each_preset(tmp_path: Path) -> None:
     results = Results(tmp_path)
     figures = {
         "dysat": 85.0, "dysat-no-structural": 80.0, "dysat-no-temporal": 86.0,
@@ -223,33 +221,33 @@ def test_the_ablation_marks_the_best_of_each_reading_and_says_what_a_block_is_wo
         results.put("single-step", "uci", record(row, macro))
     table = table3(results, ["uci"])
     bold = [line[0] for line in table.lines("**") if line[1].startswith("**")]
-    assert bold == ["DySAT (program), no temporal attention", "DySAT (text)"]
-    assert row_of(table, "DySAT (program), no structural attention")[1] == "80.00 ± 0.73 (81.24 ± 0.2, −1.24)"
+    assert bold == ["dysat:program-no-temporal", "dysat:text"]
+    assert row_of(table, "dysat:program-no-structural")[1] == "80.00 ± 0.73 (81.24 ± 0.2, −1.24)"
     assert table.verdicts == (
-        "UCI: DySAT (program) 85.0, published 85.8 (within 1 point); with no structural attention 80.0 (−5.0, "
-        "published −4.6); with no temporal attention 86.0 (+1.0, published −5.8); only one block helps.",
-        "UCI: DySAT (text) 84.0, published 85.8 (1.8 points below); with no structural attention 83.0 (−1.0, published "
-        "−4.6); with no temporal attention 82.0 (−2.0, published −5.8); both blocks help.",
+        "UCI: dysat:program 85.0, published 85.8 (within 1 point); no structural attention 80.0 (−5.0, "
+        "published −4.6); no temporal attention 86.0 (+1.0, published −5.8); only one block helps.",
+        "UCI: dysat:text 84.0, published 85.8 (1.8 points below); no structural attention 83.0 (−1.0, published "
+        "−4.6); no temporal attention 82.0 (−2.0, published −5.8); both blocks help.",
     )
 
 
-def test_new_links_have_a_study_and_published_figures_of_their_own(results: Results) -> None:
+def test_new_links_have_their_own_study_and_published_values(results: Results) -> None:
     results.put("new-links", "uci", record("dysat", 83.0))
-    assert row_of(table4(results, ["uci"]), "DySAT (program)")[1] == "**83.00** ± 0.73 (83.66 ± 0.2, −0.66)"
+    assert row_of(table4(results, ["uci"]), "dysat:program")[1] == "**83.00** ± 0.73 (83.66 ± 0.2, −0.66)"
     assert row_of(table4(results, ["uci"]), "GCN-AE")[1] == "– (76.75 ± 0.6)"
 
 
-def test_incsat_stands_beside_dysat_and_dyngem(results: Results) -> None:
+def test_incsat_is_compared_with_dysat_and_dyngem(results: Results) -> None:
     results.put("single-step", "uci", record("incsat", 85.0))
     table = table5(results, ["uci"])
-    assert [name for name, _ in table.rows] == ["DySAT (program)", "DySAT (text)", "DynGEM", "IncSAT"]
+    assert [name for name, _ in table.rows] == ["dysat:program", "dysat:text", "DynGEM", "IncSAT"]
     assert row_of(table, "IncSAT")[1] == "85.00 ± 0.73 (85.37 ± 0.2, −0.37)"
     assert table.verdicts == (
-        "UCI: IncSAT 85.0, published 85.4 (within 1 point); below DySAT (program) (85.5); above DySAT (text) (84.2).",
+        "UCI: IncSAT 85.0, published 85.4 (within 1 point); below dysat:program (85.5); above dysat:text (84.2).",
     )
 
 
-def test_a_part_has_the_columns_of_one_dataset(results: Results) -> None:
+def test_part_has_the_columns_of_one_dataset(results: Results) -> None:
     part = table2(results, ["uci", "yelp"]).part("yelp")
     assert part.header == ("method", "Yelp, macro", "Yelp, micro")
     assert {len(line) for line in part.lines()} == {3}
@@ -257,7 +255,7 @@ def test_a_part_has_the_columns_of_one_dataset(results: Results) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name != "table1"])
-def test_every_table_has_all_five_datasets_and_refuses_others(name: str, tmp_path: Path) -> None:
+def test_tables_have_all_datasets_and_refuse_others(name: str, tmp_path: Path) -> None:
     table = TABLES[name](Results(tmp_path))
     assert (table.name, len(table.columns)) == (name, 10)
     assert table.verdicts == ()
@@ -265,9 +263,9 @@ def test_every_table_has_all_five_datasets_and_refuses_others(name: str, tmp_pat
         TABLES[name](Results(tmp_path), ["ucl"])
 
 
-def test_the_datasets_beside_the_papers_counts(tmp_path: Path) -> None:
+def test_dataset_counts_are_compared_with_the_paper(tmp_path: Path) -> None:
     results = Results(tmp_path)
-    with pytest.raises(ModelError, match="nothing was counted"):
+    with pytest.raises(ModelError, match="no dataset was counted"):
         table1(results)
     results.put_facts("datasets", "uci", "counts", dataset_facts(dysat.load_dataset("uci"), "uci"))
     table = table1(results)
@@ -281,13 +279,13 @@ def test_the_datasets_beside_the_papers_counts(tmp_path: Path) -> None:
         "snapshots": "13 (13, 0)",
         "predicted snapshots": "12 (13, −1)",
     }
-    assert "what the paper's “# links” counts: UCI: links, summed over snapshots" in table.notes
-    assert "what the paper's “# time steps” counts: UCI: snapshots" in table.notes
+    assert "the paper's “# links” agrees with: UCI: links, summed over snapshots" in table.notes
+    assert "the paper's “# time steps” agrees with: UCI: snapshots" in table.notes
     row = next(row for row in csv_rows(table.csv()) if row["measure"] == "distinct links")
     assert (row["ours"], row["paper"], row["difference"]) == ("13228", "16822", "-3594")
 
 
-def test_a_difference_is_that_of_the_figures_as_printed() -> None:
+def test_difference_is_of_printed_values() -> None:
     assert Cell("uci", "dysat", "macro-AUC", ours=85.4849, paper=85.81).difference == -0.33
     assert Cell("uci", "dysat", "macro-AUC", ours=85.4849).difference is None
 

@@ -1,4 +1,4 @@
-"""What was measured is on the disk when it is put there, and comes back as it was."""
+"""Storage of results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def record(row: str = "dysat", macro: float = 0.85, validation: tuple[float, ...
     return Record(row, "dysat", {"heads": [16, 8]}, "key", macro, 0.01, 0.8, None, steps, left_out, 1.5, {"seed": 0})
 
 
-def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_record_round_trip(tmp_path: Path) -> None:
     Results(tmp_path / "new").put("single-step", "uci", record())
     assert Results(tmp_path / "new").record("single-step", "uci", "dysat") == record()
 
@@ -30,7 +30,7 @@ def test_validation_is_the_mean_of_the_steps() -> None:
     assert record(validation=(0.5, 0.6, 1.0)).validation == pytest.approx(0.7)
 
 
-def test_what_was_not_measured_is_none(tmp_path: Path) -> None:
+def test_missing_rows_are_none(tmp_path: Path) -> None:
     results = Results(tmp_path)
     results.put("single-step", "uci", record())
     assert results.record("single-step", "uci", "gcn-ae") is None
@@ -39,7 +39,7 @@ def test_what_was_not_measured_is_none(tmp_path: Path) -> None:
     assert list(results.records("single-step", "yelp")) == []
 
 
-def test_put_replaces_a_row_and_keeps_the_others(tmp_path: Path) -> None:
+def test_put_replaces_a_row_and_keeps_others(tmp_path: Path) -> None:
     results = Results(tmp_path)
     for one in (record(), record("gcn-ae", 0.7), record(macro=0.9)):
         results.put("single-step", "uci", one)
@@ -50,7 +50,7 @@ def test_put_replaces_a_row_and_keeps_the_others(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["single-step_uci.json"]
 
 
-def test_rows_that_another_run_has_put_there_meanwhile_are_kept(tmp_path: Path) -> None:
+def test_rows_of_a_concurrent_run_are_kept(tmp_path: Path) -> None:
     one, other = Results(tmp_path), Results(tmp_path)
     assert list(one.records("single-step", "uci")) == []
     other.put("single-step", "uci", record("gcn-ae"))
@@ -59,7 +59,7 @@ def test_rows_that_another_run_has_put_there_meanwhile_are_kept(tmp_path: Path) 
     assert list(one.records("single-step", "uci")) == list(Results(tmp_path).records("single-step", "uci"))
 
 
-def test_facts_of_any_shape_are_kept(tmp_path: Path) -> None:
+def test_facts_round_trip(tmp_path: Path) -> None:
     facts = {"steps": [0, 1], "mean": [[1.0, None], [0.4, 0.6]]}
     Results(tmp_path).put_facts("attention", "uci", "dysat", facts)
     assert Results(tmp_path).facts("attention", "uci", "dysat") == facts
@@ -77,30 +77,30 @@ def test_facts_of_any_shape_are_kept(tmp_path: Path) -> None:
         "3",
     ],
 )
-def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, content: str) -> None:
+def test_damaged_file_raises_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "single-step_uci.json").write_text(content)
-    with pytest.raises(ModelError, match=r"single-step_uci\.json: no results of dysat reproduce") as raised:
+    with pytest.raises(ModelError, match=r"single-step_uci\.json: not a result file of dysat reproduce") as raised:
         Results(tmp_path).record("single-step", "uci", "dysat")
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("facts", [{}, {"steps": 3}, {"row": "dysat", "steps": [{"target": 1}]}, [], "row"])
-def test_a_damaged_row_is_named_in_one_line(tmp_path: Path, facts: Any) -> None:
+def test_damaged_row_raises_one_line(tmp_path: Path, facts: Any) -> None:
     whole = {"format": 1, "study": "single-step", "dataset": "uci", "rows": {"dysat": facts}}
     (tmp_path / "single-step_uci.json").write_text(json.dumps(whole))
-    with pytest.raises(ModelError, match=r"single-step_uci\.json: dysat is no record") as raised:
+    with pytest.raises(ModelError, match=r"single-step_uci\.json: dysat is not a record") as raised:
         Results(tmp_path).record("single-step", "uci", "dysat")
     assert "\n" not in str(raised.value)
 
 
-def test_records_are_those_of_steps(tmp_path: Path) -> None:
+def test_records_skip_keys_with_underscore(tmp_path: Path) -> None:
     results = Results(tmp_path)
     results.put("new-nodes", "uci", record())
     results.put_facts("new-nodes", "uci", "_counts", {"new_nodes": {"2": 10}})
     assert [found.row for found in results.records("new-nodes", "uci")] == ["dysat"]
 
 
-def test_a_record_of_an_evaluation(tmp_path: Path) -> None:
+def test_record_of_an_evaluation(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     links = [(int(u), int(v), t) for t in range(4) for u, v in rng.integers(0, 20, (60, 2)) if u != v]
     events = dysat.read_events(tuple(list(column) for column in zip(*links, strict=True)), time_unit="step")
@@ -112,6 +112,6 @@ def test_a_record_of_an_evaluation(tmp_path: Path) -> None:
     assert means is not None
     assert (kept.macro, kept.micro, kept.macro_sd) == (means.macro_auc, means.micro_auc, means.macro_auc_sd)
     assert [step.target for step in kept.steps] == [2, 3]
-    # It needs two snapshots: what it cannot do is said of the snapshot that it should have predicted.
+    # The model needs two snapshots, so the first prediction is missing.
     assert list(kept.left_out) == ["1"]
     assert "needs two snapshots" in kept.left_out["1"]

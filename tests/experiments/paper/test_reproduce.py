@@ -1,4 +1,4 @@
-"""A reproduction: what each table needs, what is computed and what is not, alone and in processes, after a kill too."""
+"""Reproduction: rows of tables and figures, what is computed, and what is reused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dysat.experiments.paper import catalogue as paper
 from dysat.experiments.paper import reproduce as module
 from dysat.experiments.paper.catalogue import BASELINES, DYSAT, HEURISTICS, TARGETS
 from dysat.experiments.paper.records import Results
-from dysat.experiments.paper.reproduce import datasets_of, needs, request_of, rows_of
+from dysat.experiments.paper.reproduce import any_row, datasets_of, needs, request_of, rows_of
 from dysat.models import MODELS
 
 
@@ -38,7 +38,7 @@ def enron() -> DynamicGraph:
     return make_graph(16)
 
 
-def test_rows_that_a_table_or_figure_needs() -> None:
+def test_rows_of_tables_and_figures() -> None:
     every = {*BASELINES, *DYSAT, *HEURISTICS}
     wanted = {target: (rows_of(target)[0], set(rows_of(target)[1])) for target in TARGETS}
     assert wanted["table2"] == wanted["fig-steps"] == ("single-step", every)
@@ -52,16 +52,22 @@ def test_rows_that_a_table_or_figure_needs() -> None:
     assert all(wanted[target] == ("", set()) for target in ("table1", "fig-runtime", "fig-attention"))
 
 
-def test_a_row_that_several_need_is_needed_once() -> None:
-    found = [(need.study, need.dataset, need.slug) for need in needs(["table2", "table3", "fig-steps"], ["uci"])]
+def test_shared_rows_are_needed_once() -> None:
+    found = [(need.study, need.dataset, need.key) for need in needs(["table2", "table3", "fig-steps"], ["uci"])]
     assert len(found) == len(set(found)) == len(BASELINES | DYSAT | HEURISTICS) + 4
-    only = needs(["table2", "table3"], ["uci"], ["dysat-text", "svd"])  # a preset's name means all its rows
-    assert {need.slug for need in only} == {
+    only = needs(["table2", "table3"], ["uci"], ["dysat:text", "svd"])  # a preset's name includes its ablations
+    assert {need.key for need in only} == {
         "dysat-text", "dysat-text-no-structural", "dysat-text-no-temporal", "svd",
     }  # fmt: skip
 
 
-def test_datasets_as_the_paper_shows_them() -> None:
+def test_any_row_knows_figures_that_are_measured_separately() -> None:
+    assert any_row(["table2"], ["uci"], ["svd"]) and not any_row(["table3"], ["uci"], ["svd"])
+    assert any_row(["fig-attention"], ["uci"], ["dysat:text"]) and not any_row(["fig-attention"], ["uci"], ["svd"])
+    assert any_row(["fig-runtime"], ["uci"], ["dynaernn"]) and not any_row(["fig-runtime"], ["uci"], ["dysat:text"])
+
+
+def test_datasets_of_tables_and_figures() -> None:
     four = ["enron", "uci", "yelp", "ml-10m"]
     for table in ("table2", "table3", "table4", "table5"):
         assert datasets_of(table, four) == ["enron", "enron-loops", "uci", "yelp", "ml-10m"]
@@ -72,7 +78,7 @@ def test_datasets_as_the_paper_shows_them() -> None:
     assert datasets_of("fig-heads", ["enron"]) == datasets_of("fig-runtime", ["enron"]) == ["enron"]
 
 
-def test_quick_takes_four_spread_snapshots_and_full_all() -> None:
+def test_requests_of_quick_and_full_budgets() -> None:
     assert request_of("single-step", "uci", "quick").only == (1, 5, 8, 12)
     assert request_of("new-links", "enron", "quick").only == (5, 8, 12, 15)
     whole = request_of("single-step", "yelp", "full", seed=3)
@@ -84,7 +90,7 @@ def test_quick_takes_four_spread_snapshots_and_full_all() -> None:
     assert not whole.past_probe
 
 
-def test_what_is_measured_is_what_an_evaluation_finds(uci: DynamicGraph, tmp_path: Path) -> None:
+def test_records_equal_an_evaluation(uci: DynamicGraph, tmp_path: Path) -> None:
     results = run(tmp_path / "r", uci, budget="full", methods=["svd"])
     record = results.record("single-step", "uci", "svd")
     figures = evaluate("svd", uci, tmp_path / "e", opponents=(), device="cpu", first=1, last=12).asked()[0]
@@ -97,7 +103,7 @@ def test_what_is_measured_is_what_an_evaluation_finds(uci: DynamicGraph, tmp_pat
     assert quick.steps == tuple(step for step in record.steps if step.target in (1, 5, 8, 12))
 
 
-def test_tables_of_enron_are_measured_with_loops_and_without(enron: DynamicGraph, tmp_path: Path) -> None:
+def test_enron_is_measured_with_and_without_self_loops(enron: DynamicGraph, tmp_path: Path) -> None:
     results = run(tmp_path, {"enron": enron}, ["table2", "fig-multistep"], methods=["edgebank"])
     without, with_loops = (results.record("single-step", name, "edgebank") for name in ("enron", "enron-loops"))
     assert without is not None and with_loops is not None
@@ -108,7 +114,7 @@ def test_tables_of_enron_are_measured_with_loops_and_without(enron: DynamicGraph
     assert results.record("multi-step", "enron-loops", "edgebank") is None
 
 
-def test_full_goes_on_from_quick(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
+def test_full_budget_reuses_quick_steps(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
     run(tmp_path / "r", uci, methods=["svd"])
     assert sorted(step for _, step in computed) == [0, 4, 7, 11]
     computed.clear()
@@ -117,7 +123,7 @@ def test_full_goes_on_from_quick(uci: DynamicGraph, tmp_path: Path, computed: li
     assert both == rows(run(tmp_path / "f", uci, methods=["svd"], budget="full"))
 
 
-def test_a_budget_and_a_seed_have_records_of_their_own(uci: DynamicGraph, tmp_path: Path) -> None:
+def test_budgets_and_seeds_have_separate_records(uci: DynamicGraph, tmp_path: Path) -> None:
     full = rows(run(tmp_path, uci, methods=["edgebank"], budget="full"))
     quick, other = run(tmp_path, uci, methods=["edgebank"]), run(tmp_path, uci, methods=["edgebank"], seed=1)
     assert len({results.folder for results in (quick, other)}) == 2
@@ -126,9 +132,7 @@ def test_a_budget_and_a_seed_have_records_of_their_own(uci: DynamicGraph, tmp_pa
     assert len(full["edgebank"]["steps"]) == 12
 
 
-def test_a_row_without_any_figure_does_not_stop_the_others(
-    uci: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_row_does_not_stop_others(uci: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(model: Any, graph: Any) -> Any:
         raise ModelError("not today")
 
@@ -138,21 +142,21 @@ def test_a_row_without_any_figure_does_not_stop_the_others(
     assert results.problems == ["single-step, uci: edgebank: not today"]
 
 
-def test_a_second_run_computes_nothing(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
+def test_second_run_computes_nothing(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
     first = rows(run(tmp_path, uci))
     assert set(first) == set(CHEAP)
     assert len(computed) == 3 * 4
     kept = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.safetensors")}
     written = (tmp_path / "results" / "quick" / "single-step_uci.json").read_bytes()
     computed.clear()
-    told: list[Any] = []
-    assert rows(run(tmp_path, uci, on_progress=lambda *words: told.append(words))) == first
-    assert computed == [] and told == [(0, 0, "")]
+    progress: list[Any] = []
+    assert rows(run(tmp_path, uci, on_progress=lambda *words: progress.append(words))) == first
+    assert computed == [] and progress == [(0, 0, "")]
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.safetensors")} == kept
     assert (tmp_path / "results" / "quick" / "single-step_uci.json").read_bytes() == written
 
 
-def test_records_come_back_from_finished_steps(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
+def test_records_are_restored_from_finished_steps(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
     first = rows(run(tmp_path, uci))
     (tmp_path / "results" / "quick" / "single-step_uci.json").unlink()
     computed.clear()
@@ -160,7 +164,7 @@ def test_records_come_back_from_finished_steps(uci: DynamicGraph, tmp_path: Path
     assert computed == []
 
 
-def test_only_a_method_with_a_new_version_is_computed_again(
+def test_new_version_recomputes_only_its_method(
     uci: DynamicGraph, tmp_path: Path, computed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = rows(run(tmp_path, uci))
@@ -172,7 +176,7 @@ def test_only_a_method_with_a_new_version_is_computed_again(
     assert again == {slug: first[slug] for slug in again}
 
 
-def test_only_the_row_whose_option_changed_is_computed_again(
+def test_changed_option_recomputes_only_its_row(
     uci: DynamicGraph, tmp_path: Path, computed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shorten(monkeypatch)
@@ -186,9 +190,7 @@ def test_only_the_row_whose_option_changed_is_computed_again(
     assert record is not None and record.options["epochs"] == 1
 
 
-def test_another_graph_or_seed_is_computed_and_the_first_comes_back_from_the_cache(
-    uci: DynamicGraph, tmp_path: Path, computed: list[Any]
-) -> None:
+def test_other_graphs_and_seeds_keep_their_own_cache(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
     first = rows(run(tmp_path, uci))
     for other in ({"graphs": make_graph(seed=1)}, {"graphs": uci, "seed": 1}):
         computed.clear()
@@ -199,10 +201,10 @@ def test_another_graph_or_seed_is_computed_and_the_first_comes_back_from_the_cac
     assert computed == []
 
 
-def test_a_new_version_of_dysat_goes_on(
+def test_new_package_version_keeps_results(
     uci: DynamicGraph, tmp_path: Path, computed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The version of the method decides, not that of the package."""
+    """The version of the method decides, not the version of the package."""
     run(tmp_path, uci, methods=["edgebank"])
     computed.clear()
     monkeypatch.setattr(plan.dysat, "__version__", "99.0")
@@ -218,7 +220,7 @@ def test_rows_with_equal_options_are_computed_once(
     shown = {slug: whole[slug] for slug in ("dysat-temporal-heads-16", "dysat-temporal-heads-1")}
     short = {slug: replace(r, changes={**paper.DYSAT["dysat"].changes, **r.changes}) for slug, r in shown.items()}
     monkeypatch.setattr(paper, "heads_rows", lambda: short)
-    results = run(tmp_path, uci, ["table2", "fig-heads"], methods=["dysat"])
+    results = run(tmp_path, uci, ["table2", "fig-heads"], methods=["dysat:program"])
     assert len(computed) == 2 * 4
     same, other, dysat_ = (results.record("single-step", "uci", slug) for slug in (*short, "dysat"))
     assert same is not None and dysat_ is not None and other is not None
@@ -226,7 +228,7 @@ def test_rows_with_equal_options_are_computed_once(
     assert other.options["temporal_heads"] == [1] and other.key != same.key
 
 
-def test_what_validation_cannot_change_is_fitted_once_for_all_studies(
+def test_fits_without_validation_are_shared_by_studies(
     uci: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitted: list[int] = []
@@ -246,7 +248,7 @@ def test_what_validation_cannot_change_is_fitted_once_for_all_studies(
     assert rows(alone, "new-links") == rows(results, "new-links") != rows(results)
 
 
-def test_a_record_is_written_as_soon_as_its_row_is_complete(
+def test_records_are_written_when_their_row_is_complete(
     uci: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shorten(monkeypatch)
@@ -260,7 +262,7 @@ def test_a_record_is_written_as_soon_as_its_row_is_complete(
     assert seen[-1] == (8, ["gcn-ae", "edgebank"])
 
 
-def test_new_nodes_are_counted_for_the_snapshot_that_is_predicted(uci: DynamicGraph, tmp_path: Path) -> None:
+def test_new_nodes_are_counted_per_predicted_snapshot(uci: DynamicGraph, tmp_path: Path) -> None:
     results = run(tmp_path, uci, ["fig-newnodes"], methods=["degree-sum"])
     counts = results.facts("new-nodes", "uci", "_counts")
     known = uci.known
@@ -273,7 +275,7 @@ def test_new_nodes_are_counted_for_the_snapshot_that_is_predicted(uci: DynamicGr
     assert again is not None and sum(again["new_nodes"].values()) == other.known[11] != sum(by_hand.values())
 
 
-def test_facts_of_a_dataset(enron: DynamicGraph, tmp_path: Path) -> None:
+def test_dataset_counts(enron: DynamicGraph, tmp_path: Path) -> None:
     results = run(tmp_path, {"enron": enron}, ["table1"])
     links = [{(min(p), max(p)) for p in zip(*(end.tolist() for end in s.links()[:2]), strict=True)} for s in enron]
     assert results.facts("datasets", "enron", "counts") == {
@@ -281,13 +283,13 @@ def test_facts_of_a_dataset(enron: DynamicGraph, tmp_path: Path) -> None:
         "snapshots": 16,
         "links": sum(map(len, links)),
         "distinct_links": len(set.union(*links)),
-        "self_loops": sum(u == v for some in links for u, v in some),
+        "self_loops": sum(u == v for snapshot in links for u, v in snapshot),
         "predicted": [5, 15],
     }
     assert not (tmp_path / "cache").exists()  # nothing is evaluated for it
 
 
-def test_attention_and_times_are_measured_where_they_are_asked_for(
+def test_attention_and_runtime_are_measured_on_request(
     uci: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Any, ...]] = []
@@ -297,16 +299,18 @@ def test_attention_and_times_are_measured_where_they_are_asked_for(
     run(tmp_path, graphs, ["fig-attention", "fig-runtime"], methods=None)
     assert asked == [("dysat", "uci"), ("dysat-text", "uci"), ("times", "ml-10m")]
     asked.clear()
-    run(tmp_path, {"uci": uci}, ["fig-attention", "fig-runtime", "table1"], methods=["dysat-text"])
+    run(tmp_path, {"uci": uci}, ["fig-attention", "fig-runtime", "table1"], methods=["dysat:text"])
     assert asked == [("dysat-text", "uci")]
     asked.clear()
     run(tmp_path, {"uci": uci}, ["fig-attention", "fig-runtime"], methods=["dynaernn"])
     assert asked == [("times", "uci")]
 
 
-def test_mistakes_get_one_line(uci: DynamicGraph, tmp_path: Path) -> None:
+def test_invalid_arguments_raise(uci: DynamicGraph, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no method 'edgebnk'; there are .*did you mean .?edgebank"):
         run(tmp_path, uci, methods=["edgebnk"])
+    with pytest.raises(ModelError, match="use dysat:program or dysat:text"):
+        run(tmp_path, uci, methods=["dysat"])
     with pytest.raises(DatasetError, match=r"no dataset 'ucy'; there are .*uci"):
         run(tmp_path, {"ucy": uci})
     with pytest.raises(DatasetError, match="no dataset to measure"):
@@ -316,7 +320,7 @@ def test_mistakes_get_one_line(uci: DynamicGraph, tmp_path: Path) -> None:
     assert not any(tmp_path.rglob("*.json"))
 
 
-def test_a_row_says_what_was_asked(uci: DynamicGraph, tmp_path: Path) -> None:
+def test_records_include_the_request(uci: DynamicGraph, tmp_path: Path) -> None:
     run(tmp_path, uci, methods=["edgebank"], seed=2)
     facts = json.loads((tmp_path / "results" / "quick-seed-2" / "single-step_uci.json").read_text())["rows"][
         "edgebank"

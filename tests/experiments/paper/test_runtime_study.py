@@ -1,4 +1,4 @@
-"""Seconds of an epoch against the window of history: which fits are made, and what is kept of them."""
+"""Seconds per epoch by the length of the history: which fits are timed, and what is stored."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def graph() -> DynamicGraph:
     return make_graph(3)
 
 
-def test_the_paper_has_windows_from_one_to_ten() -> None:
+def test_windows_are_those_of_the_paper() -> None:
     assert tuple(range(1, 11)) == WINDOWS
     assert METHODS == ("dysat", "dynaernn")
 
 
-def test_medians_of_all_epochs_but_each_fits_first(graph: DynamicGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_medians_leave_out_the_first_epoch_of_each_fit(graph: DynamicGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[tuple[str, int], list[float]] = {}
     fits = {kind: kind.fit for kind in (dysat.DySAT, DynAERNN)}
     for kind in fits:
@@ -39,11 +39,11 @@ def test_medians_of_all_epochs_but_each_fits_first(graph: DynamicGraph, monkeypa
             return self
 
         monkeypatch.setattr(kind, "fit", fit)
-    told: list[tuple[int, int, str]] = []
+    progress: list[tuple[int, int, str]] = []
     found = time_windows(
-        graph, epochs=2, rounds=2, device="cpu", batch_size=64, on_progress=lambda *words: told.append(words)
+        graph, epochs=2, rounds=2, device="cpu", batch_size=64, on_progress=lambda *words: progress.append(words)
     )
-    assert [one["window"] for one in found] == [1, 2, 3]  # as long as the graph is
+    assert [one["window"] for one in found] == [1, 2, 3]  # at most the length of the graph
     for one in found:
         for method in METHODS:
             seconds = seen[method, one["window"]]
@@ -51,8 +51,8 @@ def test_medians_of_all_epochs_but_each_fits_first(graph: DynamicGraph, monkeypa
             assert one[method]["epoch_seconds"] == median(seconds)
             assert one[method]["fastest_epoch_seconds"] == min(seconds)
             assert one[method]["batch_size"] == 64
-    assert [words[:2] for words in told] == [(n, 12) for n in range(1, 13)]
-    assert told[0][2] == "dysat, window 1" and told[-1][2] == "dynaernn, window 3"
+    assert [words[:2] for words in progress] == [(n, 12) for n in range(1, 13)]
+    assert progress[0][2] == "dysat:program, window 1" and progress[-1][2] == "DynAERNN, window 3"
 
 
 def test_items_of_an_epoch(graph: DynamicGraph) -> None:
@@ -62,22 +62,22 @@ def test_items_of_an_epoch(graph: DynamicGraph) -> None:
     assert found["dynaernn"]["items"] == graph.known[0] + graph.known[1]
 
 
-def test_times_are_kept_for_the_graph_code_and_machine(
+def test_times_are_stored_by_graph_version_and_machine(
     graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[int, int, str]] = []
+    progress: list[tuple[int, int, str]] = []
 
     def measure(graph: DynamicGraph) -> Any:
-        told.clear()
-        measure_windows(graph, "ml-10m", Results(tmp_path), "cpu", True, lambda *words: told.append(words))
+        progress.clear()
+        measure_windows(graph, "ml-10m", Results(tmp_path), "cpu", True, lambda *words: progress.append(words))
         return Results(tmp_path).facts("runtime", "ml-10m", "windows")
 
     first = measure(graph[:2])
     assert [one["window"] for one in first["timings"]] == [1, 2]
     assert (first["device"], first["epochs"], first["rounds"]) == ("cpu", 1, 1)
     assert all(len(one[method]["seconds"]) == 1 for one in first["timings"] for method in METHODS)
-    assert measure(graph[:2]) == first and told == []
+    assert measure(graph[:2]) == first and progress == []
     monkeypatch.setattr(module, "hardware", lambda: {"cpu": "another"})
     other = measure(graph[:2])
-    assert other["key"] != first["key"] and other["hardware"] == {"cpu": "another"} and told
-    assert measure(graph)["key"] != other["key"] and told
+    assert other["key"] != first["key"] and other["hardware"] == {"cpu": "another"} and progress
+    assert measure(graph)["key"] != other["key"] and progress

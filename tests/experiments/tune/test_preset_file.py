@@ -1,4 +1,4 @@
-"""Tuned options as presets: what was chosen, why, and all that the preset said before."""
+"""Presets written from tuned options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dysat.experiments.tune.tune import Tuning
 
 
 def tuned(contender: Contender, options: dict[str, Any], space: dict[str, str]) -> Tuning:
-    """As if this were the best of one trial."""
+    """Return a tuning with these options as its only trial."""
     return Tuning(contender, space, [Trial(0, options, "done", 0.9, {1: 0.9}, 1.0)], 1, {}, {})
 
 
@@ -26,7 +26,7 @@ CHOSEN = {"learning_rate": 1e-4, "negative_weight": 0.1}
 SPACE = {"learning_rate": "{0.0001, 0.001}", "negative_weight": "{0.01, 0.1, 1}"}
 
 
-def test_chosen_values_stand_where_the_old_ones_stood_and_say_how_they_were_chosen() -> None:
+def test_tuned_values_replace_the_old_ones_with_a_comment() -> None:
     text = preset_text(tuned(Contender("dysat", "program", {"epochs": "50"}), CHOSEN, SPACE), "uci")
     before = resources.files("dysat.models").joinpath("presets", "dysat_program.toml").read_text().splitlines()
     after = text.splitlines()
@@ -44,14 +44,14 @@ def test_chosen_values_stand_where_the_old_ones_stood_and_say_how_they_were_chos
 @pytest.mark.parametrize(
     ("method", "preset", "given", "chosen"),
     [
-        ("dysat", "text", {}, {"history": 3, "patience": 5}),  # which the preset does not speak of
+        ("dysat", "text", {}, {"history": 3, "patience": 5}),  # not in the preset
         ("dysat", "program", {"patience": "none", "device": "cpu"}, {"structural_heads": (4, 4)}),
         ("graphsage", "paper", {"seed": 3}, {"aggregator": "lstm"}),
         ("svd", None, {}, {"decay": 0.1 + 0.2}),
         ("node2vec", None, {"walk_length": "7"}, {"p": 0.25, "q": 4.0}),
     ],
 )
-def test_the_file_is_read_as_the_model_that_was_best(
+def test_written_preset_gives_the_best_model(
     method: str, preset: str | None, given: dict[str, Any], chosen: dict[str, Any], tmp_path: Path
 ) -> None:
     found = tuned(Contender(method, preset, given), chosen, dict.fromkeys(chosen, "some"))
@@ -60,13 +60,13 @@ def test_the_file_is_read_as_the_model_that_was_best(
     model = dysat.MODELS[method].from_preset(str(file))
     values = {name: value for name, value in model.values().items() if name != "device"}
     assert values == found.options and chosen.items() <= values.items()
-    assert "cpu" not in file.read_text()  # where it is computed is no part of it
+    assert "cpu" not in file.read_text()  # the device is not part of a preset
     assert Contender(method, str(file)).build().values() == model.values()
     changed = dysat.MODELS[method].from_preset(str(file), **chosen)
     assert changed.values() == model.values()
 
 
-def test_a_tuned_preset_can_be_tuned_again(tmp_path: Path) -> None:
+def test_tuned_preset_can_be_tuned_again(tmp_path: Path) -> None:
     first, second = tmp_path / "first.toml", tmp_path / "second.toml"
     write_preset(tuned(Contender("dysat", "program"), CHOSEN, SPACE), first, "uci")
     write_preset(tuned(Contender("dysat", str(first)), {"window": 4}, {"window": "2 … 8"}), second, "mine")
@@ -77,7 +77,7 @@ def test_a_tuned_preset_can_be_tuned_again(tmp_path: Path) -> None:
     )
 
 
-def test_a_layout_that_lines_do_not_show_is_written_anew(tmp_path: Path) -> None:
+def test_unusual_layouts_are_rewritten(tmp_path: Path) -> None:
     odd = tmp_path / "odd.toml"
     odd.write_text('about = "odd"\n[parameters]\nstructural_heads = [\n  4,\n  4,\n]\n"window" = 3\n')
     found = tuned(
@@ -91,7 +91,7 @@ def test_a_layout_that_lines_do_not_show_is_written_anew(tmp_path: Path) -> None
     assert {name: value for name, value in values.items() if name != "device"} == found.options
 
 
-def test_files_that_are_no_presets(tmp_path: Path) -> None:
+def test_invalid_files_raise(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_text("[parameters\n")
     (tmp_path / "empty.toml").write_text("about = 'nothing'\n")
     (tmp_path / "unknown.toml").write_text("[parameters]\nheads = 3\n")
@@ -99,17 +99,17 @@ def test_files_that_are_no_presets(tmp_path: Path) -> None:
         ("broken", "broken.toml: not a preset: "),
         ("empty", "empty.toml: not a preset: it has no table [parameters]"),
         ("unknown", "dysat has no option 'heads'"),
-        ("missing", "missing.toml'; there are forecast, program, text"),
+        ("missing", "missing.toml'; there are "),
     ):
-        with pytest.raises(ModelError) as told:
+        with pytest.raises(ModelError) as raised:
             dysat.DySAT.from_preset(str(tmp_path / f"{name}.toml"))
-        assert complaint in str(told.value)
-    with pytest.raises(ModelError, match=r"best\.txt: the name of a preset's file ends in \.toml"):
+        assert complaint in str(raised.value)
+    with pytest.raises(ModelError, match=r"best\.txt: the name of a preset file must end in \.toml"):
         write_preset(tuned(Contender("svd"), {"decay": 0.5}, {"decay": "some"}), tmp_path / "best.txt", "x")
 
 
-def test_without_a_best_there_is_no_preset(tmp_path: Path) -> None:
+def test_no_preset_is_written_without_a_result(tmp_path: Path) -> None:
     nothing = Tuning(Contender("svd"), {}, [Trial(0, {}, "failed", None, {}, None, "no luck")], 1, {}, {})
-    with pytest.raises(ModelError, match=r"^no setting of svd has a figure: no luck$"):
+    with pytest.raises(ModelError, match=r"^no setting of svd has a result: no luck$"):
         write_preset(nothing, tmp_path / "best.toml", "x")
     assert not (tmp_path / "best.toml").exists()

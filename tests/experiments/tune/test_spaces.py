@@ -1,4 +1,4 @@
-"""Search spaces: what the paper tuned, and what a user may ask for."""
+"""Search spaces: the defaults, and spaces given by the user."""
 
 from __future__ import annotations
 
@@ -10,21 +10,29 @@ import pytest
 import dysat
 from dysat import ModelError
 from dysat.experiments.evaluate.request import Contender
-from dysat.experiments.tune.spaces import PAPER, Choices, Range, as_text, combinations, search_space, with_setting
+from dysat.experiments.tune.spaces import (
+    FORECAST,
+    PAPER,
+    Choices,
+    Range,
+    as_text,
+    combinations,
+    search_space,
+    with_setting,
+)
 
 
 def of(method: str, given: Any = None, **options: Any) -> Any:
     return search_space(Contender(method, options=options), given)
 
 
-# Sections 2 and 4 of what the system computes: how many settings each method has.
 @pytest.mark.parametrize(
-    ("method", "number"),
-    [("dysat", 6), ("incsat", 6), ("node2vec", 25), ("graphsage", 4), ("dynamic-triad", 16), ("dyngem", 32),
-     ("dynaernn", 16)],
+    ("method", "preset", "number"),
+    [("dysat", "program", 6), ("dysat", "text", 6), ("incsat", None, 6), ("node2vec", None, 25), ("graphsage", None, 4),
+     ("dynamic-triad", None, 16), ("dyngem", None, 32), ("dynaernn", None, 16)],
 )  # fmt: skip
-def test_the_papers_spaces(method: str, number: int) -> None:
-    found = combinations(of(method))
+def test_grids_of_the_paper(method: str, preset: str | None, number: int) -> None:
+    found = combinations(search_space(Contender(method, preset)))
     assert found is not None and len(found) == number == prod(len(values) for values in PAPER[method].values())
     assert len({str(setting) for setting in found}) == number
     for setting in found:
@@ -32,13 +40,24 @@ def test_the_papers_spaces(method: str, number: int) -> None:
         assert {name: model.values()[name] for name in setting} == setting
 
 
-def test_what_the_paper_says_of_dysat() -> None:
-    assert combinations(of("dysat")) == [
+def test_grid_of_dysat_in_the_paper() -> None:
+    assert combinations(search_space(Contender("dysat", "program"))) == [
         {"learning_rate": rate, "negative_weight": weight} for rate in (1e-4, 1e-3) for weight in (0.01, 0.1, 1.0)
     ]
 
 
-def test_a_method_that_the_paper_did_not_tune() -> None:
+def test_dysat_without_random_walks_has_its_own_space() -> None:
+    """`negative_weight` has no effect there. The space surrounds the values of the default model."""
+    without_walks = {"walk_weight": 0.0, "future_weight": 0.1}
+    found = search_space(Contender("dysat", "program", without_walks))
+    assert {dimension.name: dimension.values for dimension in found} == FORECAST and "negative_weight" not in FORECAST
+    assert len(combinations(found) or ()) == 27
+    default = next(dysat.DySAT.from_preset(name) for name in ("default", "forecast") if name in dysat.DySAT.presets())
+    assert default.walk_weight == 0
+    assert all(sorted(values)[1] == getattr(default, name) for name, values in FORECAST.items())
+
+
+def test_methods_without_a_grid_need_a_space() -> None:
     with pytest.raises(ModelError, match=r"^the paper tuned nothing of svd; say with space= .*: features, decay$"):
         of("svd")
     with pytest.raises(ModelError, match=r"^the paper tuned nothing of gcn-ae; .*features, inputs"):
@@ -61,7 +80,7 @@ def test_a_method_that_the_paper_did_not_tune() -> None:
         ("graphsage", "aggregator=gcn,gat", Choices("aggregator", ("gcn", "gat"))),
     ],
 )
-def test_spaces_in_words(method: str, text: str, expected: Any) -> None:
+def test_spaces_as_text(method: str, text: str, expected: Any) -> None:
     assert of(method, [text]) == (expected,)
 
 
@@ -73,8 +92,8 @@ def test_spaces_as_values() -> None:
     assert combinations(found) is None
 
 
-def test_values_need_only_go_together_with_some_others() -> None:
-    """5 heads do not divide 256 features, but 40 and 20."""
+def test_values_must_be_valid_in_some_combination() -> None:
+    """5 heads do not divide 256 features, but they divide 40 and 20."""
     heads, features = "structural_heads=16,8|5,5", "structural_features=256,128|40,20"
     assert len(of("dysat", [heads, features])) == 2
     with pytest.raises(ModelError, match=r"^structural_heads=5 does not divide"):
@@ -85,11 +104,11 @@ def test_values_need_only_go_together_with_some_others() -> None:
     ("given", "complaint"),
     [
         (["learning_rat=1,2"], "dysat has no option 'learning_rat'; did you mean 'learning_rate'?"),
-        (["learning_rate"], "'learning_rate' is no space; expected name=1,2,3 or name=0.1..1"),
-        (["learning_rate="], "'learning_rate=' is no space"),
+        (["learning_rate"], "'learning_rate' is not a space; expected name=1,2,3 or name=0.1..1"),
+        (["learning_rate="], "'learning_rate=' is not a space"),
         (["learning_rate=,"], "no value to try for learning_rate"),
-        (["learning_rate=1e-3..1e-4"], "learning_rate=1e-3..1e-4: the second end must be the higher one"),
-        (["learning_rate=0..inf"], "learning_rate=0..inf: the ends of a range are finite numbers"),
+        (["learning_rate=1e-3..1e-4"], "learning_rate=1e-3..1e-4: the second bound must be the higher one"),
+        (["learning_rate=0..inf"], "learning_rate=0..inf: the bounds of a range must be finite numbers"),
         (["learning_rate=-1..1"], "learning_rate=-1.0 must not be negative"),
         (["learning_rate=-1,1"], "learning_rate=-1.0 must not be negative"),
         (["learning_rate=fast"], "learning_rate='fast' is not a number"),
@@ -100,13 +119,13 @@ def test_values_need_only_go_together_with_some_others() -> None:
         ({"device": ["cpu", "cuda"]}, "device is not tuned"),
     ],
 )
-def test_mistakes_are_told(given: Any, complaint: str) -> None:
-    with pytest.raises(ModelError) as told:
+def test_invalid_spaces_raise(given: Any, complaint: str) -> None:
+    with pytest.raises(ModelError) as raised:
         of("dysat", given)
-    assert str(told.value).startswith(complaint)
+    assert str(raised.value).startswith(complaint)
 
 
-def test_values_as_texts_are_read_again() -> None:
+def test_values_as_text_round_trip() -> None:
     options = {option.name: option for option in dysat.DySAT.options()}
     for name, value in {
         "learning_rate": 0.1 + 0.2, "patience": None, "structural_heads": (4, 2), "window": 3, "residual": True,
@@ -116,7 +135,7 @@ def test_values_as_texts_are_read_again() -> None:
     assert as_text(1e-4) == "0.0001" and as_text(1.0) == "1"
 
 
-def test_a_setting_changes_a_model_and_nothing_else() -> None:
+def test_setting_changes_nothing_else() -> None:
     base = Contender("dysat", "program", {"epochs": 3})
     changed = with_setting(base, {"window": 2}).build().values()
     assert changed == base.build().values() | {"window": 2}

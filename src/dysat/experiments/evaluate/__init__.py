@@ -1,1 +1,1 @@
-"""Models evaluated step by step."""
+"""Step-by-step evaluation of models."""

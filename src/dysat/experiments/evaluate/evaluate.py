@@ -1,4 +1,4 @@
-"""How well models predict links, step by step: in several processes, kept as it comes, taken up again after a stop."""
+"""Evaluate models step by step, in several processes if wanted; a killed evaluation resumes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError, listed
 from dysat.experiments.evaluate.outcome import Evaluation
-from dysat.experiments.evaluate.plan import Plan
+from dysat.experiments.evaluate.plan import EvaluationPlan
 from dysat.experiments.evaluate.request import Contender, Request
-from dysat.experiments.evaluate.workers import Told, processes_for, run_all
+from dysat.experiments.evaluate.workers import OnProgress, processes_for, run_all
 from dysat.models import OPPONENTS
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.device import choose_device
@@ -31,17 +31,19 @@ def evaluate(
     opponents: Sequence[str] = OPPONENTS,
     device: str = "auto",
     processes: int | None = 1,
-    on_progress: Told = lambda done, total, what: None,
+    on_progress: OnProgress = lambda done, total, what: None,
     **request: Any,
 ) -> Evaluation:
-    """Fit every model anew at every step and tell how well it predicts what comes after.
+    """Fit every model from scratch at every step and measure how well it predicts the next snapshots.
 
     Parameters:
-        models: names, or models, of which only the options count; one or several.
-        folder: keeps what is finished, which the same call then does not compute again.
-        opponents: evaluated beside the models that are asked for, so that one sees whether learning pays.
-        processes: how many; None for one for each core, which needs `if __name__ == "__main__":` in a script.
-        request: the fields of a `Request`: protocol, negatives, probe, first, last, repeats, …
+        models: one or several names or models; a model only provides its options.
+        folder: folder of finished steps, from which the same call resumes; None keeps nothing.
+        opponents: heuristics to compare with.
+        device: device to train on.
+        processes: number of processes; None for one per core, which needs `if __name__ == "__main__":` in a script.
+        on_progress: called with the number of finished jobs, the number of all jobs, and the last job.
+        request: fields of a `Request`: protocol, negatives, probe, first, last, repeats, …
 
     Example:
         >>> import dysat
@@ -58,22 +60,22 @@ def evaluate(
             )  # fmt: skip
     unknown = [name for name in request if name not in Request.__dataclass_fields__]
     if unknown:
-        there = listed(Request.__dataclass_fields__, 20)
-        raise ModelError(f"evaluate() has no argument {unknown[0]!r}; of a request there are {there}")
+        names = listed(Request.__dataclass_fields__, 20)
+        raise ModelError(f"evaluate() has no argument {unknown[0]!r}; of a request there are {names}")
     several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    asked = list({one.key: one for one in map(as_contender, several)}.values())
-    present = {contender.key for contender in asked}
-    others = [Contender(name, opponent=True) for name in opponents]
-    contenders = [*asked, *(contender for contender in others if contender.key not in present)]
-    workers = processes or processes_for(choose_device(device).type, len(graph) * len(contenders))
-    threads = max(1, torch.get_num_threads() // workers)
-    plan = Plan.make(contenders, graph, Path(os.path.abspath(folder)), Request(**request), device, threads)
-    run_all(plan.jobs, workers, on_progress)
+    contenders = {contender.key: contender for contender in map(as_contender, several)}
+    for contender in (Contender(name, opponent=True) for name in opponents):
+        contenders.setdefault(contender.key, contender)
+    processes = processes or processes_for(choose_device(device).type, len(graph) * len(contenders))
+    threads = max(1, torch.get_num_threads() // processes)
+    path = Path(os.path.abspath(folder))
+    plan = EvaluationPlan.make(list(contenders.values()), graph, path, Request(**request), device, threads)
+    run_all(plan.jobs, processes, on_progress)
     return plan.evaluation()
 
 
 def as_contender(model: Models) -> Contender:
-    """Whatever says which model, and its options."""
+    """Convert a name or a model to a contender."""
     if isinstance(model, LinkModel):
         return Contender(model.method, options=model.values())
     return Contender(model) if isinstance(model, str) else model

@@ -1,4 +1,4 @@
-"""What came out of an evaluation: figures of every model and step, their means, a table, JSON, Markdown, a picture."""
+"""Results of an evaluation: every model and step, means, and their output as JSON, Markdown and picture."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ TENSORS = ("scores", "labels", "test")
 
 @dataclass(frozen=True, eq=False)
 class StepResult:
-    """One model at one step, told from one kind of negatives.
+    """One model at one step, tested against one kind of negatives.
 
-    `probe` says what it was trained on, the present or the past, or that there was none: the scores are the model's own
-    ("score"), or it has no embeddings that would need one ("none"). `missing`: how many negatives there were too few.
-    MRR and Hits@10 are those of the model's own scores.
+    `probe` is `present` or `past`, by what the probe was trained on, `score` if the model's own scores were tested, or
+    `none` if the model has no embeddings and hence no probe. `missing` is the number of negatives that are missing. MRR
+    and Hits@10 are of the model's own scores.
     """
 
     result: ProbeResult
@@ -38,13 +38,13 @@ class StepResult:
         return f"{self.result.target}/{self.result.negatives}/{self.probe}"
 
     def facts(self) -> dict[str, Any]:
-        """All but the tensors."""
+        """Return everything except the tensors, as plain values."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "result"}
         return {**{f.name: getattr(self.result, f.name) for f in fields(self.result) if f.name not in TENSORS}, **own}
 
     @classmethod
     def restore(cls, facts: dict[str, Any], tensors: Mapping[str, Tensor]) -> StepResult:
-        """What `facts` and the tensors by name tell."""
+        """Rebuild a result from `facts` and the tensors by name."""
         own = {key: facts[key] for key in ("probe", "links", "missing", "mrr", "hits_at_10")}
         others: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()
@@ -56,7 +56,7 @@ class StepResult:
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """Everything about one model."""
+    """All results of one model."""
 
     name: str
     method: str
@@ -64,7 +64,7 @@ class Figures:
     opponent: bool
     results: list[StepResult]
     problems: dict[str, str]  # by step
-    lacking: dict[str, list[int]]  # snapshots without a kind of negatives
+    lacking: dict[str, list[int]]  # by kind of negatives, snapshots without any
     seconds: float
 
     @property
@@ -72,36 +72,36 @@ class Figures:
         return self.method in OPPONENTS
 
     def probes(self) -> list[str]:
-        """How its scores were made: with a probe of the present and of the past, or without."""
+        """Return the probes with results: present, past, score or none."""
         return list(dict.fromkeys(step.probe for step in self.results))
 
     def of(self, negatives: str = "uniform", probe: str = "present") -> list[StepResult]:
-        """The steps of one kind; a model that needs no probe is the same with any."""
+        """Return the steps of one kind; a model without a probe has the same results for any."""
         wanted = probe if "none" not in self.probes() else "none"
         return [step for step in self.results if step.result.negatives == negatives and step.probe == wanted]
 
     def means(
         self, negatives: str = "uniform", probe: str = "present", targets: frozenset[int] | None = None
     ) -> Means | None:
-        """Over all steps, or some predicted snapshots; None where no step has such a figure."""
+        """Return means over all steps, or over the given targets; None if no step has a result."""
         steps = [step.result for step in self.of(negatives, probe)]
         found = means([result for result in steps if targets is None or result.target in targets])
         return found if found.targets else None
 
     def targets(self, negatives: str, probe: str) -> frozenset[int]:
-        """The predicted snapshots that have a figure."""
+        """Return the predicted snapshots that have a result."""
         found = self.means(negatives, probe)
         return frozenset(found.targets if found else ())
 
     def ranking(self) -> dict[str, float | None]:
-        """Means over the steps of what has no probe and no repeats."""
+        """Return the means of MRR and Hits@10 over the steps."""
         steps = [step for step in self.results if step.probe == self.probes()[0] and step.mrr is not None]
         return {name: _mean([getattr(step, name) for step in steps]) for name in ("mrr", "hits_at_10")}
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """All models, beside each other."""
+    """Results of all models."""
 
     about: dict[str, Any]
     left_out: dict[str, str]  # snapshots that could not be predicted, and why
@@ -119,12 +119,12 @@ class Evaluation:
         return [f for f in self.figures if not f.opponent]
 
     def rivals(self, model: Figures | None = None) -> list[Figures]:
-        """The heuristics that have figures, without the model that is judged."""
+        """Return the heuristics that have results, except for the model itself."""
         kind = self.negatives[0]
         return [f for f in self.figures if f.heuristic and f is not model and f.targets(kind, self.probe)]
 
     def best_opponent(self, model: Figures | None = None) -> Figures | None:
-        """Of the heuristics the one with the highest macro-AUC on the snapshots that all of them have."""
+        """Return the heuristic with the highest macro-AUC on the snapshots that all heuristics share."""
         rivals, kind = self.rivals(model), self.negatives[0]
         judged = [f.targets(kind, self.probe) for f in ([model] if model else self.asked())]
         common = frozenset.intersection(*(t for t in judged if t), *(f.targets(kind, self.probe) for f in rivals))
@@ -132,20 +132,20 @@ class Evaluation:
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
     def gap(self, model: Figures, rival: Figures) -> float:
-        """Macro-AUC of the one minus that of the other, on the snapshots that both have; NaN without any."""
+        """Return the difference in macro-AUC on the snapshots that both have; NaN if they share none."""
         kind = self.negatives[0]
         common = model.targets(kind, self.probe) & rival.targets(kind, self.probe)
         one, other = (f.means(kind, self.probe, common) for f in (model, rival))
         return one.macro_auc - other.macro_auc if one and other else nan
 
     def shown(self) -> list[Figures]:
-        """Those that were asked for, and the best heuristic beside them."""
+        """Return the requested models and the best heuristic."""
         asked = self.asked()
         best = self.best_opponent(asked[0] if len(asked) == 1 else None)
         return [*self.asked(), *([best] if best and best.opponent else [])]
 
     def rows(self, figures: list[Figures] | None = None) -> Iterator[tuple[Figures, str, str, Means]]:
-        """Model, negatives, probe and means; in the order in which a table shows them."""
+        """Yield model, negatives, probe and means, in the order of the table."""
         for model in self.shown() if figures is None else figures:
             for probe in sorted(model.probes(), key=lambda probe: probe != self.probe):
                 for negatives in self.negatives:
@@ -154,7 +154,7 @@ class Evaluation:
                         yield model, negatives, probe, known
 
     def facts(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
+        """Return everything as plain values for JSON."""
         models = []
         for f in self.figures:
             over_steps = [
@@ -180,7 +180,7 @@ class Evaluation:
         return dict(_without_nan(facts))
 
     def markdown(self, *, everyone: bool = False) -> str:
-        """A table of the means, in per cent."""
+        """Return a Markdown table of the means, in per cent."""
         lines = [
             "| model | negatives | probe | steps | macro-AUC | micro-AUC | average precision |",
             "|---|---|---|---:|---:|---:|---:|",
@@ -196,19 +196,17 @@ class Evaluation:
         return "\n".join(lines)
 
     def plot(self, file: str | os.PathLike[str], *, everyone: bool = False) -> None:
-        """AUC of every predicted snapshot, as a picture (PNG, SVG or PDF by its name)."""
+        """Draw the AUC of every predicted snapshot to a PNG, SVG or PDF file."""
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
 
         figure = Figure(figsize=(9, 4.5), layout="constrained")
         axes = figure.add_subplot()
-        for color, model in enumerate(
-            self.figures if everyone else self.shown()
-        ):  # of a model; negatives by their dashes
+        for color, model in enumerate(self.figures if everyone else self.shown()):
             for number, negatives in enumerate(self.negatives):
                 steps = model.of(negatives, self.probe)
                 label = f"{model.name}, {negatives}" if len(self.negatives) > 1 else model.name
-                style = ["-", "--", ":", "-."][number % 4]
+                style = ["-", "--", ":", "-."][number % 4]  # by kind of negatives
                 found = [step.result for step in steps]
                 points = [r.target for r in found], [r.auc for r in found]
                 axes.plot(*points, style, color=f"C{color}", marker="o", markersize=3, label=label)
@@ -225,12 +223,12 @@ PROBES = {"present": "on t+1", "past": "on t", "score": "own score", "none": "�
 
 
 def per_cent(value: float) -> str:
-    """Two digits."""
+    """Format a fraction in per cent, with two digits."""
     return f"{100 * value:.2f}"
 
 
 def spread(deviation: float) -> str:
-    """± a deviation, or nothing where there is none."""
+    """Format a standard deviation as ± per cent; empty for NaN."""
     return "" if isnan(deviation) else f"± {per_cent(deviation)}"
 
 
@@ -240,7 +238,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no NaN."""
+    """Replace NaN by None: JSON has no NaN."""
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

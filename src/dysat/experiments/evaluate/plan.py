@@ -1,9 +1,9 @@
-"""An evaluation that is prepared: its folder, the steps it has, what is to be done for each model, and what came out.
+"""The folder and the jobs of an evaluation.
 
-evaluation.json              what was asked for
-graph/                       the snapshots
-steps/MODEL-…-STEP.safetensors   what one model reached at one step, and its scores
-results.json                 everything, when all steps are done
+evaluation.json                  the request
+graph/                           the snapshots
+steps/MODEL-…-STEP.safetensors   results and scores of one model at one step
+results.json                     all results, once all steps are done
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError, ModelError
-from dysat.evaluation.protocols import TooFewLinksError, predictable_steps
-from dysat.experiments.evaluate.job import GRAPH, STEPS, Job, split_of
+from dysat.evaluation.protocols import predictable_steps
+from dysat.experiments.evaluate.job import GRAPH, STEPS, Job
 from dysat.experiments.evaluate.outcome import Evaluation, Figures, StepResult
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.nn.device import choose_device
@@ -26,18 +26,18 @@ from dysat.system.hardware import hardware
 from dysat.system.storage import replace_file
 
 REQUEST, RESULTS = "evaluation.json", "results.json"
-WHICH = ("first", "last", "only")  # of a request: which snapshots are predicted, and nothing about how
+WHICH = ("first", "last", "only")  # fields of a request that only say which snapshots are predicted
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """All models at all steps; `jobs` are what is to be done, the long ones first."""
+class EvaluationPlan:
+    """All models at all steps; `jobs` has one job per model and step, the long ones first."""
 
     path: Path
     graph: DynamicGraph
     request: Request
     contenders: tuple[Contender, ...]
-    left_out: dict[int, str]  # predicted snapshots that have too few links, and why
+    left_out: dict[int, str]  # predicted snapshots with too few links, and why
     device: str
     jobs: tuple[Job, ...]
 
@@ -51,27 +51,30 @@ class Plan:
         device: str,
         threads: int,
         fits: Path | None = None,
-    ) -> Plan:
-        """Check what is asked for, and open the folder."""
+    ) -> EvaluationPlan:
+        """Check the request, open the folder and list the jobs; at least one snapshot must have enough links."""
         if request.typed and graph.kinds is None:
             raise GraphError("negatives cannot be typed: the nodes of this graph have no kinds")
-        steps = request.steps(predictable_steps(graph, request.protocol, request.first, request.last))
-        left_out = _check_steps(graph, request, steps)
-        where = str(choose_device(device))
+        left_out: dict[int, str] = {}
+        targets: dict[int, list[int]] = {}  # by step
+        for step, target in request.steps(predictable_steps(graph, request.protocol, request.first, request.last)):
+            if why := request.too_few_links(graph, step, target):
+                left_out[target] = why
+            else:
+                targets.setdefault(step, []).append(target)
+        if not targets:
+            raise GraphError(f"no step has enough links to evaluate: {next(iter(left_out.values()), 'no steps')}")
+        device = str(choose_device(device))
         _open_folder(path, graph, request, shared=fits is not None)
-        by_step: dict[int, list[int]] = {}
-        for step, target in steps:
-            if target not in left_out:
-                by_step.setdefault(step, []).append(target)
         jobs = tuple(
-            Job(path, contender, request, step, tuple(targets), where, threads, fits)
-            for step, targets in sorted(by_step.items(), reverse=True)
+            Job(path, contender, request, step, tuple(targets[step]), device, threads, fits)
+            for step in sorted(targets, reverse=True)
             for contender in contenders
         )
-        return cls(path, graph, request, tuple(contenders), left_out, where, jobs)
+        return cls(path, graph, request, tuple(contenders), left_out, device, jobs)
 
     def evaluation(self) -> Evaluation:
-        """What the jobs have kept, when all are done; written to the folder besides."""
+        """Collect the results of all jobs, which must be done, and write them to the folder."""
         found = Evaluation(
             about=about(self.graph, self.request, self.device.partition(":")[0]),
             left_out={str(target): why for target, why in self.left_out.items()},
@@ -80,13 +83,13 @@ class Plan:
         if not any(figures.results for figures in found.asked()):
             problems = (why for f in found.asked() for why in f.problems.values())
             why = next(problems, "no such negatives at any step")
-            raise ModelError(f"no figure for {self.contenders[0].name}: {why}")
+            raise ModelError(f"no result for {self.contenders[0].name}: {why}")
         with replace_file(self.path / RESULTS, ModelError) as beside:
             beside.write_text(json.dumps(found.facts(), indent=1) + "\n", encoding="utf-8")
         return found
 
     def figures(self, contender: Contender) -> Figures:
-        """All that is kept of one model."""
+        """Collect the stored results of one model."""
         results: list[StepResult] = []
         problems: dict[str, str] = {}
         lacking: dict[str, list[int]] = {}
@@ -104,25 +107,11 @@ class Plan:
         return Figures(name, method, options, contender.opponent, results, problems, lacking, seconds)
 
 
-def _check_steps(graph: DynamicGraph, request: Request, steps: list[tuple[int, int]]) -> dict[int, str]:
-    """Targets with too few links to divide, and why; at least one must be left."""
-    left_out: dict[int, str] = {}
-    for step, target in steps:
-        try:
-            split_of(graph, request, step, target)
-        except TooFewLinksError as problem:
-            left_out[target] = str(problem)
-    if len(left_out) == len({target for _, target in steps}):
-        raise GraphError(f"no step has enough links to evaluate: {next(iter(left_out.values()), 'no steps')}")
-    return left_out
-
-
 def _open_folder(path: Path, graph: DynamicGraph, request: Request, shared: bool) -> None:
-    """Make the folder, or go on with one that has the same graph and request.
+    """Create the folder, or resume one that has the same graph and request.
 
-    Steps are named by the code that computed them, so in a `shared` folder those of any version can stand beside each
-    other, and those of other predicted snapshots. That code does not include the hard negatives and ranks, which only
-    an evaluation of its own has.
+    File names of steps include the version of the method, so a `shared` folder can hold results of several versions
+    and of other predicted snapshots.
     """
     wanted = {"dysat": dysat.__version__, "graph": graph.fingerprint, **asdict(request)}
     wanted = json.loads(json.dumps(wanted))
@@ -141,11 +130,11 @@ def _open_folder(path: Path, graph: DynamicGraph, request: Request, shared: bool
             )
         (path / STEPS).mkdir(exist_ok=True)
         return
-    begun = (f".{GRAPH}.", f".{REQUEST}.")  # left by a process that was killed while it wrote them
+    unfinished = (f".{GRAPH}.", f".{REQUEST}.")  # left by a process that was killed while writing
     if path.exists() and any(
-        file.name not in (STEPS, GRAPH) and not file.name.startswith(begun) for file in path.iterdir()
+        file.name not in (STEPS, GRAPH) and not file.name.startswith(unfinished) for file in path.iterdir()
     ):
-        raise ModelError(f"{path}: exists already and is no evaluation; choose another folder")
+        raise ModelError(f"{path}: exists already and is not an evaluation; choose another folder")
     (path / STEPS).mkdir(parents=True, exist_ok=True)
     graph.save(path / GRAPH, overwrite=True)
     with replace_file(file, ModelError) as beside:
@@ -153,7 +142,7 @@ def _open_folder(path: Path, graph: DynamicGraph, request: Request, shared: bool
 
 
 def about(graph: DynamicGraph, request: Request, device: str, *packages: str) -> dict[str, Any]:
-    """What was done, when and where, for the files of results."""
+    """Return the context of a result: versions, date, hardware, graph and request."""
     from datetime import UTC, datetime
     from importlib.metadata import version
 

@@ -1,16 +1,25 @@
-"""What an evaluation is asked for: which models, and how they are measured."""
+"""The input of an evaluation: which models, and how they are measured."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError, ModelError, listed, nearest
 from dysat.evaluation.hard_negatives import NEGATIVES, Negatives
-from dysat.evaluation.protocols import PROTOCOLS, NewEnds, Protocol
+from dysat.evaluation.protocols import (
+    PROTOCOLS,
+    LinkSplit,
+    NewEnds,
+    Protocol,
+    TooFewLinksError,
+    check_links,
+    link_split,
+)  # fmt: skip
 from dysat.models import MODELS
 from dysat.models.base.link_model import LinkModel
 
@@ -24,7 +33,7 @@ class Contender:
     method: str
     preset: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    opponent: bool = False  # asked for by nobody
+    opponent: bool = False  # evaluated only for comparison
 
     def __post_init__(self) -> None:
         if self.method not in MODELS:
@@ -36,7 +45,7 @@ class Contender:
         return self.method if self.preset is None else f"{self.method}:{self.preset}"
 
     def build(self, device: str | None = None) -> LinkModel:
-        """A new model, not fitted."""
+        """Return a new, unfitted model."""
         kind = MODELS[self.method]
         here = {"device": device} if device and any(o.name == "device" for o in kind.options()) else {}
         given = {**self.options, **here}
@@ -44,7 +53,7 @@ class Contender:
 
     @property
     def key(self) -> str:
-        """Differs with every option but where it is computed."""
+        """Return a key of the method and all options except the device."""
         values = {name: value for name, value in self.build().values().items() if name != "device"}
         text = json.dumps([self.method, values], sort_keys=True, default=str)
         return f"{self.method}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -54,12 +63,21 @@ class Contender:
 class Request:
     """What is evaluated, and how.
 
-    `first` and `last` are snapshots to predict; None: all that can be. `probe="past"`: no label of a predicted snapshot
-    is used for anything but testing, not even to choose the best epoch. `probe="score"`: neither, and no probe at all:
-    a model learns for all its epochs, and its own scores are tested as they are. `new_ends`: whether both ends of a
-    link among new nodes must be new, or one. `candidates`: so many other nodes for each link's MRR and Hits@10; 0 for
-    none. `only`: of the snapshots to predict just these. `past_probe`: show the probe trained on the past beside the
-    other, which some models must learn again for.
+    Parameters:
+        protocol: which links are positives, see `link_split`.
+        negatives: kinds of test negatives, see `with_negatives`.
+        probe: `present` trains the probe on links of the predicted snapshot, as the paper does, and selects the best
+            epoch on them. `past` uses labels of the predicted snapshot for testing only. `score` tests the model's own
+            scores after all epochs, without a probe.
+        first, last: first and last predicted snapshot; None for no limit.
+        repeats: number of random splits.
+        seed: random seed of examples and splits.
+        self_loops: whether self-loops count as positives.
+        typed: negatives join the same kinds of nodes as the positives.
+        new_ends: whether both ends of a link must be new, or one, in the protocol `new-nodes`.
+        candidates: number of other nodes each link is ranked among for MRR and Hits@10; 0 for no ranking.
+        only: predicted snapshots to keep; None for all.
+        past_probe: with `probe="present"`, report a probe trained on the past as well.
     """
 
     protocol: Protocol = "single-step"
@@ -92,13 +110,67 @@ class Request:
         whole = all(isinstance(n, int) for n in (self.candidates, self.repeats, self.seed))
         if not whole or self.candidates < 0 or self.repeats < 1:
             raise GraphError("candidates must not be negative, and there must be at least one repeat")
+        if self.seed < 0:
+            raise GraphError(f"seed={self.seed} must not be negative")
 
     def steps(self, predictable: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Those of the (step, target) that are asked for."""
+        """Return the (step, target) pairs that `only` keeps."""
         if self.only is None:
             return list(predictable)
-        there = {target for _, target in predictable}
+        targets = {target for _, target in predictable}
         for target in self.only:
-            if target not in there:
-                raise GraphError(f"snapshot {target} cannot be predicted; there are {listed(sorted(there), 50)}")
+            if target not in targets:
+                raise GraphError(f"snapshot {target} cannot be predicted; choose from {listed(sorted(targets), 50)}")
         return [(step, target) for step, target in predictable if target in self.only]
+
+    def split(self, graph: DynamicGraph, step: int, target: int) -> LinkSplit:
+        """Return the examples of one predicted snapshot."""
+        return link_split(
+            graph,
+            step,
+            protocol=self.protocol,
+            target=target,
+            seed=self.seed,
+            repeats=self.repeats,
+            self_loops=self.self_loops,
+            typed=self.typed,
+            new_ends=self.new_ends,
+        )
+
+    def too_few_links(self, graph: DynamicGraph, step: int, target: int) -> str | None:
+        """Return why a snapshot has too few links to be predicted, or None if it has enough; draws no examples."""
+        try:
+            check_links(
+                graph,
+                step,
+                target,
+                protocol=self.protocol,
+                self_loops=self.self_loops,
+                typed=self.typed,
+                new_ends=self.new_ends,
+            )
+        except TooFewLinksError as problem:
+            return str(problem)
+        return None
+
+    def next_split(self, graph: DynamicGraph, step: int) -> LinkSplit | None:
+        """Return the examples of snapshot `step + 1`, single-step if the protocol is multi-step; None if too few."""
+        single = replace(self, protocol="single-step") if self.protocol == "multi-step" else self
+        try:
+            return single.split(graph, step, step + 1)
+        except GraphError:
+            return None
+
+    def past_split(self, graph: DynamicGraph, step: int) -> LinkSplit | None:
+        """Return examples of snapshot `step`, which a model fitted up to `step` has seen; None if there are too few."""
+        try:
+            return link_split(
+                graph[: step + 1],
+                step - 1,
+                seed=self.seed,
+                repeats=1,
+                self_loops=self.self_loops,
+                typed=self.typed,
+            )
+        except GraphError:
+            return None

@@ -1,4 +1,4 @@
-"""Jobs of an evaluation in processes: each kept when it is done, none outlives the first."""
+"""Jobs of an evaluation, here or in several processes: each is stored when it is done."""
 
 from __future__ import annotations
 
@@ -14,100 +14,118 @@ from threading import Thread
 import torch
 
 from dysat.errors import ModelError
-from dysat.experiments.evaluate.job import Job, run_jobs, run_stretch
+from dysat.experiments.evaluate.job import Job, Worker
 from dysat.models import OPPONENTS
+from dysat.system.process import keep_freed_memory
 
-Told = Callable[[int, int, str], None]  # done, of how many, what was done last
+OnProgress = Callable[[int, int, str], None]  # jobs done, jobs in total, the job done last
 
 
 def run_all(
-    jobs: Sequence[Job], workers: int, told: Told, on_done: Callable[[Sequence[Job]], None] = lambda jobs: None
+    jobs: Sequence[Job],
+    processes: int,
+    on_progress: OnProgress,
+    on_done: Callable[[Sequence[Job]], None] = lambda jobs: None,
 ) -> None:
-    """All jobs that are not done, each kept when it is; `on_done` is given those that are, as they come."""
-    missing, ready = list[Job](), list[Job]()
+    """Run all jobs that are not done yet; `on_done` gets jobs as they finish, first those done before."""
+    ready, missing = list[Job](), list[Job]()
     for job in jobs:
         (ready if job.is_done() else missing).append(job)
-    done, total = len(ready), len(jobs)
-    told(done, total, "")
+    chains, done = _chains(missing, processes), len(ready)
+    on_progress(done, len(jobs), "")
     on_done(ready)
-    for finished in _finished(_stretches(missing, workers), workers):
+
+    def report(finished: Sequence[Job]) -> None:
+        nonlocal done
         done += len(finished)
         on_done(finished)
-        told(done, total, f"{finished[-1].contender.name}, snapshots up to {finished[-1].step}")
+        on_progress(done, len(jobs), f"{finished[-1].contender.name}, snapshots up to {finished[-1].step}")
+
+    if processes > 1 and len(chains) > 1:
+        for chain in _run_in_processes(chains, processes):
+            report(chain)
+        return
+    worker, threads = Worker(), torch.get_num_threads()
+    for job in (job for chain in chains for job in chain):
+        worker.run(job)
+        torch.set_num_threads(threads)
+        report([job])
 
 
-def _stretches(jobs: list[Job], workers: int) -> list[list[Job]]:
-    """What one process does in one go: a model that is trained at one step, or consecutive steps of heuristics.
+def _chains(jobs: list[Job], processes: int) -> list[list[Job]]:
+    """Group jobs that one process runs in order: one step of a trained model, or consecutive steps of other models.
 
-    An incremental model goes on from step to step. The pair models share what they compute, with each other and from
-    step to step; so they stay together.
+    An incremental model continues from step to step. Heuristics of a family share intermediate results, with each
+    other and from step to step, so they stay together.
     """
-    alone, together = list[list[Job]](), dict[tuple[str, str], list[Job]]()
-    chains = dict[tuple[str, str], list[Job]]()
+    incremental = dict[tuple[str, str], list[Job]]()
+    families = dict[tuple[str, str], list[Job]]()
+    single = list[list[Job]]()
     for job in jobs:
-        if job.goes_on:
-            chains.setdefault((str(job.folder), job.contender.key), []).append(job)
+        if job.incremental:
+            incremental.setdefault((str(job.folder), job.contender.key), []).append(job)
         elif job.contender.method not in OPPONENTS:
-            alone.append([job])
+            single.append([job])
         else:
             family = (str(job.folder), job.contender.method.partition("-")[0])
-            together.setdefault(family, []).append(job)
+            families.setdefault(family, []).append(job)
     parts = []
-    for some in together.values():
-        some.sort(key=lambda job: job.step)
-        size = -(-len(some) // workers)
-        parts += [some[i : i + size] for i in range(0, len(some), size)]
-    in_order = [sorted(chain, key=lambda job: job.step) for chain in chains.values()]
-    return [*in_order, *alone, *sorted(parts, key=len, reverse=True)]
+    for family_jobs in families.values():
+        family_jobs.sort(key=lambda job: job.step)
+        size = -(-len(family_jobs) // processes)
+        parts += [family_jobs[i : i + size] for i in range(0, len(family_jobs), size)]
+    in_order = [sorted(chain, key=lambda job: job.step) for chain in incremental.values()]
+    return [*in_order, *single, *sorted(parts, key=len, reverse=True)]
 
 
-def _finished(stretches: list[list[Job]], workers: int) -> Iterator[list[Job]]:
-    if workers == 1 or len(stretches) < 2:
-        threads = torch.get_num_threads()
-        for stretch in stretches:
-            for job in run_stretch(stretch):
-                torch.set_num_threads(threads)
-                yield [job]
-        return
-    with led_pool(min(workers, len(stretches)), "steps") as pool:
-        waiting: dict[Future[None], list[Job]] = {pool.submit(run_jobs, stretch): stretch for stretch in stretches}
+def _run_in_processes(chains: list[list[Job]], processes: int) -> Iterator[list[Job]]:
+    """Yield each chain when a process has finished it."""
+    with worker_pool(min(processes, len(chains)), "steps") as pool:
+        waiting: dict[Future[None], list[Job]] = {pool.submit(_run_chain, chain): chain for chain in chains}
         while waiting:
-            # Not without end: Polars lets system calls begin again after a signal, and Ctrl-C would not be heard.
+            # With a timeout: Polars restarts system calls after a signal, so an endless wait would not notice Ctrl-C.
             for future in wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED).done:
                 future.result()
                 yield waiting.pop(future)
 
 
+_worker = Worker()  # of this process; used by worker processes only
+
+
+def _run_chain(chain: Sequence[Job]) -> None:
+    keep_freed_memory()
+    for job in chain:
+        _worker.run(job)
+
+
 @contextmanager
-def led_pool(workers: int, kept: str) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, and with whatever goes wrong; `kept` is what then stays finished."""
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), be_led) as pool:
+def worker_pool(processes: int, kept: str) -> Iterator[ProcessPoolExecutor]:
+    """Open a pool whose processes end with this one, or on any error; `kept` names what stays finished then."""
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), exit_with_parent) as pool:
         try:
             yield pool
         except BrokenProcessPool:
-            why = (
-                "a process was ended from outside, perhaps for want of memory; a script needs if __name__ == '__main__'"
-            )
+            why = "a worker process was killed, perhaps for lack of memory; a script needs if __name__ == '__main__'"
             raise ModelError(f"{why}; finished {kept} are kept, try processes=1") from None
         except BaseException:
             for process in multiprocessing.active_children():
-                process.terminate()  # what is finished is kept, and a file is there whole or not at all
+                process.terminate()  # results are written atomically, so finished ones stay valid
             raise
 
 
-def be_led() -> None:
-    """Ctrl-C reaches all processes of a terminal, and only the first decides; but none outlives it, however it ends."""
+def exit_with_parent() -> None:
+    """Let this process ignore Ctrl-C, which the parent handles, and exit as soon as the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_the_first, daemon=True).start()
+    Thread(target=_wait_for_parent, daemon=True).start()
 
 
-def _end_with_the_first() -> None:
-    first = multiprocessing.parent_process()
-    if first is not None:
-        first.join()
-        os._exit(1)  # what is finished is kept
+def _wait_for_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def processes_for(device: str, jobs: int) -> int:
-    """As many as there are cores; one where all share a GPU."""
+    """Return the default number of processes: one per core, or one if all would share a GPU."""
     return 1 if device == "cuda" else max(1, min(torch.get_num_threads(), jobs))

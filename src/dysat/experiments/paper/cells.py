@@ -1,4 +1,4 @@
-"""A table of what was measured beside what the paper has, and how it is written."""
+"""Tables of measured and published values, as text, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One measure of one row on one dataset: AUC in per cent, or a count; None where there is no figure."""
+    """One measure of one row on one dataset: AUC in per cent, or a count; None if there is no value."""
 
     dataset: str
     row: str
@@ -28,19 +28,19 @@ class Cell:
     paper_sd: float | None = None
     steps: int = 0  # predicted snapshots that were measured
     left_out: Mapping[str, str] = field(default_factory=dict)
-    method: str = ""  # said beside the figure where the row does not tell it
+    method: str = ""  # shown next to the value if the row does not name it
     best: bool = False
     count: bool = False
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the paper's, of figures as they are printed."""
+        """Our value minus the paper's, both as printed."""
         if self.ours is None or self.paper is None:
             return None
         return round(round(self.ours, 2) - self.paper, 2)
 
     def text(self, bold: str = "") -> str:
-        """`85.48 ± 0.73 (85.81 ± 0.1, −0.33)`; the best between marks."""
+        """Return text like `85.48 ± 0.73 (85.81 ± 0.1, −0.33)`; `bold` encloses the best value."""
         mark = bold if self.best else ""
         own = NONE if self.ours is None else f"{mark}{self._number(self.ours)}{mark}"
         if self.ours is not None and self.ours_sd is not None:
@@ -54,7 +54,7 @@ class Cell:
         return f"{own} ({theirs})" if apart is None else f"{own} ({theirs}, {signed(apart, 0 if self.count else 2)})"
 
     def facts(self) -> tuple[object, ...]:
-        """As a line of CSV has it, after the table's name."""
+        """Return the fields of a CSV line after the table's name."""
         numbers = (self.ours, self.ours_sd, self.paper, self.paper_sd, self.difference)
         why = "; ".join(f"{target}: {reason}" for target, reason in self.left_out.items())
         known = (None if value is None else round(value, 4) for value in numbers)
@@ -66,11 +66,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Named rows of cells, with notes about how they were measured and verdicts on what they say."""
+    """Named rows of cells, with verdicts on the values and notes on how they were measured."""
 
     name: str
     title: str
-    corner: str  # what the rows are
+    corner: str  # header of the first column
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     notes: tuple[str, ...] = ()
@@ -85,17 +85,17 @@ class Table:
         return tuple(dict.fromkeys(cell.dataset for _, cells in self.rows for cell in cells))
 
     def lines(self, bold: str = "") -> list[tuple[str, ...]]:
-        """The texts of every row, as wide as the header; the best between marks."""
+        """Return the texts of every row; `bold` encloses the best values."""
         return [(name, *(cell.text(bold) for cell in cells)) for name, cells in self.rows]
 
     def part(self, dataset: str) -> Table:
-        """Only the columns of a dataset: what fits a screen."""
+        """Return the columns of one dataset, which fit a screen."""
         keep = [i for i in range(len(self.columns)) if all(cells[i].dataset == dataset for _, cells in self.rows)]
         rows = tuple((name, tuple(cells[i] for i in keep)) for name, cells in self.rows)
         return replace(self, columns=tuple(self.columns[i] for i in keep), rows=rows)
 
     def markdown(self) -> str:
-        """The table under its title, then what it says and how it was measured."""
+        """Return title, table, verdicts and notes as Markdown."""
         header = [f"| {' | '.join(self.header)} |", f"|---|{'---:|' * len(self.columns)}"]
         body = [f"| {' | '.join(line)} |" for line in self.lines("**")]
         parts = [f"### {self.title}", "\n".join([*header, *body])]
@@ -103,18 +103,18 @@ class Table:
         return "\n\n".join(parts) + "\n"
 
     def csv(self) -> str:
-        """One line for each cell."""
+        """Return CSV with one line per cell."""
         return csv_text(FIELDS, ((self.name, *cell.facts()) for _, cells in self.rows for cell in cells))
 
 
 def signed(value: float, digits: int) -> str:
-    """With a sign, but for zero."""
+    """Format a number with its sign; zero has none."""
     text = f"{value:+,.{digits}f}".replace("-", MINUS)
     return text if any(digit in text for digit in "123456789") else text[1:]
 
 
 def csv_text(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
-    """Lines of values as CSV; nothing for None."""
+    """Return CSV text; None becomes an empty field."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)

@@ -1,4 +1,4 @@
-"""AUC of every predicted snapshot, a panel for each dataset: single-step, multi-step and new nodes; in per cent."""
+"""Figures of the AUC of every predicted snapshot, in per cent: single-step, multi-step and new nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Told apart without colours too: static methods are dashed, dynamic ones dotted, as in the paper.
+# Lines differ without colours too: static methods are dashed, dynamic ones dotted, as in the paper.
 STYLES: dict[str, dict[str, Any]] = {
     "dysat": {"color": RED, "linestyle": "-", "marker": "o", "linewidth": 2.6},
     "dysat-text": {"color": RED, "linestyle": "-", "marker": "o", "linewidth": 1.1, "markerfacecolor": "white"},
@@ -47,18 +47,19 @@ Lines = Mapping[str, Record]  # by row
 
 
 def fig_steps(results: Results, datasets: Iterable[str] = DATASETS) -> Picture:
-    """AUC of every predicted snapshot."""
+    """Draw the AUC of every predicted snapshot."""
     return _curves("fig-steps", "AUC of every predicted snapshot", "single-step", results, datasets)
 
 
 def fig_multistep(results: Results, datasets: Iterable[str] = DATASETS) -> Picture:
-    """AUC of the last six snapshots, of a model that has seen those before."""
-    return _curves("fig-multistep", "The last six snapshots, from those before", "multi-step", results, datasets)
+    """Draw the AUC of the last six snapshots for a model fitted on those before."""
+    title = "The last six snapshots, predicted from those before"
+    return _curves("fig-multistep", title, "multi-step", results, datasets)
 
 
 def fig_newnodes(results: Results, datasets: Iterable[str] = DATASETS) -> Picture:
-    """AUC of links with nodes that have just appeared, and how many those are."""
-    return _curves("fig-newnodes", "Links of nodes that have just appeared", "new-nodes", results, datasets)
+    """Draw the AUC of links of new nodes, and the number of new nodes."""
+    return _curves("fig-newnodes", "Links of new nodes", "new-nodes", results, datasets)
 
 
 def _curves(name: Target, title: str, study: str, results: Results, datasets: Iterable[str]) -> Picture:
@@ -108,7 +109,7 @@ def _draw_curves(axes: Axes, found: Lines) -> None:
 
 
 def _draw_counts(axes: Axes, counts: Mapping[int, int]) -> None:
-    """Bars behind the lines, on an axis of their own."""
+    """Draw bars behind the lines, on a second axis."""
     behind = axes.twinx()
     behind.bar(list(counts), list(counts.values()), color="#DDDDDD", label="new nodes (bars)")
     behind.set_ylabel("new nodes", fontsize="small", color="#555555")
@@ -124,7 +125,7 @@ def _curves_csv(name: str, shown: Mapping[str, Lines], counts: Mapping[str, Mapp
 
 
 def _values(found: Lines, counts: Mapping[int, int] | None) -> Iterator[list[object]]:
-    """Of every row and snapshot; a snapshot that has only a count stands in a line of its own."""
+    """Yield CSV lines of every row and snapshot; a snapshot with only a count has a line of its own."""
     measured = set()
     for slug, record in found.items():
         for step in record.steps:

@@ -1,4 +1,4 @@
-"""The six figures of the paper, from what was measured, each also as CSV; here those of heads and of times."""
+"""The six figures of the paper, each also as CSV; this module has those on attention heads and on runtime."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLOCKS: tuple[Literal["structural", "temporal"], ...] = ("structural", "temporal")
-RUNTIME = {"dysat": "DySAT", "dynaernn": "DynAERNN"}
-# Seconds of an epoch on ML-10M with ten snapshots of history, on a Tesla V100.
+RUNTIME = {"dysat": "dysat:program", "dynaernn": "DynAERNN"}
+# Published seconds per epoch on ML-10M with ten snapshots of history, on a Tesla V100.
 PAPER_RUNTIME = {"dysat": 88.0, "dynaernn": 723.0}
+PAPER_NAMES = {"dysat": "DySAT", "dynaernn": "DynAERNN"}
 PAPER_WINDOW = 10
 EPOCHS = (
-    "an epoch of DySAT is a pass over the nodes of the last snapshots in its window, one of DynAERNN a pass over the "
-    "nodes of every step of the graph; the paper does not say what an epoch is"
+    "an epoch of DySAT is a pass over the nodes of the snapshots in its window; an epoch of DynAERNN is a pass over "
+    "the nodes of every snapshot; the paper does not define an epoch"
 )
 
 
 def fig_heads(results: Results, datasets: Iterable[str] = DATASETS) -> Picture:
-    """Macro-AUC against the number of heads of each block."""
-    name, title = "fig-heads", "Macro-AUC of DySAT against its heads"
+    """Draw the macro-AUC by the number of heads of each block."""
+    name, title = "fig-heads", "Macro-AUC of dysat:program by number of attention heads"
     asked = check_datasets(datasets)
     found: dict[str, dict[tuple[str, int], Record]] = {}
     for dataset in asked:
@@ -70,8 +71,8 @@ def fig_heads(results: Results, datasets: Iterable[str] = DATASETS) -> Picture:
 
 
 def fig_runtime(results: Results, datasets: Iterable[str] = DATASETS) -> Picture:
-    """Seconds of an epoch against the snapshots of history, DySAT and DynAERNN."""
-    name, title = "fig-runtime", "Seconds of an epoch against the window of history"
+    """Draw the seconds per epoch by the length of the history, for DySAT and DynAERNN."""
+    name, title = "fig-runtime", "Seconds per epoch by snapshots of history"
     asked = check_datasets(datasets)
     facts = {dataset: results.facts("runtime", dataset, "windows") or {} for dataset in asked}
     timings = {dataset: _timings(dataset, its["timings"]) for dataset, its in facts.items() if its.get("timings")}
@@ -91,11 +92,11 @@ def fig_runtime(results: Results, datasets: Iterable[str] = DATASETS) -> Picture
     return Picture(name, title, csv, build, tuple(notes))
 
 
-Time = tuple[str, int, float, Literal["ours", "paper"]]  # method, window, seconds, whose
+Time = tuple[str, int, float, Literal["ours", "paper"]]  # method, window, seconds, source
 
 
 def _timings(dataset: str, timings: Sequence[Mapping[str, Any]]) -> list[Time]:
-    """Ours by window; the paper's two points belong to one dataset."""
+    """Return our times by window, and the paper's two times, which are of ML-10M."""
     try:
         ours: list[Time] = [
             (method, int(one["window"]), float(one[method]["epoch_seconds"]), "ours")
@@ -122,7 +123,7 @@ def _draw_times(axes: Axes, lines: Sequence[Time]) -> None:
             axes.plot(*zip(*ours, strict=True), label=RUNTIME[method], **look)
         for which, window, seconds, whose in lines:
             if (which, whose) == (method, "paper"):
-                label = f"{RUNTIME[method]}, the paper's (V100)"
+                label = f"{PAPER_NAMES[method]}, published (V100)"
                 axes.plot(window, seconds, **{**look, "linestyle": "none"}, mfc="white", markersize=10, label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

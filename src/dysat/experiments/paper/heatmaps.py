@@ -1,4 +1,4 @@
-"""Where temporal attention goes: how much each snapshot attends to those up to it, and how far nodes differ in that."""
+"""Heat maps of temporal attention: mean weight between snapshots, and deviation over the nodes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAPS = {"mean": "mean attention weight", "sd": "standard deviation over nodes"}
-MOST = 16  # snapshots whose values can be written into the map
+MAX_LABELLED = 16  # snapshots up to which values are written into the map
 
 
 def fig_attention(results: Results, datasets: Iterable[str] = DATASETS) -> Picture:
-    """Two maps for each dataset and reading of DySAT: the mean over nodes and heads, and the spread over nodes."""
+    """Draw two maps per dataset and row of DySAT: the mean over nodes and heads, and the deviation over nodes."""
     name, title = "fig-attention", "Temporal attention"
     asked = check_datasets(datasets)
     found: dict[str, dict[str, _Map]] = {}
@@ -42,11 +42,11 @@ def fig_attention(results: Results, datasets: Iterable[str] = DATASETS) -> Pictu
 
         figure = Figure(figsize=(12.5, 5.2 * len(rows)), layout="constrained")
         for number, (dataset, slug, its) in enumerate(rows):
-            for column, (which, said) in enumerate(MAPS.items(), start=1):
+            for column, (which, label) in enumerate(MAPS.items(), start=1):
                 axes = figure.add_subplot(len(rows), len(MAPS), number * len(MAPS) + column)
-                axes.set_title(f"{DATASETS[dataset]}, {DYSAT[slug].name}: {said}", fontsize="medium", loc="left")
+                axes.set_title(f"{DATASETS[dataset]}, {DYSAT[slug].name}: {label}", fontsize="medium", loc="left")
                 image = _draw_map(axes, its.steps, its.values[which])
-                figure.colorbar(image, ax=axes, label=said, shrink=0.85)
+                figure.colorbar(image, ax=axes, label=label, shrink=0.85)
         return finished(figure, title)
 
     header = ["figure", "dataset", "row", "snapshot", "attended_snapshot", "mean", "sd"]
@@ -55,14 +55,14 @@ def fig_attention(results: Results, datasets: Iterable[str] = DATASETS) -> Pictu
 
 
 class _Map:
-    """Of one dataset; NaN where a snapshot would attend to a later one."""
+    """Weights of one dataset and row; NaN for later snapshots."""
 
     def __init__(self, steps: Sequence[int], values: Mapping[str, Any]) -> None:
         self.steps, self.values = steps, values
 
     @classmethod
     def of(cls, dataset: str, facts: Mapping[str, Any]) -> _Map:
-        """From what was kept, if it has the right sizes."""
+        """Read stored weights and check their sizes."""
         try:
             steps = [int(step) for step in facts["steps"]]
             values = {which: np.array(facts[which], dtype=np.float64) for which in MAPS}  # [T, T]
@@ -81,18 +81,18 @@ class _Map:
 
 
 def _draw_map(axes: Axes, steps: Sequence[int], values: Any) -> Any:
-    """A row for the snapshot that attends, a column for the one it attends to."""
+    """Draw a map: a row per attending snapshot, a column per attended one."""
     from matplotlib.colors import PowerNorm
 
-    # The first snapshots have few to attend to; their weights near 1 would leave one colour to all others.
+    # The first snapshots attend to few others; on a linear scale, their weights near 1 would hide all differences.
     shade = PowerNorm(0.5, vmin=0.0, vmax=float(np.nanmax(values)) or 1.0)
     image = axes.imshow(values, cmap="cividis", norm=shade, aspect="equal")
-    if len(steps) <= MOST:
+    if len(steps) <= MAX_LABELLED:
         for i in range(len(steps)):
             for j in range(i + 1):
                 color = "black" if shade(values[i, j]) > 0.55 else "white"
                 axes.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", color=color, fontsize="x-small")
-    every = max(1, len(steps) // MOST)
+    every = max(1, len(steps) // MAX_LABELLED)
     axes.set_xticks(range(0, len(steps), every), labels=[str(step) for step in steps[::every]], fontsize="small")
     axes.set_yticks(range(0, len(steps), every), labels=[str(step) for step in steps[::every]], fontsize="small")
     axes.set_xlabel("snapshot attended to", fontsize="small")

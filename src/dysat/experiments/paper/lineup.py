@@ -1,4 +1,4 @@
-"""Who stands in the paper's tables and figures: its nine methods, DySAT twice, and what they must beat."""
+"""The rows of the paper's tables and figures: its nine methods (DySAT twice) and the heuristics to beat."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dysat.errors import ModelError, nearest
 from dysat.experiments.paper.catalogue import BASELINES, BOOSTING, DATASETS, DYSAT, HEURISTICS, ROWS, TRANSITIONS
 from dysat.experiments.paper.records import Record, Results
 
-BEST = "best-heuristic"  # a row of its own, which is another heuristic on every dataset
+BEST = "best-heuristic"  # a row with the best heuristic of each dataset
 LINEUP = (*BASELINES, *DYSAT, BEST, BOOSTING)
 NAMES = {slug: row.name for slug, row in ROWS.items()} | {BEST: "best heuristic", BOOSTING: "gradient boosting"}
 
 
 def find(results: Results, study: str, dataset: str, row: str) -> Record | None:
-    """What was measured of a row, or None; of the best heuristic, that of the one that it is."""
+    """Return the record of a row, or None; for `BEST`, the record of the strongest heuristic."""
     return strongest(results, study, dataset) if row == BEST else results.record(study, dataset, row)
 
 
 def heuristics(results: Results, study: str, dataset: str) -> list[Record]:
-    """All that were measured, those that learn from past transitions too, in their own order."""
+    """Return all measured heuristics, including those trained on past transitions."""
     found = (results.record(study, dataset, slug) for slug in HEURISTICS)
     return [record for record in found if record is not None]
 
 
 def strongest(results: Results, study: str, dataset: str) -> Record | None:
-    """Of the heuristics that learn from no transition the best by validation, never by test, on the same snapshots."""
+    """Return the best untrained heuristic by validation AUC, never by test AUC, on the snapshots that all share."""
     known = [record for record in heuristics(results, study, dataset) if record.row not in TRANSITIONS]
     if not known:
         return None
@@ -39,12 +39,12 @@ def strongest(results: Results, study: str, dataset: str) -> Record | None:
 
 
 def targets(record: Record) -> frozenset[int]:
-    """The predicted snapshots that it has a figure for."""
+    """Return the predicted snapshots that have a value."""
     return frozenset(step.target for step in record.steps)
 
 
 def side_by_side(one: Record, other: Record) -> tuple[float, float] | None:
-    """Macro-AUC of both in per cent, on the snapshots that both have; None without any."""
+    """Return the macro-AUC of both in per cent, on the snapshots that both have; None if they share none."""
     common = targets(one) & targets(other)
     if not common:
         return None
@@ -55,7 +55,7 @@ def side_by_side(one: Record, other: Record) -> tuple[float, float] | None:
 
 
 def check_datasets(datasets: Iterable[str]) -> Sequence[str]:
-    """In the order of the paper; an unknown name is an error."""
+    """Return the datasets in the order of the paper; an unknown name is an error."""
     asked = tuple(datasets)
     for name in asked:
         if name not in DATASETS:

@@ -1,4 +1,4 @@
-"""How the figures of a table were measured: with what, when, on which snapshots, and what is missing."""
+"""Notes below a table: how, when and on which snapshots it was measured, and what is missing."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from dysat.experiments.paper.catalogue import BOOSTING, DATASETS
 from dysat.experiments.paper.lineup import BEST, NAMES, targets
 from dysat.experiments.paper.records import Record
 
-LESS_PATIENT = 10  # epochs without a better one, in the preset of DySAT (program) for UCI
-Everything = Mapping[str, Mapping[str, Record]]  # by dataset and row
+SHORT_PATIENCE = 10  # in the preset of dysat:program for UCI
+Records = Mapping[str, Mapping[str, Record]]  # by dataset and row
 
 
 def how_measured(
-    datasets: Sequence[str], rows: Sequence[str], groups: Sequence[Sequence[str]], found: Everything
+    datasets: Sequence[str], rows: Sequence[str], groups: Sequence[Sequence[str]], found: Records
 ) -> Iterator[str]:
-    """All that a reader must know beside the figures."""
-    best = "the best of ours" if len(groups) == 1 else "the best of ours in each group"
+    """Yield the notes of a table."""
+    best = "our best value" if len(groups) == 1 else "our best value in each group"
     best += " among the paper's nine methods" if BEST in rows else ""
-    yield f"AUC in per cent: ours ± standard deviation (the paper's ± its own, difference); bold: {best}"
-    yield f"ours is the deviation{_divisions(found)} of the examples, not of training anew with another seed"
+    yield f"AUC in per cent: our mean ± standard deviation (the paper's, difference); bold: {best}"
+    yield f"our standard deviation is over {_splits(found)} of the examples, not over training with different seeds"
     if "enron" in datasets or "enron-loops" in datasets:
         yield (
-            "Enron: the paper counts links of a node with itself, which can never be negatives; its figures are to be "
-            "held against ours with self-loops counted"
+            "Enron: the paper counts self-loops as links, although negatives are never self-loops; compare its values "
+            "with ours that count self-loops"
         )
     chosen = [f"{DATASETS[name]}: {found[name][BEST].row}" for name in datasets if BEST in found[name]]
     if chosen:
-        yield f"best heuristic by validation AUC, of those that learn from no transition: {'; '.join(chosen)}"
+        yield f"best heuristic by validation AUC, without those trained on past transitions: {'; '.join(chosen)}"
     for name in datasets:
         yield from _missing(name, rows, found[name])
         yield from _fewer_steps(name, found[name])
     yield from _chosen_by_test(found)
     seeds = {r.about.get("request", {}).get("seed") for records in found.values() for r in records.values()}
     if seeds - {0, None}:
-        yield "presets were chosen with seed 0, whose validation links are test links of other seeds"
+        yield "presets were chosen with seed 0; its validation links are test links for other seeds"
     yield from where_measured(record.about for records in found.values() for record in records.values())
 
 
-def _divisions(found: Everything) -> str:
+def _splits(found: Records) -> str:
     repeats = {r.about.get("request", {}).get("repeats") for records in found.values() for r in records.values()}
     known = sorted(number for number in repeats if number is not None)
-    return f" over {' or '.join(map(str, known))} divisions" if known else ""
+    return f"{' or '.join(map(str, known))} random splits" if known else "random splits"
 
 
 def _missing(dataset: str, rows: Sequence[str], found: Mapping[str, Record]) -> Iterator[str]:
@@ -55,7 +55,7 @@ def _missing(dataset: str, rows: Sequence[str], found: Mapping[str, Record]) -> 
 
 
 def _fewer_steps(dataset: str, found: Mapping[str, Record]) -> Iterator[str]:
-    """Rows that have not all snapshots the paper predicts, those with the same ones together; then why."""
+    """Yield rows that lack predicted snapshots of the paper, grouped by snapshots, and the reasons."""
     paper = frozenset(FILES[dataset.removesuffix("-loops")].predicted)
     together: dict[frozenset[int], list[str]] = {}
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -65,26 +65,25 @@ def _fewer_steps(dataset: str, found: Mapping[str, Record]) -> Iterator[str]:
         for target, why in record.left_out.items():
             reasons.setdefault((target, why), []).append(NAMES[slug])
     for measured, names in together.items():
-        which = _ranges(measured)
-        of = f"{len(measured)} of the {len(paper)} predicted snapshots ({which})"
-        yield f"{DATASETS[dataset]}: {of}: {_who(names, found)}"
+        count = f"{len(measured)} of the {len(paper)} predicted snapshots ({_ranges(measured)})"
+        yield f"{DATASETS[dataset]}: {count}: {_join_rows(names, found)}"
     for (target, why), names in reasons.items():
-        yield f"{DATASETS[dataset]}, snapshot {target} left out: {why} ({_who(names, found)})"
+        yield f"{DATASETS[dataset]}, snapshot {target} left out: {why} ({_join_rows(names, found)})"
 
 
-def _chosen_by_test(found: Everything) -> Iterator[str]:
-    """What flatters a row: settings that were not chosen on validation alone."""
+def _chosen_by_test(found: Records) -> Iterator[str]:
+    """Yield rows whose settings were not chosen on validation links alone, which flatters them."""
     uci = found.get("uci", {})
-    patient = [NAMES[s] for s, r in uci.items() if r.method == "dysat" and r.options.get("patience") == LESS_PATIENT]
+    patient = [NAMES[s] for s, r in uci.items() if r.method == "dysat" and r.options.get("patience") == SHORT_PATIENCE]
     if patient:
-        why = f"a patience of {LESS_PATIENT} was tried because longer ones had done worse on test"
-        yield f"UCI: {why} (docs/settings.md): {_who(patient, uci)}"
+        why = f"patience {SHORT_PATIENCE} was tried because longer patience had given worse test results"
+        yield f"UCI: {why} (docs/settings.md): {_join_rows(patient, uci)}"
     if any(BOOSTING in records for records in found.values()):
-        yield "gradient boosting: its settings were chosen on test figures of these datasets (docs/evaluation.md)"
+        yield "gradient boosting: its settings were chosen on test results of these datasets (docs/evaluation.md)"
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """`1, 4–7`."""
+    """Format numbers as ranges, like `1, 4–7`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
@@ -94,12 +93,12 @@ def _ranges(numbers: Iterable[int]) -> str:
     return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
-def _who(names: Sequence[str], found: Mapping[str, Record]) -> str:
+def _join_rows(names: Sequence[str], found: Mapping[str, Record]) -> str:
     return "all rows" if len(names) == len(found) > 1 else ", ".join(names)
 
 
 def where_measured(abouts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each machine, with the days and the seeds."""
+    """Yield a line for each machine, with dates and seeds."""
     machines: dict[str, tuple[set[str], set[str]]] = {}
     for about in abouts:
         machine = machine_name(about)
@@ -117,7 +116,7 @@ def where_measured(abouts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def machine_name(about: Mapping[str, Any]) -> str:
-    """The part of a machine that did the work, and the version of torch."""
+    """Return the GPU or CPU that did the work, and the version of torch."""
     hardware = about.get("hardware") or {}
     if isinstance(hardware, str):
         return hardware

@@ -1,4 +1,4 @@
-"""Tables and figures as files: Markdown and CSV, pictures and CSV."""
+"""Write tables as Markdown and CSV, and figures as pictures and CSV."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PICTURES = (".svg", ".png")
 def made_of(
     targets: Sequence[Target], results: Results, datasets: Sequence[str]
 ) -> tuple[list[Table | Picture], list[str]]:
-    """Each table and figure from what was measured on some datasets; and for which there is nothing."""
+    """Make each table and figure from the results; also return a message for each that has no data."""
     made: list[Table | Picture] = []
     lacking = []
     for target in targets:
@@ -35,7 +35,7 @@ def made_of(
 
 
 def write(made: Sequence[Table | Picture], folder: Path) -> list[Path]:
-    """Every table as NAME.md and NAME.csv, every figure as NAME.svg, NAME.png and NAME.csv."""
+    """Write every table to NAME.md and NAME.csv, every figure to NAME.svg, NAME.png and NAME.csv."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for one in made:

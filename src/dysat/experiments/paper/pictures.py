@@ -1,4 +1,4 @@
-"""A figure as a picture and as CSV; the same figures give the same bytes."""
+"""A figure as a picture and as CSV; the same values give the same bytes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# What a file says of its own making would differ from one drawing to the next.
+# Metadata that would change with every drawing.
 DATES: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
-ACROSS = 2  # panels beside each other
-# Told apart by the colour-blind too.
+ACROSS = 2  # panels per row
+# Colours that are safe for colour-blind readers.
 RED, BLUE, SKY, GREEN, ORANGE, PURPLE = "#D55E00", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7"
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the paper from what was measured; `notes` say what is missing."""
+    """A figure of the paper with our results; `notes` list what is missing."""
 
     name: str
     title: str
@@ -37,13 +37,13 @@ class Picture:
     notes: tuple[str, ...] = ()
 
     def draw(self, file: str | os.PathLike[str]) -> None:
-        """To a file: .svg, .png or .pdf by its name."""
+        """Draw to a .svg, .png or .pdf file."""
         import matplotlib
 
         path = Path(file)
         if path.suffix.lower() not in DATES:
-            raise ModelError(f"{path}: a picture ends in {', '.join(DATES)}")
-        # Letters stay letters, and ids come from the name; both can be said nowhere else.
+            raise ModelError(f"{path}: the name of a picture must end in {', '.join(DATES)}")
+        # Keep text as text, and derive ids from the name; matplotlib only offers rc parameters for both.
         with (
             matplotlib.rc_context({"svg.hashsalt": self.name, "svg.fonttype": "none"}),
             replace_file(path, ModelError) as beside,
@@ -52,7 +52,7 @@ class Picture:
 
 
 def panels(names: Sequence[str], *, height: float = 3.2, across: int = ACROSS) -> tuple[Figure, list[Axes]]:
-    """An empty figure with a panel for each name."""
+    """Return an empty figure with a panel for each name."""
     from matplotlib.figure import Figure
 
     columns = min(across, len(names))
@@ -67,7 +67,7 @@ def panels(names: Sequence[str], *, height: float = 3.2, across: int = ACROSS) -
 
 
 def finished(figure: Figure, title: str) -> Figure:
-    """With a title, and one legend for all panels beside them, in which a line that several have stands once."""
+    """Add a title and one legend for all panels, without duplicates."""
     handles: dict[str, Any] = {}
     for one in figure.axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
@@ -75,17 +75,17 @@ def finished(figure: Figure, title: str) -> Figure:
     if handles:
         look: dict[str, Any] = {"loc": "outside right upper", "fontsize": "small", "handlelength": 3.5}
         figure.legend(list(handles.values()), list(handles), **look)
-    figure.suptitle(title, x=0.01, horizontalalignment="left")  # a legend may stand to the right of it
+    figure.suptitle(title, x=0.01, horizontalalignment="left")  # leaves room for the legend
     return figure
 
 
 def found_in(name: str, found: Mapping[str, Found], asked: Sequence[str]) -> tuple[Mapping[str, Found], list[str]]:
-    """What there is to draw, and notes on datasets without anything; nothing at all is an error."""
+    """Return what can be drawn, and notes on datasets without data; no data at all is an error."""
     if not found:
         raise NothingMeasuredError(f"{name}: nothing was measured on {', '.join(asked) or 'any dataset'}")
     return found, [f"{DATASETS[dataset]}: nothing was measured" for dataset in asked if dataset not in found]
 
 
 def not_measured(dataset: str, what: Sequence[str]) -> list[str]:
-    """A note, where something is missing."""
+    """Return a note if something is missing."""
     return [f"{DATASETS[dataset]}: not measured: {', '.join(what)}"] if what else []

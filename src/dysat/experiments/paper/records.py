@@ -1,4 +1,4 @@
-"""What a reproduction has measured: one JSON file for each study and dataset, a record in it for each row.
+"""Results of a reproduction: one JSON file per study and dataset, with a record per row.
 
 results/single-step_uci.json    the rows of a study on a dataset; "enron-loops" is Enron with self-loops counted
 """
@@ -26,7 +26,7 @@ class NothingMeasuredError(ModelError):
 
 @dataclass(frozen=True)
 class Point:
-    """One predicted snapshot: AUC is a fraction, its deviation that of the repeats (None for one repeat)."""
+    """One predicted snapshot: AUC as a fraction, and its standard deviation over repeats (None for one repeat)."""
 
     target: int
     links: int
@@ -38,7 +38,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Record:
-    """One row of a table on one dataset. `key` says of what content it is: graph, options, request and code."""
+    """One row of a table on one dataset. `key` is a key of graph, options, request and versions."""
 
     row: str
     method: str
@@ -49,22 +49,21 @@ class Record:
     micro: float
     micro_sd: float | None
     steps: tuple[Point, ...]
-    left_out: dict[str, str]  # predicted snapshots without a figure, and why
+    left_out: dict[str, str]  # predicted snapshots without a value, and why
     seconds: float
     about: dict[str, Any] = field(default_factory=dict)  # date, hardware, device, packages, version
 
     @property
     def validation(self) -> float:
-        """Mean validation AUC of the steps: what choices are made by."""
+        """Mean validation AUC of the steps, for choosing between rows."""
         return fmean(step.validation_auc for step in self.steps)
 
     @classmethod
     def of(cls, row: str, key: str, figures: Figures, about: Mapping[str, Any], left_out: Mapping[str, str]) -> Record:
-        """What an evaluation found of one model, by the probe of the paper."""
+        """Convert the results of one model, by the probe of the paper."""
         known = figures.means()
         if known is None:
-            why = next(iter(figures.problems.values()), "no step has a figure")
-            raise NothingMeasuredError(f"{row}: {why}")
+            raise NothingMeasuredError(next(iter(figures.problems.values()), "no step has a value"))
         steps = [
             Point(
                 step.result.target,
@@ -95,20 +94,20 @@ class Record:
 
     @classmethod
     def restore(cls, facts: Mapping[str, Any]) -> Record:
-        """From what JSON has of it."""
+        """Read a record from JSON values."""
         return cls(**{**facts, "steps": tuple(Point(**step) for step in facts["steps"])})
 
 
 class Results:
-    """A folder of such files; what is put into it is on the disk when `put` returns."""
+    """A folder of result files; `put` writes to the disk before it returns."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.problems: list[str] = []  # rows that no step has a figure of, and why
+        self.problems: list[str] = []  # rows without any value, and why
         self._files: dict[str, dict[str, Any]] = {}
 
     def record(self, study: str, dataset: str, row: str) -> Record | None:
-        """One row, or None where it was not measured."""
+        """Return one row, or None if it was not measured."""
         name = f"{study}_{dataset}"
         facts = self._rows(name).get(row)
         if facts is None:
@@ -117,29 +116,31 @@ class Results:
             return Record.restore(facts)
         except (KeyError, TypeError) as problem:
             file = self.folder / f"{name}.json"
-            raise ModelError(f"{file}: {row} is no record ({problem}); move the file away to measure again") from None
+            raise ModelError(
+                f"{file}: {row} is not a record ({problem}); move the file away to measure again"
+            ) from None
 
     def records(self, study: str, dataset: str) -> Iterator[Record]:
-        """All rows of a study on a dataset; what begins with _ is none."""
+        """Yield all rows of a study on a dataset; keys that start with _ are not rows."""
         for row in self._rows(f"{study}_{dataset}"):
             found = None if row.startswith("_") else self.record(study, dataset, row)
             if found is not None:
                 yield found
 
     def put(self, study: str, dataset: str, record: Record) -> None:
-        """Keep a row, in place of an older one."""
+        """Store a row, replacing an older one."""
         self.put_facts(study, dataset, record.row, json.loads(json.dumps(asdict(record))))
 
     def facts(self, study: str, dataset: str, row: str) -> dict[str, Any] | None:
-        """What was kept by `put_facts`."""
+        """Return what `put_facts` has stored."""
         found: dict[str, Any] | None = self._rows(f"{study}_{dataset}").get(row)
         return found
 
     def put_facts(self, study: str, dataset: str, row: str, facts: Mapping[str, Any]) -> None:
-        """Keep what is no record of steps: attention, times."""
+        """Store values that are not a record of steps, such as attention or times."""
         name = f"{study}_{dataset}"
         file = self.folder / f"{name}.json"
-        rows = {**_read(file), row: dict(facts)}  # another run may have put rows there meanwhile
+        rows = {**_read(file), row: dict(facts)}  # another run may have added rows meanwhile
         self.folder.mkdir(parents=True, exist_ok=True)
         with replace_file(file, ModelError) as beside:
             whole = {"format": FORMAT_VERSION, "study": study, "dataset": dataset, "rows": rows}
@@ -159,9 +160,11 @@ def _read(file: Path) -> dict[str, Any]:
         found = json.loads(file.read_text(encoding="utf-8"))
         rows = found["rows"]
         if found["format"] != FORMAT_VERSION or not isinstance(rows, dict):
-            raise ValueError("of another version")
+            raise ValueError("another version")
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise ModelError(f"{file}: no results of dysat reproduce ({problem}); move it away to measure again") from None
+        raise ModelError(
+            f"{file}: not a result file of dysat reproduce ({problem}); move it away to measure again"
+        ) from None
     return rows
 
 

@@ -1,7 +1,8 @@
-"""The paper's tables and figures, measured: what each needs, computed in processes, kept by content.
+"""Measure the paper's tables and figures, in several processes; results are stored by content.
 
-results/BUDGET/STUDY_DATASET.json   a record for each row, which tables and figures are made of
-cache/…/                     finished steps, by graph, request, options and code; a second run computes what changed
+results/BUDGET/STUDY_DATASET.json   one record per row, for tables and figures
+cache/…/                            finished steps by graph, request, options and version; a second run computes only
+                                    what changed
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,22 +19,22 @@ import torch
 
 from dysat.data.datasets import DATASETS as FILES
 from dysat.data.graph import DynamicGraph
-from dysat.errors import DatasetError, ModelError, listed, nearest
+from dysat.errors import DatasetError, listed, nearest
 from dysat.experiments.evaluate.job import Job
-from dysat.experiments.evaluate.plan import WHICH, Plan, about
+from dysat.experiments.evaluate.plan import WHICH, EvaluationPlan, about
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import content_key
-from dysat.experiments.evaluate.workers import Told, processes_for, run_all
+from dysat.experiments.evaluate.workers import OnProgress, processes_for, run_all
 from dysat.experiments.paper import catalogue as paper
 from dysat.experiments.paper.attention_study import measure_attention
-from dysat.experiments.paper.catalogue import Row, Target
+from dysat.experiments.paper.catalogue import Row, Target, row_keys
 from dysat.experiments.paper.records import NothingMeasuredError, Record, Results
 from dysat.experiments.paper.runtime_study import METHODS, measure_windows
 from dysat.nn.device import choose_device
 
 Budget = Literal["quick", "full"]
-QUICK_STEPS = 4  # predicted snapshots of a quick budget, spread evenly
-SIDE_BY_SIDE = 8  # processes that share a GPU, unless told otherwise: one alone leaves most of it idle
+QUICK_STEPS = 4  # predicted snapshots of the quick budget, evenly spread
+GPU_PROCESSES = 8  # default number of processes on one GPU: a single one leaves most of it idle
 CACHE, RESULTS = "cache", "results"
 
 
@@ -43,14 +44,14 @@ class Need:
 
     study: str
     dataset: str
-    slug: str
+    key: str  # of the row
     row: Row
 
 
 def rows_of(target: Target) -> tuple[str, dict[str, Row]]:
-    """The study of a table or figure, and the rows it shows; none where it is measured otherwise."""
+    """Return the study and the rows of a table or figure; no rows if it is not made of evaluations."""
     every = paper.BASELINES | paper.DYSAT | paper.HEURISTICS
-    found: dict[str, tuple[str, dict[str, Row]]] = {
+    rows: dict[str, tuple[str, dict[str, Row]]] = {
         "table2": ("single-step", every),
         "table3": ("single-step", paper.DYSAT | paper.ABLATIONS),
         "table4": ("new-links", every),
@@ -60,11 +61,11 @@ def rows_of(target: Target) -> tuple[str, dict[str, Row]]:
         "fig-multistep": ("multi-step", every),
         "fig-newnodes": ("new-nodes", every),
     }
-    return found.get(target, ("", {}))
+    return rows.get(target, ("", {}))
 
 
 def datasets_of(target: Target, datasets: Sequence[str]) -> list[str]:
-    """Which of the datasets a table or figure shows: as in the paper, and Enron's self-loops both ways in tables."""
+    """Return the datasets of a table or figure, as in the paper; tables show Enron with and without self-loops."""
     if target == "fig-attention":
         return [name for name in datasets if name in ("uci", "yelp", "enron")]
     if target == "fig-heads":
@@ -77,23 +78,28 @@ def datasets_of(target: Target, datasets: Sequence[str]) -> list[str]:
 
 
 def needs(targets: Sequence[Target], datasets: Sequence[str], methods: Sequence[str] | None = None) -> list[Need]:
-    """Every row that is wanted, once."""
-    check_methods(methods)
+    """Return every required row once; a method is the name of a row, and includes all rows with the same preset."""
+    keys = check_methods(methods)
     found: dict[tuple[str, str, str], Need] = {}
     for target in targets:
         study, rows = rows_of(target)
         for dataset in datasets_of(target, datasets):
-            for slug, row in rows.items():
-                if methods is None or slug in methods or row.preset in methods:
-                    found[study, dataset, slug] = Need(study, dataset, slug, row)
+            for key, row in rows.items():
+                if keys is None or key in keys or row.preset in keys:
+                    found[study, dataset, key] = Need(study, dataset, key, row)
     return list(found.values())
 
 
-def check_methods(methods: Sequence[str] | None) -> None:
-    """Names of rows, or of presets whose rows are meant."""
-    for name in methods or ():
-        if name not in paper.ROWS:
-            raise ModelError(f"no method {name!r}; there are {listed(paper.ROWS, 40)}{nearest(name, paper.ROWS)}")
+def check_methods(methods: Sequence[str] | None) -> list[str] | None:
+    """Return the keys of rows by their names, such as `dysat:program` or `gcn-ae`; None for all."""
+    return None if methods is None else row_keys(methods)
+
+
+def any_row(targets: Sequence[Target], datasets: Sequence[str], methods: Sequence[str]) -> bool:
+    """Return whether a table or figure has one of these rows."""
+    keys = row_keys(methods)
+    special: dict[str, Iterable[str]] = {"fig-attention": paper.DYSAT, "fig-runtime": METHODS}
+    return any(key in keys for t in targets for key in special.get(t, ())) or bool(needs(targets, datasets, methods))
 
 
 def reproduce(
@@ -106,15 +112,20 @@ def reproduce(
     device: str = "auto",
     processes: int | None = None,
     seed: int = 0,
-    on_progress: Told = lambda done, total, what: None,
+    on_progress: OnProgress = lambda done, total, what: None,
 ) -> Results:
-    """Measure what the tables and figures need of these graphs, by the datasets' names; what is kept is not redone.
+    """Measure the rows of tables and figures on the given graphs; finished results are not computed again.
 
     Parameters:
-        folder: keeps finished steps in `cache/` and records in `results/`, those of a budget and seed by themselves.
-        methods: rows to measure; None for all.
+        targets: tables and figures.
+        graphs: graphs by the name of the dataset.
+        folder: folder of finished steps (`cache/`) and records (`results/`, one folder per budget and seed).
+        methods: names of rows to measure, such as `dysat:program`, `dysat:text` or `gcn-ae`; None for all.
         budget: `quick` predicts four snapshots of each dataset, `full` all of the paper's.
-        processes: how many at a time; None for one for each core, on a GPU at most eight.
+        device: device to train on.
+        processes: number of processes; None for one per core, at most eight on a GPU.
+        seed: random seed of examples and splits.
+        on_progress: called with the number of finished jobs, the number of all jobs, and the last job.
     """
     for name in graphs:
         if name not in FILES:
@@ -123,31 +134,32 @@ def reproduce(
         raise DatasetError("no dataset to measure anything on")
     results = Results(folder / RESULTS / (budget if seed == 0 else f"{budget}-seed-{seed}"))
     where = choose_device(device)
+    keys = check_methods(methods)
     wanted = needs(targets, list(graphs), methods)
     jobs = QUICK_STEPS * len(wanted)
-    workers = processes or (min(SIDE_BY_SIDE, _cores()) if where.type == "cuda" else processes_for("cpu", jobs))
+    workers = processes or (min(GPU_PROCESSES, _cores()) if where.type == "cuda" else processes_for("cpu", jobs))
     threads = max(1, torch.get_num_threads() // workers)
-    plans = []
-    for (study, dataset), some in _grouped(wanted).items():
+    studies = []
+    for (study, dataset), group in _grouped(wanted).items():
         graph, request = graphs[dataset.removesuffix("-loops")], request_of(study, dataset, budget, seed)
-        plan = _Rows.make(some, graph, folder, request, results, str(where), threads)
-        if plan is not None:
-            plans.append(plan)
-    plans.sort(key=lambda plan: -plan.plan.graph.num_nodes)  # the long ones first
-    by_folder = {plan.plan.path: plan for plan in plans}
+        rows = _Rows.make(group, graph, folder, request, results, str(where), threads)
+        if rows is not None:
+            studies.append(rows)
+    studies.sort(key=lambda rows: -rows.plan.graph.num_nodes)  # the long ones first
+    by_folder = {rows.plan.path: rows for rows in studies}
 
     def on_done(jobs: Sequence[Job]) -> None:
         for job in jobs:
             by_folder[job.folder].done(job)
 
-    run_all([job for plan in plans for job in plan.plan.jobs], workers, on_progress, on_done)
+    run_all([job for rows in studies for job in rows.plan.jobs], workers, on_progress, on_done)
     for name, graph in graphs.items():
         results.put_facts("datasets", name, "counts", dataset_facts(graph, name))
     if "fig-attention" in targets:
         for name in datasets_of("fig-attention", list(graphs)):
-            for slug in (slug for slug in paper.DYSAT if methods is None or slug in methods):
-                measure_attention(slug, graphs[name], name, results, str(where), seed, on_progress)
-    if "fig-runtime" in targets and (methods is None or not {*METHODS}.isdisjoint(methods)):
+            for key in (key for key in paper.DYSAT if keys is None or key in keys):
+                measure_attention(key, graphs[name], name, results, str(where), seed, on_progress)
+    if "fig-runtime" in targets and (keys is None or not {*METHODS}.isdisjoint(keys)):
         for name in datasets_of("fig-runtime", list(graphs)):
             measure_windows(graphs[name], name, results, str(where), budget == "quick", on_progress)
     return results
@@ -158,7 +170,7 @@ def _cores() -> int:
 
 
 def dataset_facts(graph: DynamicGraph, name: str) -> dict[str, Any]:
-    """What Table 1 tells of a dataset."""
+    """Return the values of a dataset in Table 1."""
     rows, predicted = graph.summary(), FILES[name].predicted
     return {
         "nodes": graph.num_nodes,
@@ -171,7 +183,7 @@ def dataset_facts(graph: DynamicGraph, name: str) -> dict[str, Any]:
 
 
 def request_of(study: str, dataset: str, budget: Budget, seed: int = 0) -> Request:
-    """How a study is evaluated on a dataset."""
+    """Return how a study is evaluated on a dataset."""
     predicted = FILES[dataset.removesuffix("-loops")].predicted
     ends: dict[str, Any] = {"first": predicted[0], "last": predicted[-1]} if study != "multi-step" else {}
     if budget == "quick" and study != "multi-step":
@@ -182,28 +194,30 @@ def request_of(study: str, dataset: str, budget: Budget, seed: int = 0) -> Reque
 
 
 class _Rows:
-    """The rows of a study on a dataset that are not measured yet; a record is kept as soon as its last step is done."""
+    """The rows of a study on a dataset that are not measured yet; a record is stored when its last step is done."""
 
-    def __init__(self, plan: Plan, study: str, dataset: str, results: Results, rows: dict[str, list[str]]) -> None:
+    def __init__(
+        self, plan: EvaluationPlan, study: str, dataset: str, results: Results, rows: dict[str, list[str]]
+    ) -> None:
         self.plan, self.study, self.dataset, self.results, self.rows = plan, study, dataset, results, rows
         self.waiting = {one.key: {job.step for job in plan.jobs if job.contender is one} for one in plan.contenders}
 
     @classmethod
     def make(
-        cls, some: list[Need], graph: DynamicGraph, folder: Path, request: Request, results: Results,
+        cls, group: list[Need], graph: DynamicGraph, folder: Path, request: Request, results: Results,
         device: str, threads: int,
     ) -> _Rows | None:  # fmt: skip
-        """None where all are there."""
-        study, dataset = some[0].study, some[0].dataset
+        """Return the rows to measure, or None if all are stored."""
+        study, dataset = group[0].study, group[0].dataset
         contenders: dict[str, Contender] = {}
         rows: dict[str, list[str]] = {}
-        for need in some:
+        for need in group:
             contender = need.row.contender(dataset)
-            record = results.record(study, dataset, need.slug)
+            record = results.record(study, dataset, need.key)
             if record is not None and record.key == content_key(graph, contender, request):
                 continue
             contenders.setdefault(contender.key, contender)
-            rows.setdefault(contender.key, []).append(need.slug)
+            rows.setdefault(contender.key, []).append(need.key)
         if study == "new-nodes":
             known = (0, *graph.known)
             new = {str(target): known[target] - known[target - 1] for target in range(1, len(graph))}
@@ -215,23 +229,24 @@ class _Rows:
         short = hashlib.sha256(json.dumps([graph.fingerprint, how]).encode()).hexdigest()[:8]
         path = (folder / CACHE / f"{study}-{dataset}-{short}").absolute()
         fits = path.parent / "fits"
-        plan = Plan.make(list(contenders.values()), graph, path, request, device, threads, fits)
+        plan = EvaluationPlan.make(list(contenders.values()), graph, path, request, device, threads, fits)
         return cls(plan, study, dataset, results, rows)
 
     def done(self, job: Job) -> None:
-        """One more step is there."""
+        """Note that a step is finished; store the records of its rows if it was the last one."""
         key = job.contender.key
         self.waiting[key].discard(job.step)
         if not self.waiting[key]:
-            found = self.plan.figures(job.contender)
+            figures = self.plan.figures(job.contender)
             content = content_key(self.plan.graph, job.contender, self.plan.request)
-            told = about(self.plan.graph, self.plan.request, self.plan.device.partition(":")[0])
+            context = about(self.plan.graph, self.plan.request, self.plan.device.partition(":")[0])
             left_out = {str(target): why for target, why in self.plan.left_out.items()}
-            for slug in self.rows[key]:
+            for row in self.rows[key]:
                 try:
-                    self.results.put(self.study, self.dataset, Record.of(slug, content, found, told, left_out))
-                except NothingMeasuredError as problem:  # the other rows go on
-                    self.results.problems.append(f"{self.study}, {self.dataset}: {problem}")
+                    self.results.put(self.study, self.dataset, Record.of(row, content, figures, context, left_out))
+                except NothingMeasuredError as problem:  # the other rows continue
+                    name = paper.ROWS[row].name if row in paper.ROWS else row
+                    self.results.problems.append(f"{self.study}, {self.dataset}: {name}: {problem}")
 
 
 def _grouped(wanted: Sequence[Need]) -> dict[tuple[str, str], list[Need]]:

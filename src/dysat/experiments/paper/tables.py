@@ -1,4 +1,4 @@
-"""The five tables of the paper, from what was measured: every figure beside the paper's."""
+"""The five tables of the paper: every measured value next to the published one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ STATISTICS = {
     "yelp": (6_569, 95_361, 12),
     "ml-10m": (20_537, 43_760, 13),
 }
-NINE = (*BASELINES, *DYSAT)  # of the paper, though ours has DySAT twice
+NINE = (*BASELINES, *DYSAT)  # the paper's nine methods; DySAT has two rows
 Verdict = Callable[[str, Found, Known], Iterator[str]]
 
 
 def table1(results: Results, datasets: Iterable[str] = DATASETS) -> Table:
-    """What is in the datasets."""
+    """Make the table of the datasets."""
     rows = []
     for dataset in (name for name in check_datasets(datasets) if name in STATISTICS):
         found = results.facts("datasets", dataset, "counts")
@@ -43,44 +43,44 @@ def table1(results: Results, datasets: Iterable[str] = DATASETS) -> Table:
         cells = (Cell(dataset, dataset, what, ours, paper=its, count=True) for what, (ours, its) in counts.items())
         rows.append((DATASETS[dataset], tuple(cells)))
     if not rows:
-        raise NothingMeasuredError("table1: nothing was counted")
+        raise NothingMeasuredError("table1: no dataset was counted")
     columns = tuple(cell.measure for cell in rows[0][1])
     return Table("table1", "Table 1: the datasets", "dataset", columns, tuple(rows), tuple(_statistics_notes(rows)))
 
 
 def _statistics_notes(rows: Sequence[tuple[str, tuple[Cell, ...]]]) -> Iterator[str]:
-    yield "ours (the paper's, difference)"
+    yield "our count (the paper's, difference)"
     yield from _meant(rows, "links", ("links, summed over snapshots", "distinct links"))
     yield from _meant(rows, "time steps", ("snapshots", "predicted snapshots"))
     named = {name for name, _ in rows}
     if "Enron" in named:
         yield (
-            "Enron: links of a node with itself are among the paper's links; its appendix has 16 snapshots, of which "
-            "the last 11 are evaluated, where its Table 1 has 10 time steps"
+            "Enron: the paper's links include self-loops; its appendix has 16 snapshots and evaluates the last 11, but "
+            "its Table 1 has 10 time steps"
         )
     if "Yelp" in named:
-        yield "Yelp: the published file has 16 snapshots, of which the last 12 are predicted; the paper speaks of 12"
+        yield "Yelp: the published file has 16 snapshots, and the last 12 are predicted; the paper has 12"
 
 
 def _meant(rows: Sequence[tuple[str, tuple[Cell, ...]]], word: str, measures: tuple[str, str]) -> Iterator[str]:
-    """The paper has one count where there are two: which of them it is."""
+    """Yield which of our two counts agrees with the single count of the paper."""
     by_measure: dict[str, list[str]] = {}
     for name, cells in rows:
         fitting = [cell.measure for cell in cells if cell.measure in measures and cell.difference == 0]
         by_measure.setdefault(" and ".join(fitting) or "neither", []).append(name)
-    said = "; ".join(f"{', '.join(names)}: {measure}" for measure, names in by_measure.items())
-    if said:
-        yield f"what the paper's “# {word}” counts: {said}"
+    counts = "; ".join(f"{', '.join(names)}: {measure}" for measure, names in by_measure.items())
+    if counts:
+        yield f"the paper's “# {word}” agrees with: {counts}"
 
 
 def table2(results: Results, datasets: Iterable[str] = DATASETS) -> Table:
-    """Single-step link prediction."""
+    """Make the table of single-step link prediction."""
     title = "Table 2: single-step link prediction"
     return _table("table2", title, results, "single-step", "single_step", datasets, LINEUP, [NINE], standing)
 
 
 def table3(results: Results, datasets: Iterable[str] = DATASETS) -> Table:
-    """DySAT without one of its blocks."""
+    """Make the table of DySAT without one of its blocks."""
     groups = [
         [whole, *(slug for slug, row in ABLATIONS.items() if row.preset == row_.preset)]
         for whole, row_ in DYSAT.items()
@@ -91,13 +91,13 @@ def table3(results: Results, datasets: Iterable[str] = DATASETS) -> Table:
 
 
 def table4(results: Results, datasets: Iterable[str] = DATASETS) -> Table:
-    """Links that were not there in the snapshot before."""
+    """Make the table of links that were absent from the snapshot before."""
     title = "Table 4: new links"
     return _table("table4", title, results, "new-links", "new_link", datasets, LINEUP, [NINE], standing)
 
 
 def table5(results: Results, datasets: Iterable[str] = DATASETS) -> Table:
-    """IncSAT, which takes in each snapshot once."""
+    """Make the table of IncSAT, which takes in each snapshot once."""
     rows = [*DYSAT, "dyngem", *INCSAT]
     title = "Table 5: IncSAT"
     return _table("table5", title, results, "single-step", "incsat", datasets, rows, [rows], increments)
@@ -117,7 +117,7 @@ def _table(
     groups: Sequence[Sequence[str]],
     verdict: Verdict,
 ) -> Table:
-    """Macro- and micro-AUC of the rows on every dataset; of each group the best of ours is marked."""
+    """Make a table of macro- and micro-AUC of the rows on every dataset; our best value of each group is marked."""
     asked = check_datasets(datasets)
     found: dict[str, dict[str, Record]] = {}
     known: dict[str, dict[str, Published]] = {}
@@ -148,7 +148,7 @@ def _table(
 
 
 def _heuristics(results: Results, study: str, datasets: Iterable[str]) -> Iterator[str]:
-    """Of all heuristics one has a row."""
+    """Yield the values of all heuristics, since only the best one has a row."""
     for dataset in datasets:
         highest_first = sorted(heuristics(results, study, dataset), key=lambda record: -record.macro)
         known = [f"{record.row} {100 * record.macro:.2f}" for record in highest_first]
@@ -183,7 +183,7 @@ def _cell(
 
 
 def _best(column: Sequence[Cell], groups: Sequence[Sequence[str]]) -> list[Cell]:
-    """The same cells; the highest of ours in each group is marked, as it is printed."""
+    """Return the cells with our highest value of each group marked, as printed."""
     tops: dict[str, float] = {}
     for group in groups:
         ours = [cell.ours for cell in column if cell.row in group and cell.ours is not None]

@@ -1,4 +1,4 @@
-"""What the figures of a table come to, in sentences; macro-AUC in per cent, on the snapshots that both sides have."""
+"""Summaries of a table in sentences; macro-AUC in per cent, on the snapshots that both rows have."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dysat.experiments.paper.lineup import BEST, NAMES, side_by_side, targets
 from dysat.experiments.paper.records import Record
 
 Found = Mapping[str, Record]  # by row, of one dataset
-Known = Mapping[str, Published]  # the same of the paper
+Known = Mapping[str, Published]  # by row, the values of the paper
 CLOSE = 1.0  # points
 
 
 def standing(dataset: str, found: Found, known: Known) -> Iterator[str]:
-    """DySAT among the baselines, beside its published figure and the best heuristic."""
+    """Compare DySAT with its published value, the baselines and the best heuristic."""
     for slug in (slug for slug in DYSAT if slug in found):
         parts = [_own(dataset, slug, found, known), *_among(slug, found, list(BASELINES), "baselines")]
-        yield f"{'; '.join([*parts, _beside_heuristic(slug, found)])}."
+        yield f"{'; '.join([*parts, _against_heuristic(slug, found)])}."
 
 
 def ablation(dataset: str, found: Found, known: Known) -> Iterator[str]:
-    """What each block is worth, and what the paper says of that."""
+    """Compare DySAT with and without each block, and with the paper."""
     for slug in (slug for slug in DYSAT if slug in found):
         parts = [_own(dataset, slug, found, known)]
         wins = []
@@ -34,7 +34,7 @@ def ablation(dataset: str, found: Found, known: Known) -> Iterator[str]:
             gap = signed(pair[1] - pair[0], 1)
             if slug in known and part in known:
                 gap += f", published {signed(known[part].macro - known[slug].macro, 1)}"
-            parts.append(f"with {str(row.published).lower()} attention {pair[1]:.1f} ({gap})")
+            parts.append(f"{str(row.published).lower()} attention {pair[1]:.1f} ({gap})")
             wins.append(pair[0] > pair[1])
         if wins:
             parts.append("both blocks help" if len(wins) == 2 and all(wins) else _not_both(wins))
@@ -42,7 +42,7 @@ def ablation(dataset: str, found: Found, known: Known) -> Iterator[str]:
 
 
 def increments(dataset: str, found: Found, known: Known) -> Iterator[str]:
-    """IncSAT beside DySAT, and beside the baseline that learns step by step too."""
+    """Compare IncSAT with DySAT and with the other incremental method."""
     if "incsat" in found:
         others = [*DYSAT, "dyngem"]
         yield f"{'; '.join([_own(dataset, 'incsat', found, known), *_each('incsat', found, others)])}."
@@ -62,17 +62,21 @@ def _own(dataset: str, slug: str, found: Found, known: Known) -> str:
 
 
 def _among(slug: str, found: Found, others: Sequence[str], what: str) -> Iterator[str]:
-    """How many of them it is above, and which it is not."""
+    """Yield how many of the others the row is above, and the names of those it is not above."""
     sides = {other: _sides(slug, other, found) for other in others}
     known = {other: pair for other, pair in sides.items() if pair is not None}
     above = [other for other, (own, theirs) in known.items() if own > theirs]
-    rest = [_named(slug, other, found) for other in known if other not in above]
+    below = [_named(slug, other, found) for other, (own, theirs) in known.items() if own < theirs]
+    level = [_named(slug, other, found) for other, (own, theirs) in known.items() if own == theirs]
     missing = [NAMES[other] for other in others if other not in known]
     if len(missing) == len(others):
         yield f"no {what} measured"
         return
     count = f"all {len(others)}" if len(above) == len(others) else f"{len(above)} of the {len(others)}"
-    yield f"above {count} {what}" + f", not above {', '.join(rest)}" * bool(rest)
+    yield f"above {count} {what}"
+    for word, names in (("level with", level), ("below", below)):
+        if names:
+            yield f"{word} {', '.join(names)}"
     if missing:
         yield f"not measured: {', '.join(missing)}"
 
@@ -84,7 +88,7 @@ def _each(slug: str, found: Found, others: Sequence[str]) -> Iterator[str]:
             yield f"{_word(pair[0] - pair[1])} {_named(slug, other, found)}"
 
 
-def _beside_heuristic(slug: str, found: Found) -> str:
+def _against_heuristic(slug: str, found: Found) -> str:
     pair = _sides(slug, BEST, found)
     if pair is None:
         return "no heuristic measured"
@@ -92,13 +96,13 @@ def _beside_heuristic(slug: str, found: Found) -> str:
 
 
 def _named(slug: str, other: str, found: Found) -> str:
-    """Its name and figure; where the two have not the same snapshots, both figures on those they share."""
+    """Return name and value; if the snapshots of the two differ, both values on those they share."""
     own, theirs = side_by_side(found[slug], found[other]) or (0.0, 0.0)
     name = found[other].row if other == BEST else NAMES[other]
     shared = targets(found[slug]) & targets(found[other])
     if targets(found[slug]) == targets(found[other]):
         return f"{name} ({theirs:.1f})"
-    return f"{name} ({theirs:.1f} against {own:.1f} on the {len(shared)} snapshots that both have)"
+    return f"{name} ({theirs:.1f} against {own:.1f} on the {len(shared)} snapshots they share)"
 
 
 def _sides(slug: str, other: str, found: Found) -> tuple[float, float] | None:
@@ -111,5 +115,5 @@ def _word(gap: float) -> str:
 
 def _not_both(wins: Sequence[bool]) -> str:
     if len(wins) < 2:
-        return "the other block was not taken out"
+        return "the other block was not removed"
     return "only one block helps" if any(wins) else "neither block helps"

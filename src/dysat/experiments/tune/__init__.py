@@ -1,1 +1,1 @@
-"""Options chosen on validation links."""
+"""Hyperparameter search on validation links."""

@@ -1,7 +1,4 @@
-"""How good a setting of a model's options is, on validation links alone; what tuning makes large.
-
-Optuna is not needed here: whoever has settings of his own can judge them.
-"""
+"""The tuning objective: the quality of a model's options on validation links only. It does not need Optuna."""
 
 from __future__ import annotations
 
@@ -15,47 +12,45 @@ from dysat.errors import GraphError, ModelError, listed
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, predictable_steps
 from dysat.evaluation.validation import can_tune, tuning_auc, validation_only
-from dysat.experiments.evaluate.job import own_split, split_of
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import Incremental, LinkModel
 from dysat.models.base.trained import TrainedModel
 
-Told = Callable[[int, Mapping[int, float]], None]  # a predicted snapshot, and all values so far
+OnStep = Callable[[int, Mapping[int, float]], None]  # a predicted snapshot, and all values so far
 
 
 @dataclass(frozen=True, eq=False)
 class Validation:
-    """All that a setting is judged by: the snapshots up to the last step, and validation examples of those after.
+    """The data for judging a setting: the snapshots up to the last step, and validation examples of later ones.
 
-    Whoever holds this can reach no test example: `validation_only` has taken them out, and the last snapshot that is
-    predicted is not in the graph.
+    It has no test examples: `validation_only` removes them, and the last predicted snapshot is not in the graph.
     """
 
     graph: DynamicGraph
-    steps: Mapping[int, tuple[LinkSplit, ...]]  # what is predicted from each step that counts
-    own: Mapping[int, LinkSplit]  # the next snapshot's, of every step that has enough: incremental models see them all
-    left_out: Mapping[int, str]  # predicted snapshots without a figure, and why
+    steps: Mapping[int, tuple[LinkSplit, ...]]  # by step, the splits that are predicted from it
+    own: Mapping[int, LinkSplit]  # by step, the next snapshot's split; incremental models go through all steps
+    left_out: Mapping[int, str]  # predicted snapshots without a result, and why
 
     @property
     def targets(self) -> list[int]:
-        """The predicted snapshots, in order."""
+        """Predicted snapshots, in order."""
         return [split.target for splits in self.steps.values() for split in splits]
 
 
 def validation_of(graph: DynamicGraph, request: Request, targets: Collection[int] | None = None) -> Validation:
-    """The validation examples of a request's predicted snapshots, or of some of them."""
+    """Return the validation examples of a request's predicted snapshots, limited to `targets` if given."""
     steps = predictable_steps(graph, request.protocol, request.first, request.last)
-    there = [target for _, target in steps]
-    if unknown := [target for target in targets or () if target not in there]:
-        raise GraphError(f"snapshot {unknown[0]} is none of those to predict, {listed(there)}")
+    predicted = [target for _, target in steps]
+    if unknown := [target for target in targets or () if target not in predicted]:
+        raise GraphError(f"snapshot {unknown[0]} is none of those to predict, {listed(predicted)}")
     found: dict[int, tuple[LinkSplit, ...]] = {}
     left_out: dict[int, str] = {}
     for step, target in steps:
         if targets is not None and target not in targets:
             continue
         try:
-            split = validation_only(split_of(graph, request, step, target))
+            split = validation_only(request.split(graph, step, target))
         except TooFewLinksError as problem:
             left_out[target] = str(problem)
             continue
@@ -66,7 +61,7 @@ def validation_of(graph: DynamicGraph, request: Request, targets: Collection[int
     if not found:
         raise GraphError(f"no step has enough links to tune on: {next(iter(left_out.values()), 'no steps')}")
     last = max(found)
-    others = ((step, own_split(graph, request, step)) for step in range(last + 1))
+    others = ((step, request.next_split(graph, step)) for step in range(last + 1))
     own = {step: validation_only(split) for step, split in others if split is not None and can_tune(split)}
     return Validation(graph[: last + 1], found, own, left_out)
 
@@ -76,12 +71,12 @@ def judge(
     validation: Validation,
     *,
     device: str = "auto",
-    on_step: Told = lambda target, values: None,
+    on_step: OnStep = lambda target, values: None,
 ) -> dict[int, float]:
-    """Fit a model at every step and tell, for each predicted snapshot, the AUC on its validation examples.
+    """Fit a model at every step and return, for each predicted snapshot, the AUC on its validation examples.
 
-    The best epoch is chosen by the same figure. An incremental model goes through the snapshots once, in order.
-    `on_step` is told after each one, and may raise to end it.
+    The same AUC selects the best epoch. An incremental model goes through the snapshots once, in order. `on_step` is
+    called after each predicted snapshot and may raise to stop.
     """
     values: dict[int, float] = {}
     for model, splits in _fitted(contender, validation, device):
@@ -95,7 +90,7 @@ def judge(
 
 
 def tuning_value(model: LinkModel, split: LinkSplit) -> float:
-    """AUC on the validation examples: of probes that have not seen them, or of the model's own scores."""
+    """Return the AUC on the validation examples: of cross-validated probes, or of own scores without embeddings."""
     if isinstance(model, EmbeddingModel):
         return tuning_auc(model.embed().cpu(), split, feature=model.pair_feature)
     split = validation_only(split)
@@ -103,24 +98,24 @@ def tuning_value(model: LinkModel, split: LinkSplit) -> float:
 
 
 def _fitted(contender: Contender, validation: Validation, device: str) -> Any:
-    """The model at each step that counts, and what it is asked for there."""
+    """Yield the fitted model and the splits of each step."""
     graph = validation.graph
     model = contender.build(device)
     if isinstance(model, Incremental):
         for step in range(len(graph)):
-            model.take_in(graph, validate=_choosing(validation.own.get(step)))
+            model.take_in(graph, validate=_epoch_score(validation.own.get(step)))
             if step in validation.steps:
                 yield model, validation.steps[step]
         return
     for step, splits in validation.steps.items():
         model = contender.build(device)
         if isinstance(model, TrainedModel):
-            model.fit(graph[: step + 1], validate=_choosing(splits[0]))
+            model.fit(graph[: step + 1], validate=_epoch_score(splits[0]))
         else:
             model.fit(graph[: step + 1])
         yield model, splits
 
 
-def _choosing(split: LinkSplit | None) -> Callable[[Any], float] | None:
-    """What chooses the best epoch."""
+def _epoch_score(split: LinkSplit | None) -> Callable[[Any], float] | None:
+    """Return the function that selects the best epoch."""
     return None if split is None else lambda model: tuning_value(model, split)

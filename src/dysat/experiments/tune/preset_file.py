@@ -1,4 +1,4 @@
-"""Tuned options as a preset: the file it began with, comments and all, and how each value was chosen."""
+"""Write tuned options as a preset: the original file with its comments, and how each value was chosen."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from dysat.models.base.option import NONE
 from dysat.system.storage import replace_file
 from dysat.system.toml import as_toml
 
-COMMENT = 36  # the column in which presets have their comments
+COMMENT = 36  # column of comments in preset files
 
 
-def write_preset(found: Tuning, file: str | os.PathLike[str], name: str) -> None:
-    """Write the best options to a file that `from_preset` reads; `name` says of which data they are."""
+def write_preset(tuning: Tuning, file: str | os.PathLike[str], name: str) -> None:
+    """Write the best options to a file for `from_preset`; `name` is the name of the data."""
     path = Path(file)
     if path.suffix != ".toml":
-        raise ModelError(f"{path}: the name of a preset's file ends in .toml")
+        raise ModelError(f"{path}: the name of a preset file must end in .toml")
     with replace_file(path, ModelError) as beside:
-        beside.write_text(preset_text(found, name), encoding="utf-8")
+        beside.write_text(preset_text(tuning, name), encoding="utf-8")
 
 
-def preset_text(found: Tuning, name: str) -> str:
-    """The preset that was tuned with the best values in place of its own; whatever it lacks comes at the end."""
-    contender, options = found.contender, found.options
+def preset_text(tuning: Tuning, name: str) -> str:
+    """Return the text of the tuned preset with the best values in place of its own; new options come at the end."""
+    contender, options = tuning.contender, tuning.options
     reasons = {key: "given" for key in contender.options if key != "device"}
-    reasons |= {key: f"chosen on validation links out of {found.space[key]}" for key in found.best.options}
-    told = f"{contender.name}, tuned on validation links of {name}"
+    reasons |= {key: f"chosen on validation links out of {tuning.space[key]}" for key in tuning.best.options}
+    summary = f"{contender.name}, tuned on validation links of {name}"
     lines = _base_text(contender).splitlines()
     for key, why in {"about": "", **reasons}.items():
-        line = _line(key, told if key == "about" else options[key], why)
+        line = _line(key, summary if key == "about" else options[key], why)
         at = next((i for i, old in enumerate(lines) if re.match(rf"{key}\s*=", old)), len(lines))
         lines[at : at + 1] = [line]
     text = "\n".join(lines) + "\n"
-    if _says(text, contender.method, options):
+    if _gives(text, contender.method, options):
         return text
-    return as_toml({"about": told, "parameters": {key: _plain(value) for key, value in options.items()}})
+    return as_toml({"about": summary, "parameters": {key: _plain(value) for key, value in options.items()}})
 
 
-def _says(text: str, method: str, options: dict[str, Any]) -> bool:
-    """Whether a preset gives these options: one of the user's may be laid out in ways that lines do not show."""
+def _gives(text: str, method: str, options: dict[str, Any]) -> bool:
+    """Return whether a preset gives these options: editing by line fails for some layouts of a user's file."""
     try:
         values = MODELS[method].with_options(tomllib.loads(text)["parameters"]).values()
     except (ValueError, KeyError, ModelError):
@@ -56,7 +56,7 @@ def _says(text: str, method: str, options: dict[str, Any]) -> bool:
 
 
 def _base_text(contender: Contender) -> str:
-    """The text of the preset that was begun with, or that of an empty one."""
+    """Return the text of the original preset, or of an empty one."""
     name = contender.preset
     if name is None:
         return 'about = ""\n\n[parameters]\n'
@@ -72,5 +72,5 @@ def _line(key: str, value: Any, why: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As a file can hold it."""
+    """Return the value as TOML can store it."""
     return NONE if value is None else value

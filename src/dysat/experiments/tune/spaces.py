@@ -1,4 +1,4 @@
-"""Search spaces: which values of which options are tried."""
+"""Search spaces: the options to tune and their values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dysat.experiments.evaluate.request import Contender
 from dysat.models import MODELS
 from dysat.models.base.option import NONE, Option
 
-FIXED = ("device", "seed")  # what is never tuned
-MOST_CHECKED = 1000  # combinations that are built before any is tried
+FIXED = ("device", "seed")  # never tuned
+MAX_CHECKED = 1000  # combinations that are checked before the first trial
 QUARTERS, POWERS = (0.25, 0.5, 1.0, 2.0, 4.0), (0.01, 0.1, 1.0, 10.0)
 ATTENTION = {"learning_rate": (1e-4, 1e-3), "negative_weight": (0.01, 0.1, 1.0)}
 ROWS = {"beta": (0.1, 1.0, 2.0, 5.0), "nu1": (1e-6, 1e-4), "nu2": (1e-6, 1e-4)}
-# What the paper tuned, by its section on settings and its appendix.
+# The grids of the paper, from its section on settings and its appendix.
 PAPER: dict[str, dict[str, tuple[Any, ...]]] = {
     "dysat": ATTENTION,
     "incsat": ATTENTION,
@@ -27,6 +27,13 @@ PAPER: dict[str, dict[str, tuple[Any, ...]]] = {
     "dynamic-triad": {"smoothness": POWERS, "closure": POWERS},
     "dyngem": {"alpha": (1e-6, 1e-5), **ROWS},
     "dynaernn": ROWS,
+}
+# For DySAT without the random-walk loss, such as the default model: the paper's grid tunes negative_weight, which has
+# no effect there. Each option has its default, one lower and one higher value; no test result was used to choose them.
+FORECAST = {
+    "learning_rate": (2e-3, 5e-3, 1e-2),
+    "l2": (1e-5, 1e-4, 1e-3),
+    "future_weight": (0.03, 0.1, 0.3),
 }
 
 
@@ -43,7 +50,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Range:
-    """An option and the ends between which values are tried, both included; `log`: as many in every decade."""
+    """An option and the inclusive bounds of its values; `log` for a logarithmic scale."""
 
     name: str
     low: float
@@ -60,18 +67,13 @@ Given = Mapping[str, Any] | Sequence[str]
 
 
 def search_space(contender: Contender, given: Given | None = None) -> tuple[Dimension, ...]:
-    """What was given, checked against the model; else what the paper tuned.
+    """Return the given space, checked against the model, or `default_space`.
 
-    Given as texts `learning_rate=1e-4..1e-2` (a range) and `negative_weight=0.01,0.1,1` (choices; parted by | where a
-    value has commas), or as a mapping from names to such texts or to lists of values.
+    A space is a list of texts, or a mapping from names to such texts or to lists of values. `learning_rate=1e-4..1e-2`
+    is a range, `negative_weight=0.01,0.1,1` a list of choices, separated by | if the values contain commas.
     """
     method = contender.method
-    if not given:
-        if method not in PAPER:
-            names = [option.name for option in MODELS[method].options() if option.name not in FIXED]
-            there = f"say with space= which of its options to try: {listed(names)}" if names else "it has no options"
-            raise ModelError(f"the paper tuned nothing of {method}; {there}")
-        given = PAPER[method]
+    given = given or default_space(contender)
     wanted = given if isinstance(given, Mapping) else _named(given)
     options = {option.name: option for option in MODELS[method].options()}
     space = []
@@ -80,14 +82,26 @@ def search_space(contender: Contender, given: Given | None = None) -> tuple[Dime
             hint = nearest(name, options) or f"; there are {listed(options, 50)}"
             raise ModelError(f"{method} has no option {name!r}{hint}")
         if name in FIXED:
-            raise ModelError(f"{name} is not tuned: it says where or by which luck a model is learned, not how")
+            raise ModelError(f"{name} is not tuned: it does not describe the model")
         space.append(_dimension(options[name], values))
     _check_values(contender, space)
     return tuple(space)
 
 
+def default_space(contender: Contender) -> Mapping[str, Sequence[Any]]:
+    """Return the paper's grid of the method; for DySAT without the random-walk loss, the space `FORECAST`."""
+    method = contender.method
+    if method == "dysat" and getattr(contender.build(), "walk_weight", 1.0) == 0:
+        return FORECAST
+    if method not in PAPER:
+        names = [option.name for option in MODELS[method].options() if option.name not in FIXED]
+        hint = f"say with space= which of its options to try: {listed(names)}" if names else "it has no options"
+        raise ModelError(f"the paper tuned nothing of {method}; {hint}")
+    return PAPER[method]
+
+
 def combinations(space: Sequence[Dimension]) -> list[dict[str, Any]] | None:
-    """Every combination of choices; None where there is a range."""
+    """Return every combination of choices, or None if the space has a range."""
     choices = [dimension.values for dimension in space if isinstance(dimension, Choices)]
     if len(choices) < len(space):
         return None
@@ -96,12 +110,12 @@ def combinations(space: Sequence[Dimension]) -> list[dict[str, Any]] | None:
 
 
 def with_setting(contender: Contender, setting: Mapping[str, Any]) -> Contender:
-    """The model with some options changed."""
+    """Return the contender with some options changed."""
     return Contender(contender.method, contender.preset, {**contender.options, **setting}, contender.opponent)
 
 
 def as_text(value: Any) -> str:
-    """A value as the command line takes it."""
+    """Format a value as the command line accepts it."""
     if value is None:
         return NONE
     if isinstance(value, tuple | list):
@@ -118,7 +132,7 @@ def _named(texts: Sequence[str]) -> dict[str, str]:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if not (name and equals and values.strip()):
-            raise ModelError(f"{text!r} is no space; expected name=1,2,3 or name=0.1..1")
+            raise ModelError(f"{text!r} is not a space; expected name=1,2,3 or name=0.1..1")
         if name in found:
             raise ModelError(f"two spaces for {name}: {found[name]} and {values}")
         found[name] = values
@@ -128,7 +142,7 @@ def _named(texts: Sequence[str]) -> dict[str, str]:
 def _dimension(option: Option, values: Any) -> Dimension:
     if isinstance(values, str) and ".." in values and option.kind in (int, float):
         return _range(option, *values.split("..", 1))
-    several = get_origin(option.kind) is tuple  # of which commas part the numbers
+    several = get_origin(option.kind) is tuple  # a value that contains commas
     if isinstance(values, str):
         parts = values.split("|" if "|" in values or several else ",")
         values = [part.strip() for part in parts if part.strip()]
@@ -143,23 +157,23 @@ def _dimension(option: Option, values: Any) -> Dimension:
 def _range(option: Option, first: str, last: str) -> Range:
     low, high = (option.read(end.strip()) for end in (first, last))
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        raise ModelError(f"{option.name}={first}..{last}: the ends of a range are finite numbers")
+        raise ModelError(f"{option.name}={first}..{last}: the bounds of a range must be finite numbers")
     if low >= high:
-        raise ModelError(f"{option.name}={first}..{last}: the second end must be the higher one")
+        raise ModelError(f"{option.name}={first}..{last}: the second bound must be the higher one")
     return Range(option.name, low, high, log=low > 0 and high / low >= 10, whole=option.kind is int)
 
 
 def _check_values(contender: Contender, space: Sequence[Dimension]) -> None:
-    """Every choice, and every end of a range, must be taken by the model in some combination with the others."""
+    """Check that the model accepts every choice and every bound in some combination with the others."""
     ends = [d if isinstance(d, Choices) else Choices(d.name, (d.low, d.high)) for d in space]
     refused: dict[tuple[str, Any], ModelError] = {}
-    taken: set[tuple[str, Any]] = set()
-    for setting in itertools.islice(combinations(ends) or [], MOST_CHECKED):
+    accepted: set[tuple[str, Any]] = set()
+    for setting in itertools.islice(combinations(ends) or [], MAX_CHECKED):
         try:
             with_setting(contender, setting)
-            taken.update(setting.items())
+            accepted.update(setting.items())
         except ModelError as problem:
             refused.update(dict.fromkeys((item for item in setting.items() if item not in refused), problem))
     for item, why in refused.items():
-        if item not in taken:
+        if item not in accepted:
             raise why

@@ -1,9 +1,9 @@
-"""Trials in a database, by Optuna: tickets that workers draw, each tried once.
+"""Trials in an Optuna database: workers draw tickets, and each ticket is tried once.
 
-A ticket is the number of a combination, or of a setting that a sampler proposes. Optuna's own grid may give two workers
-the same combination, and knows nothing of a process that was killed. Here a worker puts the lowest free ticket into the
-study and takes a waiting one out; should two put in the same, the trial with the lower number counts. A ticket is free
-again when its process has died or was stopped. So trials come in one order, stopped or not.
+A ticket is the number of a combination, or of a setting proposed by a sampler. Optuna's own grid sampler may give two
+workers the same combination and does not handle killed processes. Here, a worker enqueues the lowest free ticket and
+takes a waiting one. If two workers enqueue the same ticket, the trial with the lower number counts. A ticket is free
+again when its process has died or was stopped, so the order of trials does not depend on interruptions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from dysat.errors import DysatError, ModelError
 from dysat.experiments.tune.objective import Validation, judge
 from dysat.experiments.tune.spaces import with_setting
-from dysat.experiments.tune.trials import Plan, Trial
+from dysat.experiments.tune.trials import Trial, TuningPlan
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from optuna.storages import RDBStorage
     from optuna.trial import FrozenTrial
 
-HEARTBEAT, GRACE = 30, 120  # seconds: how often a worker says that it lives, and when it counts as dead
-FIRST = 3  # trials that must be done before one is pruned
-PART = 4  # and a trial has seen one in so many of its snapshots
-ATTEMPTS, PAUSE = 4, 0.3  # to open a database, and seconds between them
-WAIT = 60  # seconds for a file that another process writes to
+HEARTBEAT, GRACE = 30, 120  # seconds between signs of life of a worker, and until it counts as dead
+MIN_TRIALS = 3  # finished trials before any is pruned
+MIN_FRACTION = 4  # a trial can be pruned after 1/4 of its snapshots
+ATTEMPTS, PAUSE = 4, 0.3  # attempts to open a database, and seconds between them
+WAIT = 60  # seconds to wait for a file that another process writes to
 
 
-class _DoubleError(Exception):
+class _TakenError(Exception):
     """Another worker has this ticket."""
 
 
 class _FailedError(Exception):
-    """The setting cannot be tried; why is kept with it."""
+    """The setting cannot be tried; the reason is stored with it."""
 
 
 @contextmanager
-def opened(url: str | None, name: str) -> Iterator[Study]:
-    """The study of that name in a database, or in memory, made if it is not there; meanwhile Optuna says nothing."""
+def open_study(url: str | None, name: str) -> Iterator[Study]:
+    """Open or create a study in a database, or in memory without a URL; Optuna's log is silenced meanwhile."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -61,14 +61,14 @@ def opened(url: str | None, name: str) -> Iterator[Study]:
                 storage=storage, study_name=name, direction="maximize", load_if_exists=True, sampler=_sampler(0)
             )
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as problem:
-        raise ModelError(f"storage {shown_url(url or '')}: {_why(problem)}") from None
+        raise ModelError(f"storage {shown_url(url or '')}: {_reason(problem)}") from None
     finally:
         optuna.logging.set_verbosity(before)
 
 
 @contextmanager
 def _database(url: str | None) -> Iterator[RDBStorage | None]:
-    """A database, given back in the end."""
+    """Open a database and close it at the end."""
     from optuna.exceptions import ExperimentalWarning
     from optuna.storages import RDBStorage
     from sqlalchemy import event
@@ -78,18 +78,20 @@ def _database(url: str | None) -> Iterator[RDBStorage | None]:
         yield None
         return
     file = url.startswith("sqlite")
-    # Optuna looks whether a trial waits, and then takes it. A file has no locks on rows, and two could take the same;
-    # so a transaction locks all of it from its beginning.
-    more = {"connect_args": {"timeout": WAIT, "isolation_level": None}} if file else {"pool_pre_ping": True}
+    # Optuna first looks for a waiting trial and then takes it. SQLite has no row locks, so two workers could take the
+    # same one; hence every transaction locks the whole file from its beginning.
+    engine_options = {"connect_args": {"timeout": WAIT, "isolation_level": None}} if file else {"pool_pre_ping": True}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)  # of the heartbeat
+        warnings.simplefilter("ignore", ExperimentalWarning)  # for the heartbeat
         for left in reversed(range(ATTEMPTS)):
             try:
-                storage = RDBStorage(url, engine_kwargs=more, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+                storage = RDBStorage(
+                    url, engine_kwargs=engine_options, heartbeat_interval=HEARTBEAT, grace_period=GRACE
+                )
                 break
-            except (ImportError, ValueError, RuntimeError) as problem:  # no driver, no URL, of another version
-                raise ModelError(f"storage {shown_url(url)}: {_why(problem)}") from None
-            except SQLAlchemyError:  # two that make the tables at once get into each other's way
+            except (ImportError, ValueError, RuntimeError) as problem:  # no driver, no URL, another version
+                raise ModelError(f"storage {shown_url(url)}: {_reason(problem)}") from None
+            except SQLAlchemyError:  # two workers that create the tables at once disturb each other
                 if not left:
                     raise
                 time.sleep(PAUSE)
@@ -102,13 +104,13 @@ def _database(url: str | None) -> Iterator[RDBStorage | None]:
         storage.engine.dispose()
 
 
-def _why(problem: Exception) -> str:
+def _reason(problem: Exception) -> str:
     cause = problem.__cause__ if problem.__cause__ is not None else problem
     return str(getattr(cause, "orig", None) or cause).splitlines()[0]
 
 
 def shown_url(url: str) -> str:
-    """A database's URL without its password."""
+    """Return the URL of a database without its password."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -118,8 +120,8 @@ def shown_url(url: str) -> str:
         return "URL"
 
 
-def free_the_dead(study: Study) -> None:
-    """Give back the tickets of processes of this machine that are no more; those of others end with their heartbeat."""
+def free_dead_tickets(study: Study) -> None:
+    """Free the tickets of dead processes of this machine; those of other machines expire with their heartbeat."""
     from optuna.trial import TrialState
 
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -129,9 +131,9 @@ def free_the_dead(study: Study) -> None:
 
 
 def run_trials(
-    study: Study, plan: Plan, validation: Validation, device: str, told: Callable[[], None] = lambda: None
+    study: Study, plan: TuningPlan, validation: Validation, device: str, report: Callable[[], None] = lambda: None
 ) -> None:
-    """Try one ticket after the other, until none is free."""
+    """Try one ticket after another until none is free."""
     from optuna.exceptions import UpdateFinishedTrialError
     from optuna.trial import TrialState
 
@@ -139,32 +141,32 @@ def run_trials(
 
     def objective(trial: OptunaTrial) -> float:
         try:
-            return _try(study, trial, plan, validation, device, told)
+            return _try(study, trial, plan, validation, device, report)
         except UpdateFinishedTrialError:
             lost.append(trial.number)
             raise
 
     while True:
-        _fail_the_silent(study)
-        waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))  # of a process that was killed
+        _free_expired_tickets(study)
+        waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))  # left by a killed process
         ticket = waiting[0].user_attrs.get("ticket", 0) if waiting else _lowest_free(study, plan.total)
         if ticket is None:
             return
-        # Seeded by the ticket: whoever goes on after a stop draws what would have been drawn.
+        # Seeded by the ticket, so a resumed tuning draws the same settings.
         study.sampler = _sampler(plan.seed, ticket)
         if not waiting:
             study.enqueue_trial(plan.fixed(ticket), user_attrs={"ticket": ticket})
         try:
-            study.optimize(objective, n_trials=1, catch=(_FailedError, _DoubleError))
-        except (UpdateFinishedTrialError, ValueError):  # a machine that slept was taken for dead; its ticket is free
+            study.optimize(objective, n_trials=1, catch=(_FailedError, _TakenError))
+        except (UpdateFinishedTrialError, ValueError):  # this machine slept and was taken for dead; its ticket is free
             if not lost:
                 raise
             lost.clear()
-        told()
+        report()
 
 
-def _fail_the_silent(study: Study) -> None:
-    """Give back the tickets of workers that have not said for long that they live."""
+def _free_expired_tickets(study: Study) -> None:
+    """Free the tickets of workers whose last heartbeat is too old."""
     from optuna.exceptions import ExperimentalWarning
     from optuna.storages import fail_stale_trials
 
@@ -179,34 +181,34 @@ def _sampler(*seeds: int) -> BaseSampler:
     return TPESampler(seed=int(np.random.SeedSequence(seeds).generate_state(1)[0]))
 
 
-def trials_of(study: Study, plan: Plan) -> list[Trial]:
-    """Every ticket that somebody has drawn, the best first."""
-    found: dict[int, FrozenTrial] = {}
+def trials_of(study: Study, plan: TuningPlan) -> list[Trial]:
+    """Return the trials of all drawn tickets, the best first."""
+    by_ticket: dict[int, FrozenTrial] = {}
     for trial in study.get_trials(deepcopy=False):
         if _holds(trial):
-            found.setdefault(trial.user_attrs["ticket"], trial)
-    trials = [plan.trial(trial) for ticket, trial in found.items() if ticket < plan.total]
+            by_ticket.setdefault(trial.user_attrs["ticket"], trial)
+    trials = [plan.trial(trial) for ticket, trial in by_ticket.items() if ticket < plan.total]
     return sorted(trials, key=lambda trial: trial.rank)
 
 
 def _try(
     study: Study,
     trial: OptunaTrial,
-    plan: Plan,
+    plan: TuningPlan,
     validation: Validation,
     device: str,
-    told: Callable[[], None],
+    report: Callable[[], None],
 ) -> float:
-    """The mean over the predicted snapshots; told after each, so that a bad setting need not see them all."""
+    """Return the mean over the predicted snapshots; after each one a bad setting can be pruned."""
     import optuna
 
     others = study.get_trials(deepcopy=False)[: trial.number]
     ticket = trial.user_attrs.get("ticket")
     if ticket is None or any(_holds(other) and other.user_attrs["ticket"] == ticket for other in others):
-        raise _DoubleError
+        raise _TakenError
     trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
     begin, setting = time.perf_counter(), plan.setting(trial)
-    if (before := next((other for other in others if _is_known(other, trial.params)), None)) is not None:
+    if (before := next((other for other in others if _has_result(other, trial.params)), None)) is not None:
         trial.set_user_attr("figures", before.user_attrs["figures"])
         if before.state.name == "PRUNED" or before.value is None:
             raise optuna.TrialPruned
@@ -216,8 +218,8 @@ def _try(
         steps = {str(key): value for key, value in values.items()}
         trial.set_user_attr("figures", {"steps": steps, "seconds": round(time.perf_counter() - begin, 3)})
         trial.report(fmean(values.values()), len(values))
-        told()
-        if plan.prune and len(values) < len(validation.targets) and _hopeless(study, values, validation):
+        report()
+        if plan.prune and len(values) < len(validation.targets) and _should_prune(study, values, validation):
             raise optuna.TrialPruned
 
     try:
@@ -229,22 +231,22 @@ def _try(
     return fmean(values.values())
 
 
-def _is_known(trial: FrozenTrial, setting: Mapping[str, Any]) -> bool:
-    """Whether a sampler has proposed this setting before: it would only come to the same."""
+def _has_result(trial: FrozenTrial, setting: Mapping[str, Any]) -> bool:
+    """Return whether a trial already tried this setting: a sampler can propose a setting twice."""
     return trial.state.name in ("COMPLETE", "PRUNED") and trial.params == setting
 
 
-def _hopeless(study: Study, values: Mapping[int, float], validation: Validation) -> bool:
-    """Whether some trials are done, and half of them were better on the snapshots that this one has seen.
+def _should_prune(study: Study, values: Mapping[int, float], validation: Validation) -> bool:
+    """Return whether the trial is below the median of the finished ones on the snapshots it has seen.
 
-    Optuna's own rule takes a trial's best mean so far; but means fall and rise with the snapshots, which are not
-    equally hard, so only means over the same ones can be compared.
+    Optuna's median pruner compares a trial's best intermediate value. Snapshots are not equally hard, so only means
+    over the same snapshots are comparable.
     """
     from optuna.trial import TrialState
 
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     means = [trial.intermediate_values[len(values)] for trial in done if len(values) in trial.intermediate_values]
-    enough = len(means) >= FIRST and PART * len(values) >= len(validation.targets)
+    enough = len(means) >= MIN_TRIALS and MIN_FRACTION * len(values) >= len(validation.targets)
     return enough and fmean(values.values()) < median(means)
 
 
@@ -254,15 +256,15 @@ def _lowest_free(study: Study, total: int) -> int | None:
 
 
 def _holds(trial: FrozenTrial) -> bool:
-    """Whether a trial has its ticket: it is tried or will be; or it failed for a reason, not since it was stopped."""
+    """Return whether a trial holds its ticket: it is done, running or waiting, or the setting itself failed."""
     return "ticket" in trial.user_attrs and (trial.state.name != "FAIL" or "problem" in trial.user_attrs)
 
 
 def _is_dead(pid: int) -> bool:
     if pid == os.getpid():
-        return True  # this process has only begun
+        return True  # this process has just started
     if os.name != "posix":
-        return False  # there the signal would end it; its heartbeat will tell
+        return False  # the signal would end the process; rely on the heartbeat
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

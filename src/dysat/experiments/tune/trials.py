@@ -1,4 +1,4 @@
-"""What is tried, by all workers alike, and what is known of each trial."""
+"""The plan of a tuning, shared by all workers, and the trials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATES = {"COMPLETE": "done", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A setting that was tried, and how good it was: the mean over the predicted snapshots, None if not all were."""
+    """A setting and its value: the mean over the predicted snapshots, or None if not all were measured."""
 
     number: int
     options: dict[str, Any]
@@ -31,19 +31,19 @@ class Trial:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """The best first, of equals the earlier; then what was pruned, as far as it came; then the rest."""
+        """Sort key: the best first, ties by number; then pruned trials by their progress; then the rest."""
         order = ("done", "pruned", "running", "failed").index(self.state)
         mean = fmean(self.steps.values()) if self.steps else 0.0
         return order, -len(self.steps), -(mean if self.value is None else self.value), self.number
 
     def facts(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the trial as plain values."""
         return {**vars(self), "steps": {str(target): value for target, value in self.steps.items()}}
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that decides what is tried and what comes out; the name of its study says it too."""
+class TuningPlan:
+    """Everything the trials and their values depend on; the name of the study identifies it."""
 
     name: str
     contender: Contender
@@ -54,27 +54,27 @@ class Plan:
     prune: bool
 
     def fixed(self, ticket: int) -> dict[str, Any]:
-        """What a ticket fixes: all of a combination, or nothing."""
-        found = (combinations(self.space) or [])[ticket] if self.grid else {}
-        return {name: _as_category(value) for name, value in found.items()}
+        """Return the options a ticket determines: a whole combination of the grid, or none."""
+        setting = (combinations(self.space) or [])[ticket] if self.grid else {}
+        return {name: _as_category(value) for name, value in setting.items()}
 
     def setting(self, trial: OptunaTrial) -> dict[str, Any]:
-        """What is tried: what the ticket fixes, and the sampler's choice of the rest."""
+        """Return the setting to try: options fixed by the ticket, and the sampler's choice of the rest."""
         return {dimension.name: _suggest(trial, dimension) for dimension in self.space}
 
-    def trial(self, found: FrozenTrial) -> Trial:
-        """What a database knows of a trial."""
+    def trial(self, stored: FrozenTrial) -> Trial:
+        """Convert a trial of the database."""
         values: dict[str, Sequence[Any]] = {d.name: d.values for d in self.space if isinstance(d, Choices)}
-        state, more = STATES[found.state.name], found.user_attrs
-        figures = more.get("figures", {"steps": {}, "seconds": None})
+        state, extra = STATES[stored.state.name], stored.user_attrs
+        figures = extra.get("figures", {"steps": {}, "seconds": None})
         return Trial(
-            number=more["ticket"],
-            options={name: _as_value(values.get(name, ()), value) for name, value in found.params.items()},
+            number=extra["ticket"],
+            options={name: _as_value(values.get(name, ()), value) for name, value in stored.params.items()},
             state=state,
-            value=found.value if state == "done" else None,
+            value=stored.value if state == "done" else None,
             steps={int(target): value for target, value in figures["steps"].items()},
             seconds=figures["seconds"],
-            problem=more.get("problem"),
+            problem=extra.get("problem"),
         )
 
 
@@ -88,7 +88,7 @@ def _suggest(trial: OptunaTrial, dimension: Dimension) -> Any:
 
 
 def _as_category(value: Any) -> Any:
-    """What a database keeps of a choice: several numbers as a text."""
+    """Return a choice as the database stores it: a tuple becomes text."""
     return as_text(value) if isinstance(value, tuple) else value
 
 

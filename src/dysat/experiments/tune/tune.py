@@ -1,7 +1,7 @@
-"""Which options of a model are best, by validation links alone: trials that any number of processes share.
+"""Tune the options of a model on validation links; any number of processes can share the trials.
 
-tuning.db      all trials, finished or not (a database of Optuna's; another one's URL may be given)
-tuning.json    what came out
+tuning.db      all trials, finished or not (an Optuna database; `storage` gives the URL of another one)
+tuning.json    the result
 """
 
 from __future__ import annotations
@@ -24,23 +24,31 @@ from dysat.experiments.evaluate.evaluate import Models, as_contender
 from dysat.experiments.evaluate.plan import about
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import method_version
-from dysat.experiments.evaluate.workers import led_pool
+from dysat.experiments.evaluate.workers import worker_pool
 from dysat.experiments.tune.objective import Validation, validation_of
 from dysat.experiments.tune.spaces import Given, combinations, search_space
-from dysat.experiments.tune.study import free_the_dead, opened, run_trials, shown_url, trials_of
-from dysat.experiments.tune.trials import Plan, Trial
+from dysat.experiments.tune.study import free_dead_tickets, open_study, run_trials, shown_url, trials_of
+from dysat.experiments.tune.trials import Trial, TuningPlan
 from dysat.nn.device import choose_device
 from dysat.system.process import keep_freed_memory
 from dysat.system.storage import replace_file
 
 DATABASE, RESULTS = "tuning.db", "tuning.json"
-REQUEST = ("protocol", "first", "last", "seed", "self_loops", "typed", "new_ends")  # what of one counts here
-OFTEN = 0.5  # seconds between looks at what other processes have done
+REQUEST = (
+    "protocol",
+    "first",
+    "last",
+    "seed",
+    "self_loops",
+    "typed",
+    "new_ends",
+)  # fields of a Request that tuning uses
+POLL = 0.5  # seconds between progress reports of other processes
 
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """What came out of it. `about` says how; `trials` has every setting that was tried, the best first."""
+    """Result of a tuning: `trials` has every setting, the best first; `about` says how it was tuned."""
 
     contender: Contender
     space: dict[str, str]
@@ -51,26 +59,26 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """The setting with the highest mean over all predicted snapshots; of equals the first."""
+        """Trial with the highest mean over all predicted snapshots; the first one, if several are equal."""
         done = [trial for trial in self.trials if trial.state == "done"]
         if not done:
-            problem = next((trial.problem for trial in self.trials if trial.problem), "none was finished")
-            raise ModelError(f"no setting of {self.contender.name} has a figure: {problem}")
+            problem = next((trial.problem for trial in self.trials if trial.problem), "no trial was finished")
+            raise ModelError(f"no setting of {self.contender.name} has a result: {problem}")
         return done[0]
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options of the best model, but where it was computed."""
+        """All options of the best model except the device."""
         values = replace(self.contender, options={**self.contender.options, **self.best.options}).build().values()
         return {name: value for name, value in values.items() if name != "device"}
 
     def count(self, state: str) -> int:
-        """How many trials are done, pruned, failed or running."""
+        """Return the number of trials that are done, pruned, failed or running."""
         return sum(trial.state == state for trial in self.trials)
 
     def facts(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
-        found = any(trial.state == "done" for trial in self.trials)
+        """Return everything as plain values for JSON."""
+        any_done = any(trial.state == "done" for trial in self.trials)
         base = self.contender.build().values()
         return {
             **self.about,
@@ -78,22 +86,22 @@ class Tuning:
             "preset": self.contender.preset,
             "given": {name: base[name] for name in self.contender.options if name != "device"},
             "space": self.space,
-            "best": self.best.facts() if found else None,
-            "options": self.options if found else None,
+            "best": self.best.facts() if any_done else None,
+            "options": self.options if any_done else None,
             "total": self.total,
             "left_out": {str(target): why for target, why in self.left_out.items()},
             "trials": [trial.facts() for trial in self.trials],
         }
 
 
-Told = Callable[[Tuning], None]
+OnProgress = Callable[[Tuning], None]
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker is given besides the graph; it makes the examples again, which come out the same."""
+    """The task of a worker, apart from the graph; the worker computes the same examples again."""
 
-    plan: Plan
+    plan: TuningPlan
     request: Request
     storage: str | None
     device: str
@@ -112,21 +120,23 @@ def tune(
     storage: str | None = None,
     device: str = "auto",
     processes: int | None = 1,
-    on_progress: Told = lambda tuning: None,
+    on_progress: OnProgress = lambda tuning: None,
     **request: Any,
 ) -> Tuning:
-    """Try settings of a model's options and tell which is best on validation links; no test link is looked at.
+    """Try settings of a model's options and find the best one on validation links; test links are not used.
 
     Parameters:
-        model: a name, or a model, of which only the options count; they are what the tuned ones are changed in.
-        folder: keeps what is finished, which the same call then does not compute again; None keeps nothing.
-        space: what to try, as `search_space` takes it; None for what the paper tuned.
-        trials: how many settings; None for every combination. As many as there are, or more, are all of them, each
-            once; otherwise, or where a range is given, a sampler (TPE) learns from the first what to try next.
-        steps: predicted snapshots to take; None for all.
-        prune: end a trial early when it is below the median of those before.
+        model: a name or a model; a model provides the options that are not tuned.
+        folder: folder of finished trials, from which the same call resumes; None keeps nothing.
+        space: options and values, see `search_space`; None for the `default_space` of the model.
+        trials: number of settings; None for every combination. With fewer trials than combinations, or with a range,
+            a sampler (TPE) proposes settings.
+        steps: predicted snapshots to use; None for all.
+        prune: stop a trial early if it is below the median of the finished ones.
         storage: URL of a database, for workers on many machines; None for a file in the folder.
-        processes: how many; None for one for each core, which needs `if __name__ == "__main__":` in a script.
+        device: device to train on.
+        processes: number of processes; None for one per core, which needs `if __name__ == "__main__":` in a script.
+        on_progress: called with the tuning so far.
         request: fields of a `Request`: protocol, first, last, seed, self_loops, typed, new_ends.
 
     Example:
@@ -135,7 +145,7 @@ def tune(
         >>> len(found.trials)
         2
     """
-    if folder is None and storage is None and processes != 1:  # which share a file
+    if folder is None and storage is None and processes != 1:  # processes share a file
         with TemporaryDirectory(prefix="dysat-") as place:
             return tune(
                 model, graph, place, space=space, trials=trials, steps=steps, prune=prune, storage=storage,
@@ -164,26 +174,31 @@ def tune(
 
 
 def _tune(
-    work: Work, graph: DynamicGraph, validation: Validation, facts: dict[str, Any], workers: int, on_progress: Told
+    work: Work,
+    graph: DynamicGraph,
+    validation: Validation,
+    facts: dict[str, Any],
+    workers: int,
+    on_progress: OnProgress,
 ) -> Tuning:
-    """All trials that are left, here or in several processes."""
+    """Run the remaining trials, here or in several processes."""
     plan = work.plan
     space = {dimension.name: str(dimension) for dimension in plan.space}
-    with opened(work.storage, plan.name) as study:
+    with open_study(work.storage, plan.name) as study:
 
-        def standing() -> Tuning:
+        def current() -> Tuning:
             return Tuning(plan.contender, space, trials_of(study, plan), plan.total, dict(validation.left_out), facts)
 
-        def told() -> None:
-            on_progress(standing())
+        def report() -> None:
+            on_progress(current())
 
-        free_the_dead(study)
-        told()
+        free_dead_tickets(study)
+        report()
         if workers == 1:
-            run_trials(study, plan, validation, work.device, told)
+            run_trials(study, plan, validation, work.device, report)
         else:
-            _share(work, graph, validation.targets, workers, told)
-        return standing()
+            _run_in_processes(work, graph, validation.targets, workers, report)
+        return current()
 
 
 def _plan(
@@ -194,14 +209,14 @@ def _plan(
     given: Given | None,
     trials: int | None,
     prune: bool,
-) -> Plan:
-    """What is tried; its name says everything that the values depend on, but the number of trials."""
+) -> TuningPlan:
+    """Return the plan; its name is a key of everything the values depend on, except the number of trials."""
     space = search_space(contender, given)
     every = combinations(space)
     if trials is not None and trials < 1:
         raise ModelError(f"trials={trials} must be at least 1")
     if every is None and trials is None:
-        raise ModelError("a range has no end of settings to try; say how many: trials=20")
+        raise ModelError("a range has infinitely many settings; give a number of trials: trials=20")
     grid = every is not None and (trials is None or trials >= len(every))
     total = len(every) if grid and every is not None else trials or 0
     how = {key: value for key, value in asdict(request).items() if key in REQUEST and key not in ("first", "last")}
@@ -218,13 +233,13 @@ def _plan(
     key = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
     tuned = "+".join(dimension.name for dimension in space)
     name = f"{contender.method} {tuned[:100]} graph {graph.fingerprint[:8]} {key[:12]}"
-    return Plan(name, contender, space, total, request.seed, grid, prune)
+    return TuningPlan(name, contender, space, total, request.seed, grid, prune)
 
 
 def _facts(
-    plan: Plan, graph: DynamicGraph, request: Request, targets: list[int], device: str, storage: str | None
+    plan: TuningPlan, graph: DynamicGraph, request: Request, targets: list[int], device: str, storage: str | None
 ) -> dict[str, Any]:
-    """How it was tuned, as plain values."""
+    """Return how it was tuned, as plain values."""
     return {
         **about(graph, request, device, "optuna"),
         "request": {name: getattr(request, name) for name in REQUEST},
@@ -236,25 +251,26 @@ def _facts(
     }
 
 
-def _share(work: Work, graph: DynamicGraph, targets: list[int], workers: int, told: Callable[[], None]) -> None:
-    """Trials in processes of their own."""
-    with TemporaryDirectory(prefix="dysat-") as place, led_pool(workers, "trials") as pool:
+def _run_in_processes(
+    work: Work, graph: DynamicGraph, targets: list[int], workers: int, report: Callable[[], None]
+) -> None:
+    with TemporaryDirectory(prefix="dysat-") as place, worker_pool(workers, "trials") as pool:
         graph.save(Path(place) / "graph")
         waiting = {pool.submit(_work, work, Path(place) / "graph", targets) for _ in range(workers)}
         while waiting:
-            done, waiting = wait(waiting, timeout=OFTEN)
+            done, waiting = wait(waiting, timeout=POLL)
             for future in done:
                 future.result()
-            told()
+            report()
 
 
 def _work(work: Work, folder: Path, targets: list[int]) -> None:
-    """One of several processes that share the trials."""
+    """Run trials in one of several processes."""
     from threadpoolctl import threadpool_limits
 
     keep_freed_memory()
     if work.device == "cpu":
         torch.set_num_threads(work.threads)
     validation = validation_of(DynamicGraph.load(folder), work.request, targets)
-    with threadpool_limits(work.threads), opened(work.storage, work.plan.name) as study:
+    with threadpool_limits(work.threads), open_study(work.storage, work.plan.name) as study:
         run_trials(study, work.plan, validation, work.device)
