@@ -213,7 +213,7 @@ def takes(events: type[EventOptions], hide: Collection[str] = ()) -> Callable[[A
 
         @wraps(command)
         def run(**given: Any) -> None:
-            command(**given, events=events(**{p.name: given.pop(p.name) for p in shared}))
+            command(events=events(**{p.name: given.pop(p.name) for p in shared}), **given)
 
         run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
