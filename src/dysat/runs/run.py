@@ -107,20 +107,20 @@ class Run:
             "options": {name: NONE if value is None else value for name, value in model.plain_params().items()},
             **({"events": dict(events)} if events else {}),
         }
-        beside: Path | None = None
+        temporary: Path | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-            graph.save(beside / GRAPH_FOLDER)
-            write_text(beside / CONFIG, as_toml(config))
-            beside.chmod(0o777 & ~umask())
+            temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+            graph.save(temporary / GRAPH_FOLDER)
+            write_text(temporary / CONFIG, as_toml(config))
+            temporary.chmod(0o777 & ~umask())
             check_new(path)  # it may have appeared meanwhile
-            beside.rename(path)
+            temporary.rename(path)
         except OSError as problem:
             raise ModelError(f"{path}: cannot be written: {problem.strerror or problem}") from problem
         finally:
-            if beside is not None:
-                shutil.rmtree(beside, ignore_errors=True)
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
         return cls.open(path)
 
     @classmethod
@@ -287,8 +287,8 @@ def write_results(
 
 def write_text(file: Path, text: str) -> None:
     """Write a text file atomically."""
-    with write_beside(file, ModelError) as beside:
-        beside.write_text(text, encoding="utf-8", newline="")
+    with write_beside(file, ModelError) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
 
 
 def check_new(folder: Path) -> None:
