@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The bench compares with pandas at this many events.
 EVENTS ?= 10000000
 
-.PHONY: help demo test test-all check bench format clean
+.PHONY: help demo test test-all check docs bench format clean
 .DEFAULT_GOAL := help
 
 help:            ## Show this list.
@@ -17,10 +17,10 @@ demo: $(VENV)/.user      ## Set up, then learn from 12 snapshots of the UCI mess
 	@rm -rf demo-run
 	$(BIN)/dysat fit uci --out demo-run
 
-test: $(VENV)/.developer check   ## Set up, then run all checks and all but the slow tests (minutes).
+test: $(VENV)/.developer check docs   ## Set up, then run all checks and all but the slow tests (minutes).
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: $(VENV)/.developer check   ## The same with the slow tests.
+test-all: $(VENV)/.developer check docs   ## The same with the slow tests.
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.developer    ## Lint, format, types, and the direction of imports.
@@ -28,6 +28,9 @@ check: $(VENV)/.developer    ## Lint, format, types, and the direction of import
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: $(VENV)/.developer     ## Build the documentation site into site/, warnings as errors.
+	$(BIN)/python -m sphinx -q -j 2 -W --keep-going -d .sphinx docs site
 
 bench: $(VENV)/.developer    ## Time reading and building against pandas; writes results/ and docs/performance.md.
 	$(BIN)/python benchmarks/events.py --events $(EVENTS)
@@ -37,7 +40,7 @@ format: $(VENV)/.developer   ## Put the code in the house's format.
 	$(BIN)/ruff format .
 
 clean:           ## Remove what these commands made.
-	rm -rf $(VENV) demo-run bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .sphinx demo-run bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -45,7 +48,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.user: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) install -q -c constraints.txt -e .
+	$(PIP) install -q -c constraints.txt -e '.[datasets]'
 	@touch $@
 
 $(VENV)/.developer: $(BIN)/python pyproject.toml constraints.txt

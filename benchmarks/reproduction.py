@@ -1,4 +1,4 @@
-"""The tables and figures of results/paper, and the marked parts of docs/reproduction.md and the README, from its JSON.
+"""Write the tables and figures of results/paper, and the marked parts of docs/reproduction.md and docs/index.md.
 
     python benchmarks/reproduction.py
 
@@ -22,7 +22,7 @@ from dysat.experiments.paper.records import Record, Results
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "results" / "paper"
 ALL = ["enron", "uci", "yelp", "ml-10m"]
-SHOWN = ("enron-loops", "uci", "yelp", "ml-10m")  # of the README's table
+SHOWN = ("enron-loops", "uci", "yelp", "ml-10m")  # columns of the table on the start page
 
 
 def main() -> None:
@@ -35,8 +35,8 @@ def main() -> None:
     for one in made:
         text = marked(text, one.name, body(one) if isinstance(one, Table) else said(one))
     page.write_text(text, encoding="utf-8")
-    readme = ROOT / "README.md"
-    readme.write_text(marked(readme.read_text(encoding="utf-8"), "first", first(results)), encoding="utf-8")
+    start = ROOT / "docs" / "index.md"
+    start.write_text(marked(start.read_text(encoding="utf-8"), "first", first(results)), encoding="utf-8")
 
 
 def body(table: Table) -> str:

@@ -59,7 +59,7 @@ def test_graphs_at_the_edge(name: str, preset: str) -> None:
 
 @each_preset
 def test_a_graph_without_nodes(preset: str) -> None:
-    with pytest.raises(ModelError, match=r"^the graph has no nodes to learn of$"):
+    with pytest.raises(ModelError, match=r"^the graph has no nodes to learn from$"):
         quick(preset).fit(make_graph([0], [[]]))
 
 
@@ -154,7 +154,7 @@ def test_blocks(preset: str) -> None:
     graph = meetings()
     structural = quick(preset, blocks="structural", temporal_features=(16,)).fit(graph)
     assert structural.embed().shape == (8, 8) and not list(structural.network_.temporal)
-    with pytest.raises(ModelError, match=r"^blocks='structural': without temporal attention"):
+    with pytest.raises(ModelError, match=r"^blocks='structural': there is no temporal attention"):
         structural.attention()
     # Without temporal attention a snapshot's embeddings are its own: the same links give the same ones.
     twice = make_graph([8, 8], [[(0, 1), (2, 3), (1, 2)], [(0, 1), (2, 3), (1, 2)]])

@@ -17,7 +17,7 @@ from dysat import DynamicGraph, DySAT, ModelError
 
 
 def ahead(**changes: Any) -> DySAT:
-    return DySAT(**{**AHEAD, **changes})
+    return DySAT.from_preset("text", **{**AHEAD, **changes})
 
 
 def with_windows(graph: DynamicGraph, widths: Sequence[int]) -> DynamicGraph:
@@ -90,7 +90,7 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
 )
 def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        DySAT(**{**QUICK, **options})
+        DySAT.from_preset("text", **{**QUICK, **options})
 
 
 @pytest.mark.parametrize("history", [None, 3])

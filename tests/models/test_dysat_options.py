@@ -12,7 +12,7 @@ from dysat import DySAT, ModelError
 
 def refused(match: str | None, **changes: Any) -> None:
     with pytest.raises(ModelError, match=match) as problem:
-        DySAT(**QUICK | changes)
+        DySAT.from_preset("text", **QUICK | changes)
     assert "\n" not in str(problem.value)
 
 
@@ -68,8 +68,8 @@ def test_a_number_beyond_all_floats() -> None:
 
 
 def test_residual_needs_equal_widths_only_where_it_adds() -> None:
-    DySAT(**QUICK | {"residual": True, "blocks": "structural", "temporal_features": (16,)}).fit(meetings())
-    DySAT(**QUICK | {"residual": True, "structural_heads": (2, 2), "structural_features": (4, 8)}).fit(meetings())
+    DySAT.from_preset("text", **QUICK | {"residual": True, "blocks": "structural", "temporal_features": (16,)}).fit(meetings())
+    DySAT.from_preset("text", **QUICK | {"residual": True, "structural_heads": (2, 2), "structural_features": (4, 8)}).fit(meetings())
 
 
 def test_unknown_options_are_named_with_the_nearest() -> None:
@@ -82,10 +82,10 @@ def test_unknown_options_are_named_with_the_nearest() -> None:
 @pytest.mark.parametrize("device", ["cuda:99", "tpu", "", "no such", "cpu:x"])
 def test_a_device_that_does_not_exist(device: str) -> None:
     with pytest.raises(ModelError, match=rf"^device='{device}' does not exist here; there are cpu"):
-        DySAT(**QUICK | {"device": device}).fit(meetings())
+        DySAT.from_preset("text", **QUICK | {"device": device}).fit(meetings())
 
 
 @pytest.mark.parametrize("device", ["meta", "hpu", "privateuseone"])
 def test_more_devices_that_do_not_exist(device: str) -> None:
     with pytest.raises(ModelError):
-        DySAT(**QUICK | {"device": device}).fit(meetings())
+        DySAT.from_preset("text", **QUICK | {"device": device}).fit(meetings())

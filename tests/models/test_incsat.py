@@ -87,7 +87,7 @@ def test_what_is_stored_stays_as_it_is_and_has_a_row_for_every_known_node() -> N
 def test_on_one_snapshot_the_loss_is_that_of_dysat() -> None:
     graph = meetings()[:1]
     options = {**QUICK, "l2": 0.0, "structural_dropout": 0.0, "temporal_dropout": 0.0}
-    one, other = dysat.DySAT(**options).fit(graph), dysat.IncSAT(**options).fit(graph)
+    one, other = (kind.from_preset("text", **options).fit(graph) for kind in (dysat.DySAT, dysat.IncSAT))
     other.network_.load_state_dict(one.network_.state_dict())
     other.summary_ = []  # the step is computed, as while it is learned from
     losses = []
@@ -111,7 +111,7 @@ def test_on_one_snapshot_the_loss_is_that_of_dysat() -> None:
 )
 def test_a_trained_dysat_goes_on(options: dict[str, Any]) -> None:
     graph = meetings()
-    model = dysat.DySAT(**{**QUICK, **options}).fit(graph[:4])
+    model = dysat.DySAT.from_preset("text", **{**QUICK, **options}).fit(graph[:4])
     expected = [model.embed(step) for step in model.steps()]
     going_on = IncSAT.continuing(model)
     assert going_on.steps() == model.steps() and going_on.top_links(9) == model.top_links(9)

@@ -1,4 +1,4 @@
-"""The authors' program, forward pass and loss, on a made-up graph (tests/fixtures/program_forward.json)."""
+"""Forward pass and loss of the authors' program on a small graph (tests/fixtures/program_forward.json)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ def fixture() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def model(fixture: dict[str, Any]) -> DySAT:
-    """The program's preset in the fixture's sizes, with the fixture's weights."""
+    """The preset `program` with the fixture's layer sizes and weights."""
     snapshots = []
     for t, (known, links) in enumerate(zip(fixture["known"], fixture["links"], strict=True)):
         u, v, weight = np.array(links).T
-        whole = Snapshot.from_links(u, v, weight.astype(float), num_nodes=known, start=t, stop=t + 1)
-        snapshots.append(whole)
+        snapshots.append(Snapshot.from_links(u, v, weight.astype(float), num_nodes=known, start=t, stop=t + 1))
     graph = dysat.DynamicGraph(np.arange(fixture["known"][-1]), tuple(snapshots), clock="step")
     model = DySAT.from_preset(
         "program",
@@ -48,7 +47,7 @@ def model(fixture: dict[str, Any]) -> DySAT:
         for layer, saved in zip(net.structural, fixture["structural"], strict=True):
             w = torch.tensor(saved["W"])  # [H, in, F]
             (layer.weight if layer.table is None else layer.table).copy_(w.permute(1, 0, 2).flatten(1))
-            # A message into v from u is weighted by the entry (u, v): its row is the sender, its column the receiver.
+            # The program weights a message u → v by the entry (u, v): rows are senders, columns are receivers.
             layer.sender.copy_(torch.tensor(saved["a1"]).view_as(layer.sender))
             layer.receiver.copy_(torch.tensor(saved["a2"]).view_as(layer.receiver))
             layer.bias.copy_(torch.stack([torch.tensor(saved["b1"]).flatten(), torch.tensor(saved["b2"]).flatten()]))
@@ -62,25 +61,25 @@ def model(fixture: dict[str, Any]) -> DySAT:
 
 
 def embeddings(model: DySAT, fixture: dict[str, Any]) -> torch.Tensor:
-    """All nodes at all steps, those not yet known included.  # [N, T, d]"""
+    """Embeddings of all nodes at all steps, also before a node is known.  # [N, T, d]"""
     n, t = len(fixture["embeddings"]), len(fixture["known"])
     nodes, steps = torch.arange(n).repeat_interleave(t), torch.arange(t).repeat(n)
     plan = model.network_.plan(model.block_, nodes, steps)
     return model.network_(model.block_, model.inputs_, plan).view(n, t, -1)
 
 
-def test_forward_pass_equals_the_programs(model: DySAT, fixture: dict[str, Any]) -> None:
+def test_forward_pass_equals_the_program(model: DySAT, fixture: dict[str, Any]) -> None:
     ours, theirs = embeddings(model, fixture), torch.tensor(fixture["embeddings"])
     assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
-def test_loss_equals_the_programs(model: DySAT, fixture: dict[str, Any]) -> None:
+def test_loss_equals_the_program(model: DySAT, fixture: dict[str, Any]) -> None:
     saved = fixture["loss"]
     e = embeddings(model, fixture)
     num_steps = len(saved["pairs"])
     pairs = torch.tensor(saved["pairs"])  # [T, P, 2]
     steps = torch.arange(num_steps).repeat_interleave(pairs.shape[1])
-    at = steps[:, None] + pairs.flatten(0, 1) * e.shape[1]  # rows of e, flattened
+    at = steps[:, None] + pairs.flatten(0, 1) * e.shape[1]  # rows of the flattened embeddings
     negatives = torch.tensor(saved["negatives"]) * e.shape[1] + torch.arange(num_steps)[:, None]
     examples = Examples(at[:, 0], steps, torch.ones(len(at)), at[:, 1:], negatives, num_steps)
     loss = walk_loss(

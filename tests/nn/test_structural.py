@@ -1,27 +1,40 @@
-"""Structural attention, Eq. (1), against a loop over nodes, neighbours and heads, and against PyG's graph attention."""
+"""Structural attention, Eq. (1) and Eq. (3), against a loop over nodes, neighbours and heads, and against PyG."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from graphs import MEETINGS, ONE_NODE, Plain, Vector, one_hot, randomized, seeded, structural_loop
 from torch import Tensor
-from torch.autograd import gradcheck
 from torch.func import functional_call
 from torch.testing import assert_close
 
 from dysat.nn.structural import StructuralAttention
 from dysat.sampling.blocks import Block, Pattern, whole_block
 
-pytestmark = pytest.mark.usefixtures("each_path")
-
+gradcheck = partial(torch.autograd.gradcheck, fast_mode=True)
 N, F_IN = MEETINGS.num_nodes, 3
 FEATURES = torch.randn(N, F_IN, generator=seeded(1), dtype=torch.float64)
 INPUTS = {"identity": (N, 0), "features": (0, F_IN), "both": (N, F_IN)}
 WEIGHTS = {"raw": {}, "normalized": {"link_weights": "normalized", "self_loops": True}}
+# (inputs, residual, weights, size, heads, bias): every kind of input with and without a residual, every size twice.
+OPTIONS = [
+    ("identity", False, "raw", 8, 2, True),
+    ("identity", True, "normalized", 6, 6, False),
+    ("features", False, "normalized", 3, 1, True),
+    ("features", True, "raw", 6, 2, False),
+    ("both", False, "raw", 6, 6, False),
+    ("both", True, "normalized", 8, 2, True),
+    ("both", True, "raw", 3, 1, True),
+    ("identity", False, "normalized", 6, 2, False),
+]
+each_option = pytest.mark.parametrize(("inputs", "residual", "weights", "size", "heads", "bias"), OPTIONS)
 both_sides = pytest.mark.parametrize("side", ["receiver", "sender"])
+# In float64 the operations are torch's, in float32 those of native.c.
+both_dtypes = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 
 
 def make(
@@ -33,39 +46,38 @@ def make(
     return randomized(layer, seed=2)
 
 
-def block_of(plain: Plain, weights: str = "raw", **options: Any) -> Block:
-    return whole_block(plain.graph(), dtype=torch.float64, **WEIGHTS[weights], **options)
+def block_of(plain: Plain, weights: str = "raw", dtype: torch.dtype = torch.float64, **options: Any) -> Block:
+    return whole_block(plain.graph(), dtype=dtype, **WEIGHTS[weights], **options)
 
 
-def looked_up(layer: StructuralAttention, nodes: Tensor) -> Pattern:
-    one_each = torch.arange(len(nodes) + 1)
-    return Pattern(one_each[:-1], nodes, one_each, len(layer.table))
+def lookup(layer: StructuralAttention, nodes: Tensor) -> Pattern:
+    return Pattern.lookup(nodes, len(layer.table))
 
 
-def given(layer: StructuralAttention, nodes: Tensor) -> tuple[Pattern | None, Tensor | None]:
-    """What the layer takes of these nodes: ids, attributes, or both."""
-    ids = None if layer.table is None else looked_up(layer, nodes)
-    return ids, (None if layer.weight is None else FEATURES[nodes])
+def inputs_of(layer: StructuralAttention, nodes: Tensor) -> tuple[Pattern | None, Tensor | None]:
+    """The layer's input for these nodes: identities, attributes, or both."""
+    ids = None if layer.table is None else lookup(layer, nodes)
+    return ids, (None if layer.weight is None else FEATURES[nodes].to(layer.weight.dtype))
 
 
 def vectors(layer: StructuralAttention, plain: Plain, t: int) -> dict[int, Vector]:
-    """The same for the loop: one-hot and attributes in one vector."""
-    found = {}
+    """The same input for the loop: one-hot identity and attributes in one vector."""
+    x = {}
     for v in range(plain.known[t]):
-        found[v] = one_hot(v, len(layer.table)) if layer.table is not None else []
-        found[v] += FEATURES[v].tolist() if layer.weight is not None else []
-    return found
+        x[v] = one_hot(v, len(layer.table)) if layer.table is not None else []
+        x[v] += FEATURES[v].to(layer.sender.dtype).tolist() if layer.weight is not None else []
+    return x
 
 
 def by_loop(layers: list[StructuralAttention], plain: Plain, weights: str) -> dict[tuple[int, int], Vector]:
     """(node, step) → output, for all known nodes."""
-    found = {}
+    outputs = {}
     for t in range(plain.num_steps):
         x, loops = vectors(layers[0], plain, t), weights == "normalized"
         for layer in layers:
             x = structural_loop(layer, x, plain.adjacency(t, normalized=loops, self_loops=loops))
-        found |= {(v, t): z for v, z in x.items()}
-    return found
+        outputs |= {(v, t): z for v, z in x.items()}
+    return outputs
 
 
 def at_rows(values: dict[tuple[int, int], Vector], block: Block) -> Tensor:
@@ -73,59 +85,82 @@ def at_rows(values: dict[tuple[int, int], Vector], block: Block) -> Tensor:
     return torch.tensor([values[place] for place in places], dtype=torch.float64)
 
 
+def close(actual: Tensor, expected: Tensor) -> None:
+    tolerance = 1e-12 if actual.dtype == torch.float64 else 1e-5
+    assert_close(actual.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@both_dtypes
 @both_sides
-@pytest.mark.parametrize("inputs", INPUTS)
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("residual", [False, True])
-@pytest.mark.parametrize(("size", "heads", "bias"), [(8, 2, True), (6, 6, False), (3, 1, True), (6, 2, False)])
-class TestAgainstTheLoop:
-    def test_rows(
-        self, side: str, inputs: str, weights: str, residual: bool, size: int, heads: int, bias: bool
-    ) -> None:
-        layer = make(size, heads, *INPUTS[inputs], normalize=side, residual=residual, bias=bias)
-        block = block_of(MEETINGS, weights)
-        z = layer(*given(layer, block.node), block.links, block.weights)
-        assert_close(z, at_rows(by_loop([layer], MEETINGS, weights), block), rtol=1e-12, atol=1e-12)
-
-    def test_nodes_alone(
-        self, side: str, inputs: str, weights: str, residual: bool, size: int, heads: int, bias: bool
-    ) -> None:
-        layer = make(size, heads, *INPUTS[inputs], normalize=side, residual=residual, bias=bias)
-        empty = 2  # a snapshot without links
-        values = by_loop([layer], MEETINGS, weights)
-        nodes = torch.arange(MEETINGS.known[empty])
-        z = layer.alone(*given(layer, nodes), linked=weights == "normalized")
-        expected = torch.tensor([values[v, empty] for v in nodes.tolist()], dtype=torch.float64)
-        assert_close(z, expected, rtol=1e-12, atol=1e-12)
+@each_option
+def test_equals_the_loop(
+    dtype: torch.dtype, side: str, inputs: str, residual: bool, weights: str, size: int, heads: int, bias: bool
+) -> None:
+    layer = make(size, heads, *INPUTS[inputs], normalize=side, residual=residual, bias=bias).to(dtype)
+    block = block_of(MEETINGS, weights, dtype)
+    expected = at_rows(by_loop([layer], MEETINGS, weights), block)
+    close(layer(*inputs_of(layer, block.node), block.links, block.weights), expected)
 
 
+@each_option
+def test_isolated_nodes_equal_the_loop(
+    inputs: str, residual: bool, weights: str, size: int, heads: int, bias: bool
+) -> None:
+    layer = make(size, heads, *INPUTS[inputs], residual=residual, bias=bias)
+    empty = 2  # a snapshot without links
+    values = by_loop([layer], MEETINGS, weights)
+    nodes = torch.arange(MEETINGS.known[empty])
+    z = layer.isolated(*inputs_of(layer, nodes), linked=weights == "normalized")
+    close(z, torch.tensor([values[v, empty] for v in nodes.tolist()], dtype=torch.float64))
+
+
+@both_dtypes
 @both_sides
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("residual", [False, True])
-def test_two_layers(side: str, weights: str, residual: bool) -> None:
-    """The second layer sees neighbours of neighbours, itself among them, and nothing of other snapshots."""
+@pytest.mark.parametrize(("weights", "residual"), [("raw", False), ("normalized", True)])
+def test_two_layers_equal_the_loop(dtype: torch.dtype, side: str, weights: str, residual: bool) -> None:
+    """The second layer reaches neighbours of neighbours, the node itself among them, in the same snapshot only."""
     options = {"normalize": side, "residual": residual, "bias": True}
-    first, second = make(8, 4, N, F_IN, **options), make(6, 2, 0, 8, **options)
-    block = block_of(MEETINGS, weights)
-    x = first(*given(first, block.node), block.links, block.weights)
+    first, second = make(8, 4, N, F_IN, **options).to(dtype), make(6, 2, 0, 8, **options).to(dtype)
+    block = block_of(MEETINGS, weights, dtype)
+    x = first(*inputs_of(first, block.node), block.links, block.weights)
     z = second(None, x, block.links, block.weights)
-    assert_close(z, at_rows(by_loop([first, second], MEETINGS, weights), block), rtol=1e-12, atol=1e-12)
+    close(z, at_rows(by_loop([first, second], MEETINGS, weights), block))
+
+
+@both_dtypes
+@both_sides
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_part_of_the_receivers_equals_the_whole(dtype: torch.dtype, side: str, residual: bool) -> None:
+    """Output and gradients, for a layer on features (which skips other senders) and one on identities."""
+    rows = torch.tensor([0, 2, 5])
+    for num_nodes, in_features in ((0, F_IN), (N, 0)):
+        layer = make(8, 2, num_nodes, in_features, normalize=side, residual=residual, bias=True).to(dtype)
+        block = block_of(MEETINGS, dtype=dtype)
+        nodes, x = inputs_of(layer, block.node)
+        learned = [*layer.parameters(), *([] if x is None else [x.requires_grad_()])]
+        whole = layer(nodes, x, block.links, block.weights)[rows]
+        part = layer(nodes, x, block.links, block.weights, part=block.links.part(rows))
+        close(part, whole.double())
+        weights = torch.randn(whole.shape, generator=seeded(3)).to(dtype)
+        gradients = [torch.autograd.grad((z * weights).sum(), learned) for z in (part, whole)]
+        for actual, expected in zip(*gradients, strict=True):
+            close(actual, expected.double())
 
 
 @both_sides
-def test_what_alpha_adds_up_to(side: str) -> None:
+def test_alpha_sums_to_one(side: str) -> None:
     layer, block = make(normalize=side), block_of(MEETINGS)
     h = layer.table[block.node].view(block.num_active, layer.num_heads, -1)
     scores = [torch.einsum("ahf,hf->ah", h, half) for half in (layer.sender, layer.receiver)]
     alpha = layer.attention(*scores, block.links, block.weights)
     ends = block.links.receivers if side == "receiver" else block.links.senders
-    for row in range(block.num_active):
-        assert_close(alpha[ends == row].sum(0), torch.ones(layer.num_heads, dtype=torch.float64))
+    sums = torch.zeros(block.num_active, layer.num_heads, dtype=torch.float64).index_add(0, ends, alpha)
+    assert_close(sums, torch.ones_like(sums))
 
 
 @pytest.mark.parametrize("heads", [1, 4])
 def test_equals_graph_attention_of_pyg(heads: int) -> None:
-    """Snapshot by snapshot, with links of weight 1; the ELU is ours."""
+    """Snapshot by snapshot, with links of weight 1; ELU is applied to PyG's output."""
     pyg = pytest.importorskip("torch_geometric.nn")
     unit = Plain([dict.fromkeys(links, 1.0) for links in MEETINGS.links], MEETINGS.known)
     layer, block = make(8, heads, 0, F_IN), block_of(unit)
@@ -149,7 +184,7 @@ def test_equals_graph_attention_of_pyg(heads: int) -> None:
 def test_gradients(side: str, inputs: str) -> None:
     layer = make(4, 2, *INPUTS[inputs], normalize=side, residual=True, bias=True)
     block = block_of(MEETINGS, "normalized")
-    nodes, x = given(layer, block.node)
+    nodes, x = inputs_of(layer, block.node)
     names, parameters = zip(*layer.named_parameters(), strict=True)
     starts = [p.detach().clone().requires_grad_() for p in parameters]
     starts += [] if x is None else [x.clone().requires_grad_()]
@@ -161,29 +196,28 @@ def test_gradients(side: str, inputs: str) -> None:
     assert gradcheck(forward, starts)
 
 
-def test_a_self_loop_only() -> None:
-    """α = 1, whatever the weight and the side."""
+def test_a_single_self_loop_has_alpha_one() -> None:
     for side in ("receiver", "sender"):
         layer, block = make(num_nodes=1, normalize=side), block_of(ONE_NODE)
-        z = layer(looked_up(layer, block.node), None, block.links, block.weights)
+        z = layer(lookup(layer, block.node), None, block.links, block.weights)
         assert_close(z, torch.nn.functional.elu(layer.table))
 
 
 @both_sides
-def test_rows_without_entries_are_like_nodes_alone(side: str) -> None:
+def test_rows_without_links_equal_isolated_nodes(side: str) -> None:
     layer = make(in_features=F_IN, normalize=side, residual=True, bias=True)
     block = block_of(MEETINGS, every_step=True)
-    z = layer(*given(layer, block.node), block.links, block.weights)
-    none = block.links.offsets.diff() == 0
-    assert int(none.sum()) == 0 + 1 + 5 + 3 + 2  # by snapshot
-    assert_close(z[none], layer.alone(*given(layer, block.node[none]), linked=False))
+    z = layer(*inputs_of(layer, block.node), block.links, block.weights)
+    empty = block.links.offsets.diff() == 0
+    assert int(empty.sum()) == 0 + 1 + 5 + 3 + 2  # by snapshot
+    assert_close(z[empty], layer.isolated(*inputs_of(layer, block.node[empty]), linked=False))
 
 
 @both_sides
 def test_huge_weights_stay_finite(side: str) -> None:
     huge = Plain([{(0, 1): 1e9, (1, 2): 1e-9, (2, 2): 1e9, (0, 2): 1.0}], [3])
     layer, block = make(num_nodes=3, normalize=side), block_of(huge)
-    z = layer(looked_up(layer, block.node), None, block.links, block.weights)
+    z = layer(lookup(layer, block.node), None, block.links, block.weights)
     assert_close(z, at_rows(by_loop([layer], huge, "raw"), block), rtol=1e-9, atol=1e-9)
     z.sum().backward()
     assert all(bool(p.grad.isfinite().all()) for p in layer.parameters())
@@ -191,41 +225,41 @@ def test_huge_weights_stay_finite(side: str) -> None:
 
 def test_no_rows() -> None:
     layer, block = make(), block_of(Plain([{}], [1]))
-    assert layer(looked_up(layer, block.node), None, block.links, block.weights).shape == (0, 8)
+    assert layer(lookup(layer, block.node), None, block.links, block.weights).shape == (0, 8)
 
 
-LONERS = Plain([{(v, v): 1.0 for v in range(3000)}], [3000])
+SELF_LOOPS = Plain([{(v, v): 1.0 for v in range(3000)}], [3000])
 
 
-def share_of_zeros(z: Tensor) -> float:
+def zero_fraction(z: Tensor) -> float:
     return float((z == 0).double().mean())
 
 
 class TestDropout:
-    def test_of_the_one_hot_input_and_of_alpha(self) -> None:
-        """Of a node with a self-loop alone: 0 unless both its 1 and its α are kept, which are then doubled."""
-        layer, block = make(8, 4, 3000, rate=0.5), block_of(LONERS)
-        z = layer(looked_up(layer, block.node), None, block.links, block.weights, generator=seeded(5))
-        assert abs(share_of_zeros(z) - 0.75) < 0.02
+    def test_one_hot_input_and_alpha(self) -> None:
+        """With only a self-loop, z is 0 unless both the input and α are kept; each is then doubled."""
+        layer, block = make(8, 4, 3000, rate=0.5), block_of(SELF_LOOPS)
+        z = layer(lookup(layer, block.node), None, block.links, block.weights, generator=seeded(5))
+        assert abs(zero_fraction(z) - 0.75) < 0.02
         kept = z != 0
         assert_close(z[kept], torch.nn.functional.elu(4 * layer.table)[kept])
-        inputs_kept = (z.view(3000, 4, 2) != 0).any(2).any(1).double().mean()  # the 1 is shared by all heads
+        inputs_kept = (z.view(3000, 4, 2) != 0).any(2).any(1).double().mean()  # all heads share the input
         assert abs(float(inputs_kept) - 0.5 * (1 - 0.5**4)) < 0.04
 
-    def test_of_attributes(self) -> None:
-        layer, block = make(1, 1, 0, 1, rate=0.5), block_of(LONERS)
+    def test_attributes(self) -> None:
+        layer, block = make(1, 1, 0, 1, rate=0.5), block_of(SELF_LOOPS)
         x = torch.ones(3000, 1, dtype=torch.float64)
         z = layer(None, x, block.links, block.weights, generator=seeded(6))
-        assert abs(share_of_zeros(z) - 0.75) < 0.04
+        assert abs(zero_fraction(z) - 0.75) < 0.04
         whole = torch.nn.functional.elu(4 * layer.weight).expand_as(z)
         assert_close(z[z != 0], whole[z != 0])
 
     def test_none_without_a_generator(self) -> None:
         layer, block = make(rate=0.9), block_of(MEETINGS)
-        z = layer(looked_up(layer, block.node), None, block.links, block.weights)
+        z = layer(lookup(layer, block.node), None, block.links, block.weights)
         assert_close(z, at_rows(by_loop([layer], MEETINGS, "raw"), block))
 
-    def test_a_node_alone_and_linked_to_itself_drops_alpha_too(self) -> None:
+    def test_alpha_of_isolated_nodes_with_a_self_loop(self) -> None:
         layer = make(8, 4, 3000, rate=0.5)
-        z = layer.alone(looked_up(layer, torch.arange(3000)), None, linked=True, generator=seeded(7))
-        assert abs(share_of_zeros(z) - 0.75) < 0.02
+        z = layer.isolated(lookup(layer, torch.arange(3000)), None, linked=True, generator=seeded(7))
+        assert abs(zero_fraction(z) - 0.75) < 0.02

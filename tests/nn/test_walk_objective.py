@@ -1,16 +1,16 @@
-"""The loss, Eq. (5), against a loop over snapshots, nodes, contexts and negatives; and the examples it is made of."""
+"""The loss, Eq. (5), against a loop over snapshots, nodes, contexts and negatives; and the examples it takes."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from dataclasses import replace
+from functools import cache, partial
 
 import pytest
 import torch
 from graphs import MEETINGS, dot, on_each_device, seeded
 from torch import Tensor
-from torch.autograd import gradcheck
 from torch.testing import assert_close
 
 from dysat.nn.walk_objective import Examples, WalkSampler, walk_loss
@@ -18,8 +18,7 @@ from dysat.sampling.blocks import whole_block
 from dysat.sampling.negatives import Negatives
 from dysat.sampling.walks import Contexts, random_walks
 
-pytestmark = pytest.mark.usefixtures("each_path")
-
+gradcheck = partial(torch.autograd.gradcheck, nondet_tol=1e-12)  # on CUDA the order of sums varies
 NUM_ROWS, WIDTH, NUM_STEPS = 11, 3, 4
 E = torch.randn(NUM_ROWS, WIDTH, generator=seeded(1), dtype=torch.float64)
 STEPS = [0, 0, 1, 3, 3, 3, 0]  # none in step 2
@@ -32,8 +31,8 @@ def rows(*shape: int, seed: int) -> Tensor:
     return torch.randint(NUM_ROWS, shape, generator=seeded(seed))
 
 
-def made_up(sharing: str, dtype: torch.dtype = torch.float64) -> Examples:
-    """K negatives for every context, or K for every step."""
+def make_examples(sharing: str, dtype: torch.dtype = torch.float64) -> Examples:
+    """K negatives per context, or per step if they are shared."""
     count = (NUM_STEPS, NUM_NEGATIVES) if sharing == "shared" else (len(STEPS), NUM_CONTEXTS * NUM_NEGATIVES)
     return Examples(
         rows(len(STEPS), seed=2),
@@ -58,7 +57,7 @@ def loss_loop(e: Tensor, examples: Examples, negative_weight: float, sharing: st
     vectors = e.tolist()
     total = 0.0
     for t in range(examples.num_steps):
-        positive, negative = [], []  # of every pair of node and context; of every negative of such a pair
+        positive, negative = [], []  # one term per (node, context); one per negative of such a pair
         for m, v in enumerate(examples.rows.tolist()):
             if examples.steps[m] != t or examples.weights[m] == 0:
                 continue
@@ -77,26 +76,25 @@ def loss_loop(e: Tensor, examples: Examples, negative_weight: float, sharing: st
     return total
 
 
+@pytest.mark.usefixtures("each_path")
 @on_each_device
 @each_sharing
 @each_reduction
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("negative_weight", [0.0, 0.01, 1.0, 3.0])
-def test_against_the_loop(
-    negative_weight: float, dtype: torch.dtype, reduction: str, sharing: str, device: str
-) -> None:
-    examples, e = moved(made_up(sharing, dtype), device), E.to(device, dtype)
-    found = walk_loss(e, examples, negative_weight=negative_weight, sharing=sharing, reduction=reduction)
-    expected = loss_loop(e, examples, negative_weight, sharing, reduction)
-    assert found.shape == () and found.dtype == dtype
+def test_equals_the_loop(dtype: torch.dtype, reduction: str, sharing: str, device: str) -> None:
+    examples, e = moved(make_examples(sharing, dtype), device), E.to(device, dtype)
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
-    assert_close(float(found), expected, rtol=tolerance, atol=0)
+    for negative_weight in (0.0, 0.01, 3.0):
+        loss = walk_loss(e, examples, negative_weight=negative_weight, sharing=sharing, reduction=reduction)
+        assert loss.shape == () and loss.dtype == dtype
+        expected = loss_loop(e, examples, negative_weight, sharing, reduction)
+        assert_close(float(loss), expected, rtol=tolerance, atol=0)
 
 
 @each_sharing
 @each_reduction
 def test_examples_of_weight_zero_change_nothing(reduction: str, sharing: str) -> None:
-    few, extra = made_up(sharing), 4
+    few, extra = make_examples(sharing), 4
     more = replace(
         few,
         rows=torch.cat([few.rows, rows(extra, seed=5)]),
@@ -122,25 +120,25 @@ def test_examples_of_weight_zero_change_nothing(reduction: str, sharing: str) ->
 @each_sharing
 @each_reduction
 def test_gradients(reduction: str, sharing: str, device: str) -> None:
-    examples = moved(made_up(sharing), device)
-    assert gradcheck(
-        lambda e: walk_loss(e, examples, negative_weight=0.3, sharing=sharing, reduction=reduction),
-        E.to(device, copy=True).requires_grad_(),
-        nondet_tol=1e-12,  # on CUDA sums come in any order
-    )
+    examples = moved(make_examples(sharing), device)
+    e = E.to(device, copy=True).requires_grad_()
+    assert gradcheck(lambda e: walk_loss(e, examples, negative_weight=0.3, sharing=sharing, reduction=reduction), e)
 
 
 @each_sharing
 @each_reduction
 def test_large_scores_stay_finite(reduction: str, sharing: str) -> None:
     e = (1e3 * E.float()).requires_grad_()
-    loss = walk_loss(e, made_up(sharing, torch.float32), negative_weight=1.0, sharing=sharing, reduction=reduction)
+    loss = walk_loss(
+        e, make_examples(sharing, torch.float32), negative_weight=1.0, sharing=sharing, reduction=reduction
+    )
     loss.backward()
-    assert_close(float(loss.detach()), loss_loop(e, made_up(sharing), 1.0, sharing, reduction), rtol=1e-5, atol=0)
+    assert_close(float(loss.detach()), loss_loop(e, make_examples(sharing), 1.0, sharing, reduction), rtol=1e-5, atol=0)
     assert bool(e.grad.isfinite().all())
 
 
-def walked(sharing: str) -> WalkSampler:
+@cache
+def make_sampler(sharing: str = "shared") -> WalkSampler:
     block = whole_block(MEETINGS.graph(), dtype=torch.float64)
     links = block.links
     starts = torch.arange(block.num_active).repeat_interleave(4)
@@ -150,35 +148,34 @@ def walked(sharing: str) -> WalkSampler:
     return WalkSampler(block, contexts, negatives, NUM_CONTEXTS, NUM_NEGATIVES, sharing)
 
 
-def met(sampler: WalkSampler) -> dict[int, set[int]]:
-    """Row → rows that are at most two steps away on a walk."""
-    found: dict[int, set[int]] = {row: set() for row in range(sampler.block.num_active)}
+def contexts_of(sampler: WalkSampler) -> dict[int, set[int]]:
+    """Row → other rows at most two steps away on a walk."""
+    contexts: dict[int, set[int]] = {row: set() for row in range(sampler.block.num_active)}
     for walk in sampler.contexts.walks.tolist():
         for i, j in itertools.product(range(len(walk)), repeat=2):
             if abs(i - j) <= 2 and walk[i] != walk[j]:
-                found[walk[i]].add(walk[j])
-    return found
+                contexts[walk[i]].add(walk[j])
+    return contexts
 
 
 def expected_rows(batch: list[int]) -> list[tuple[int, int] | None]:
-    """(node, step) of each place of [B, T], None where the node has no other than itself to meet."""
+    """(node, step) of each place of [B, T], None where the node is linked to no other node."""
     linked = [{node for pair in step if pair[0] != pair[1] for node in pair} for step in MEETINGS.links]
     return [(v, t) if v in linked[t] else None for v in batch for t in range(MEETINGS.num_steps)]
 
 
 BATCHES = {
-    "all": list(range(7)),
-    "some": [4, 1],
-    "with none between": [3, -1, 0, -1],
-    "a self-loop, a node alone, one that learns": [5, 6, 2],
+    "all nodes": list(range(7)),
+    "two nodes": [4, 1],
+    "with padding": [3, -1, 0, -1],
+    "a self-loop, an isolated node, a linked node": [5, 6, 2],
 }
 
 
-@each_sharing
 @pytest.mark.parametrize("batch", BATCHES)
 class TestDraw:
-    def test_rows_of_a_fixed_shape(self, batch: str, sharing: str) -> None:
-        sampler, nodes = walked(sharing), BATCHES[batch]
+    def test_rows_of_a_fixed_shape(self, batch: str) -> None:
+        sampler, nodes = make_sampler(), BATCHES[batch]
         drawn = sampler.draw(torch.tensor(nodes), seeded(3), fixed_shape=True)
         expected = expected_rows(nodes)
         assert drawn.rows.shape == drawn.steps.shape == drawn.weights.shape == (len(nodes) * MEETINGS.num_steps,)
@@ -189,27 +186,28 @@ class TestDraw:
                 assert (int(sampler.block.node[row]), int(sampler.block.step[row])) == place
                 assert step == place[1]
 
-    def test_rows_that_are_examples(self, batch: str, sharing: str) -> None:
-        sampler, nodes = walked(sharing), BATCHES[batch]
+    def test_rows_with_a_context(self, batch: str) -> None:
+        sampler, nodes = make_sampler(), BATCHES[batch]
         drawn = sampler.draw(torch.tensor(nodes), seeded(3))
         places = zip(sampler.block.node[drawn.rows].tolist(), drawn.steps.tolist(), strict=True)
         assert list(places) == [place for place in expected_rows(nodes) if place is not None]
         assert torch.equal(sampler.block.step[drawn.rows], drawn.steps)
         assert drawn.weights.tolist() == [1.0] * len(drawn.rows)
 
+    @each_sharing
     @pytest.mark.parametrize("fixed_shape", [False, True])
     def test_contexts_and_negatives(self, batch: str, fixed_shape: bool, sharing: str) -> None:
-        sampler = walked(sharing)
-        block, meetings = sampler.block, met(sampler)
+        sampler = make_sampler(sharing)
+        block, contexts = sampler.block, contexts_of(sampler)
         drawn = sampler.draw(torch.tensor(BATCHES[batch]), seeded(4), fixed_shape=fixed_shape)
         assert drawn.num_steps == MEETINGS.num_steps
         assert drawn.contexts.shape == (len(drawn.rows), NUM_CONTEXTS)
-        own = NUM_STEPS + 1 if sharing == "shared" else len(drawn.rows)
-        assert drawn.negatives.shape == (own, NUM_NEGATIVES * (1 if sharing == "shared" else NUM_CONTEXTS))
-        for numbers in (drawn.contexts, drawn.negatives):
-            assert int(numbers.min()) >= 0 and int(numbers.max()) < block.num_active  # any is a row, also of weight 0
+        groups = MEETINGS.num_steps if sharing == "shared" else len(drawn.rows)
+        assert drawn.negatives.shape == (groups, NUM_NEGATIVES * (1 if sharing == "shared" else NUM_CONTEXTS))
+        for rows in (drawn.contexts, drawn.negatives):  # valid rows, even where the weight is 0
+            assert int(rows.min()) >= 0 and int(rows.max()) < block.num_active
         for m in drawn.weights.nonzero()[:, 0].tolist():
-            assert set(drawn.contexts[m].tolist()) <= meetings[int(drawn.rows[m])]
+            assert set(drawn.contexts[m].tolist()) <= contexts[int(drawn.rows[m])]
             assert bool((block.step[drawn.contexts[m]] == drawn.steps[m]).all())
             negatives = drawn.negatives[drawn.steps[m] if sharing == "shared" else m]
             assert bool((block.step[negatives] == drawn.steps[m]).all())
@@ -217,8 +215,8 @@ class TestDraw:
 
 
 @each_sharing
-def test_the_generator_alone_decides(sharing: str) -> None:
-    sampler, before = walked(sharing), torch.get_rng_state()
+def test_draws_depend_only_on_the_generator(sharing: str) -> None:
+    sampler, before = make_sampler(sharing), torch.get_rng_state()
     nodes = torch.arange(7)
     first, again, other = (sampler.draw(nodes, seeded(seed)) for seed in (5, 5, 6))
     assert torch.equal(first.contexts, again.contexts) and torch.equal(first.negatives, again.negatives)
@@ -227,14 +225,14 @@ def test_the_generator_alone_decides(sharing: str) -> None:
 
 
 @each_sharing
-@each_reduction
 @pytest.mark.parametrize("fixed_shape", [True, False])
 @pytest.mark.parametrize("batch", [[-1, -1], [5, 6], [6, -1]])
-def test_a_batch_of_nothing_costs_nothing(batch: list[int], fixed_shape: bool, reduction: str, sharing: str) -> None:
-    sampler = walked(sharing)
+def test_a_batch_without_contexts_has_zero_loss(batch: list[int], fixed_shape: bool, sharing: str) -> None:
+    sampler = make_sampler(sharing)
     examples = sampler.draw(torch.tensor(batch), seeded(7), fixed_shape=fixed_shape)
-    e = torch.randn(sampler.block.num_active, WIDTH, generator=seeded(8), dtype=torch.float64).requires_grad_()
-    loss = walk_loss(e, examples, negative_weight=1.0, sharing=sharing, reduction=reduction)
-    loss.backward()
-    assert float(loss.detach()) == 0.0
-    assert torch.equal(e.grad, torch.zeros_like(e))
+    for reduction in ("sum", "mean"):
+        e = torch.randn(sampler.block.num_active, WIDTH, generator=seeded(8), dtype=torch.float64).requires_grad_()
+        loss = walk_loss(e, examples, negative_weight=1.0, sharing=sharing, reduction=reduction)
+        loss.backward()
+        assert float(loss.detach()) == 0.0
+        assert torch.equal(e.grad, torch.zeros_like(e))

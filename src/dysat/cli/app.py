@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import dysat
-from dysat.cli.options import SETTINGS, as_options
+from dysat.cli.options import MODEL_OPTIONS, as_options
 from dysat.errors import DysatError
 
 INTERRUPTED = 130  # exit code of a program ended by Ctrl-C
@@ -59,7 +59,7 @@ def main() -> NoReturn:
 def _usage(problem: Any) -> str:
     """What is wrong with a command line, and where to look; an option of a model is pointed to --set."""
     name = str(getattr(problem, "option_name", "")).lstrip("-").replace("-", "_")
-    setting = next((word for word in (name, name.removeprefix("no_")) if word in SETTINGS), None)
+    setting = next((word for word in (name, name.removeprefix("no_")) if word in MODEL_OPTIONS), None)
     if setting is not None:
         return f"no option --{name.replace('_', '-')}; options of a model are set with --set {setting}=VALUE"
     return f"{problem.format_message()} (see {problem.ctx.command_path if problem.ctx else 'dysat'} --help)"

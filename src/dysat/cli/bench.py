@@ -1,4 +1,4 @@
-"""The command that measures speed."""
+"""The command bench: measure speed and memory."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from dysat.system.hardware import hardware
 
 @app.command()
 def bench(
-    dataset: Annotated[list[str] | None, option("Datasets to measure [dim](default: all that are here)[/dim].")] = None,
-    preset: Annotated[list[str] | None, option("Presets to measure [dim](default: program)[/dim].")] = None,
-    device: Annotated[
-        list[str] | None, option("Devices [dim](default: cpu, and cuda where there is one)[/dim].")
-    ] = None,
-    batch_size: Annotated[list[int] | None, option("Nodes in a batch [dim](default: 256)[/dim].")] = None,
-    epochs: Annotated[int, option("Epochs to take the median of, after one to warm up.")] = 5,
-    graph_dir: Annotated[Path | None, option("Take graph folders named after the datasets from here.")] = None,
+    dataset: Annotated[list[str] | None, option("Datasets to measure [dim](default: all available)[/dim].")] = None,
+    preset: Annotated[list[str] | None, option("Presets of dysat to measure [dim](default: program)[/dim].")] = None,
+    device: Annotated[list[str] | None, option("Devices [dim](default: cpu, and cuda if available)[/dim].")] = None,
+    batch_size: Annotated[list[int] | None, option("Nodes per batch [dim](default: 256)[/dim].")] = None,
+    epochs: Annotated[int, option("Epochs to take the median of, after one warm-up epoch.")] = 5,
+    graph_dir: Annotated[Path | None, option("Folder of graph folders named after the datasets.")] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Measure seconds per epoch, preparation and memory with the paper's layers and numbers of snapshots."""
+    """Measure seconds per epoch, preparation time and memory, with the layers and snapshots of the paper."""
     if graph_dir is not None and not graph_dir.is_dir():
         raise ModelError(f"--graph-dir {graph_dir}: no such folder")
     folders = sorted(graph_dir.glob("*/graph.json")) if graph_dir else []
@@ -41,6 +39,8 @@ def bench(
     devices = device or (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
     if epochs < 1:
         raise ModelError(f"--epochs {epochs} must be at least 1")
+    if any(size < 1 for size in batch_size or ()):
+        raise ModelError("--batch-size must be at least 1")
     cases = [
         Case(name, chosen, where, size, epochs, data_dir, graph_dir / name if graph_dir else None)
         for where in devices

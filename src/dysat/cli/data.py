@@ -1,4 +1,4 @@
-"""Commands about data: datasets, snapshots, info."""
+"""The commands datasets, snapshots and info."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def evaluate_command(
         require("matplotlib", "--plot")
     for name in given:
         if not any(name in contender.options for contender in contenders):
-            raise ModelError(f"--set {name}: none of the models has that option; see dysat models NAME")
+            raise ModelError(f"--set {name}: none of the models uses that option; see dysat models NAME")
     with telling() as doing:
         graph, _ = find_graph(source, events, data_dir, doing)
     if source in DATASETS and first is None and last is None and protocol != "multi-step":

@@ -25,10 +25,9 @@ FLAGS = (
     *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "data_dir"),
     *("until", "trials", "space", "epochs", "seed", "device"),
 )
-# Options of models, which are set with --set.
-SETTINGS = tuple(
-    dict.fromkeys(option.name for model in MODELS.values() for option in model.options() if option.name not in FLAGS)
-)
+# Options of models; those without a flag of their own are set with --set.
+MODEL_OPTIONS = tuple(dict.fromkeys(option.name for model in MODELS.values() for option in model.options()))
+SETTINGS = tuple(name for name in MODEL_OPTIONS if name not in FLAGS)
 
 
 def as_options(text: str) -> str:
@@ -213,7 +212,8 @@ def takes(events: type[EventOptions], hide: Collection[str] = ()) -> Callable[[A
 
         @wraps(command)
         def run(**given: Any) -> None:
-            command(events=events(**{p.name: given.pop(p.name) for p in shared}), **given)
+            chosen = events(**{p.name: given.pop(p.name) for p in shared})
+            command(**given, events=chosen)
 
         run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
@@ -249,8 +249,8 @@ def chosen_model(
 ) -> Contender:
     """The model that --model, --preset and --set describe; `text` is a name or name:preset.
 
-    A bare name is the method with its default options. `ignore` drops settings that the method does not have, where
-    several models share them.
+    A bare name is the method with its default options. `ignore` drops settings that the method does not have or use,
+    for several models that share them.
     """
     method, _, named = text.partition(":")
     if preset is not None and named:
@@ -262,8 +262,11 @@ def chosen_model(
         own = {option.name for option in MODELS[method].options()}
         given = {name: value for name, value in given.items() if name in own}
     found = Contender(method, preset or named or None, given)
-    for name, why in found.build().without_effect(given).items():
-        raise ModelError(f"--set {name}={given[name]} has no effect, since {why}")
+    idle = found.build().without_effect(given)
+    if ignore:
+        return replace(found, options={name: value for name, value in given.items() if name not in idle})
+    for name, why in idle.items():
+        raise ModelError(f"{name}={given[name]} has no effect with {why}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The command that measures the paper's tables and figures again."""
+"""The command reproduce: measure the tables and figures of the paper."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ def reproduce_command(
     ],
     datasets: Annotated[
         list[str] | None,
-        option("Dataset; may be given several times [dim](default: all whose files are there)[/dim].", "--dataset"),
+        option("Dataset; repeatable [dim](default: all available)[/dim].", "--dataset"),
     ] = None,
     methods: Annotated[
-        str | None, option("Only these rows, parted by commas: dysat,dysat-text,node2vec,edge-memory.")
+        str | None, option("Rows to measure, comma-separated: dysat:program,dysat:text,node2vec,edge-memory.")
     ] = None,
     budget: Annotated[
-        Budget, option("quick: four predicted snapshots of each dataset; full: all, which takes hours on a CPU.")
+        Budget, option("quick: four predicted snapshots per dataset; full: all, hours on a CPU.")
     ] = "quick",
     device: Device = "auto",
     processes: Annotated[
-        int | None, option("Processes, on a GPU side by side [dim](default: one for each core; 8 on CUDA)[/dim].")
+        int | None, option("Number of processes [dim](default: one per core; 8 on CUDA)[/dim].")
     ] = None,
-    seed: Annotated[int, option("Of the examples and their divisions.")] = 0,
+    seed: Annotated[int, option("Random seed of the examples and their splits.")] = 0,
     out: Annotated[
         Path,
-        option("Folder of tables, figures, results and finished steps; what is there is not redone.", "-o", "--out"),
+        option("Folder for tables, figures, results and finished steps; the same command resumes.", "-o", "--out"),
     ] = OUT,
     from_: Annotated[
-        Path | None, option("Measure nothing: show what this folder of results has, like results/paper.", "--from")
+        Path | None, option("Measure nothing; show this folder of results, such as results/paper.", "--from")
     ] = None,
     graphs: Annotated[
-        Path | None, option("Folder of graph folders named after the datasets, instead of the datasets' own files.")
+        Path | None, option("Folder of graph folders named after the datasets, instead of their original files.")
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the paper's tables and figures again, beside what was published.
+    """Measure the tables and figures of the paper, and compare them with the published ones.
 
-    Every cell has ours ± deviation, the paper's ± deviation, and the difference.
-    A second run computes only what changed: data, options, or the code of a method.
+    Every cell shows our figure ± standard deviation, the published one, and the difference.
+    A second run computes only what changed: data, options, or the version of a method.
 
     Examples:
-      [bold]dysat reproduce table2 --dataset uci --methods dysat,gcn-ae[/bold]
+      [bold]dysat reproduce table2 --dataset uci --methods dysat:program,gcn-ae[/bold]
       [bold]dysat reproduce all --budget full --device cuda --processes 12[/bold]
       [bold]dysat reproduce table2 fig-steps --from results/paper[/bold]
     """
@@ -89,7 +89,7 @@ def reproduce_command(
     without_use["device"] = None if device == "auto" else device
     for name, value in without_use.items():
         if from_ is not None and value is not None:
-            raise ModelError(f"--{name} {value} has no use with --from, which measures nothing and shows all there is")
+            raise ModelError(f"--{name} {value} has no effect with --from, which measures nothing")
     if from_ is not None:
         return _present(targets, Results(_there(from_)), _known(datasets) or list(DATASETS), out, as_json, [])
     found, notes = _load(_known(datasets), graphs, data_dir)
@@ -97,14 +97,14 @@ def reproduce_command(
         raise ModelError(f"--methods {methods}: none of them is a row of {', '.join(targets)}")
     keep_freed_memory()
     try:
-        with counting("measuring") as told:
+        with counting("measuring") as on_progress:
             results = reproduce(
                 targets, found, out, methods=rows, budget=budget, device=device, processes=processes, seed=seed,
-                on_progress=told,
+                on_progress=on_progress,
             )  # fmt: skip
     except KeyboardInterrupt:
-        kept = f"finished steps are kept in {out}, the same command goes on"
-        raise StoppedError(f"stopped; {kept} (fig-runtime and fig-attention begin again)") from None
+        kept = f"finished steps are kept in {out}, the same command resumes"
+        raise StoppedError(f"stopped; {kept} (fig-runtime and fig-attention start again)") from None
     return _present(targets, results, list(found), out, as_json, notes)
 
 
@@ -129,7 +129,7 @@ def _present(
             console.print(f"drawn to {escape(str(out / one.name))}.svg and .png", highlight=False, soft_wrap=True)
     for note in notes:
         console.print(f"[dim]{escape(note)}[/dim]", highlight=False, soft_wrap=True)
-    where = f"tables, figures and their CSV are in {out}, what was measured is in {results.folder}"
+    where = f"tables, figures and their CSV: {out}; measurements: {results.folder}"
     return console.print(f"\n[dim]{escape(where)}[/dim]", highlight=False, soft_wrap=True)
 
 
@@ -167,7 +167,7 @@ def _known(datasets: list[str] | None) -> list[str] | None:
 def _load(
     datasets: list[str] | None, graphs: Path | None, data_dir: Path | None
 ) -> tuple[dict[str, dysat.DynamicGraph], list[str]]:
-    """The graphs that are asked for, which must be there; or all that are, and which are not."""
+    """The requested graphs, or all available ones with a note for each that is missing."""
     found: dict[str, dysat.DynamicGraph] = {}
     notes = []
     if graphs is not None and not any((graphs / name / "graph.json").exists() for name in DATASETS):
@@ -176,7 +176,7 @@ def _load(
         for name in datasets or DATASETS:
             prepared = graphs / name if graphs is not None and (graphs / name / "graph.json").exists() else None
             if datasets is None and prepared is None and DATASETS[name].locate(data_dir) is None:
-                notes.append(f"{name} is left out: its file is not there (see: dysat datasets)")
+                notes.append(f"{name} is left out: its file is missing (see dysat datasets)")
                 continue
             doing(f"loading {name}")
             found[name] = dysat.DynamicGraph.load(prepared) if prepared else dysat.load_dataset(name, data_dir)
@@ -184,7 +184,7 @@ def _load(
 
 
 def _there(folder: Path) -> Path:
-    """Where results lie: the folder itself, or below the one that a run wrote, those of the full budget first."""
+    """The folder of results: this one, or one below it that `dysat reproduce` wrote, the full budget first."""
     for place in (folder, *(folder / RESULTS / budget for budget in ("full", "quick"))):
         if place.is_dir() and any(place.glob("*_*.json")):
             return place

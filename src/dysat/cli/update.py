@@ -1,4 +1,4 @@
-"""The command that takes in what came since: update."""
+"""The command update: learn from the snapshots that came since."""
 
 from __future__ import annotations
 
@@ -42,30 +42,28 @@ def update(
     run: RunFolder,
     new: Annotated[
         Path | None,
-        typer.Argument(metavar="EVENTS", help="The log that goes on where the run ends.", show_default=False),
+        typer.Argument(metavar="EVENTS", help="Log of the events since the run ended.", show_default=False),
     ] = None,
     until: Annotated[
-        str | None, option("Take in only windows that end by this date; later events wait for the next time.")
+        str | None, option("Use only windows that end by this date; later events wait for the next update.")
     ] = None,
     follow: Annotated[
-        Path | None, option("Watch a folder for files of events, and take in each window when it is over.")
+        Path | None, option("Watch a folder for event files, and learn from each window once it is over.")
     ] = None,
-    once: Annotated[bool, option("With --follow: look once, and end.", "--once")] = False,
-    poll: Annotated[float, option("With --follow: seconds between two looks.")] = POLL,
-    epochs: Annotated[
-        int | None, option("Epochs for each snapshot [dim](default: as many as the run was trained)[/dim].")
-    ] = None,
-    top: Annotated[int, option("How many links to show.")] = 10,
-    wait: Annotated[bool, option("Wait for another update of the run to end, instead of stopping.", "--wait")] = False,
+    once: Annotated[bool, option("With --follow: look once, then exit.", "--once")] = False,
+    poll: Annotated[float, option("With --follow: seconds between checks.")] = POLL,
+    epochs: Annotated[int | None, option("Epochs per snapshot [dim](default: those of the run)[/dim].")] = None,
+    top: Annotated[int, option("Number of links to show.")] = 10,
+    wait: Annotated[bool, option("Wait for another update of this run instead of stopping.", "--wait")] = False,
     device: Device = "auto",
-    as_json: Annotated[bool, option("Print JSON; with --follow, one line for each update.", "--json")] = False,
+    as_json: Annotated[bool, option("Print JSON; with --follow, one line per update.", "--json")] = False,
     *,
     events: EventOptions,
 ) -> None:
-    """Take in the next snapshots of a run, and say what came true of its forecasts.
+    """Learn from the next snapshots of a run, and report which forecasts came true.
 
-    Columns and windows are those the run was made with. Killed at any moment, the run is before an update or after it.
-    A run of incsat, or of the paper's dysat, learns from the new snapshot alone; one of the preset forecast from all.
+    Columns and windows are those of the run. Updates are atomic: a killed update leaves the run unchanged or updated.
+    Runs of incsat, dysat:text and dysat:program learn from the new snapshot alone; the default learns from all again.
 
     Examples:
       [bold]dysat update run/ new-mail.csv[/bold]
@@ -73,13 +71,13 @@ def update(
       [bold]dysat update run/ --follow incoming/[/bold]
     """
     if (new is None) == (follow is None):
-        raise ModelError("what to take in? a log of events, or --follow and a folder of them")
+        raise ModelError("no events: give a log, or --follow and a folder of logs")
     if until is not None and new is None:
-        raise ModelError("--until goes with a log of events: a folder that is followed has no end")
+        raise ModelError("--until needs a log of events: a followed folder has no end")
     if (once or poll != POLL) and follow is None:
-        raise ModelError("--once and --poll go with --follow")
+        raise ModelError("--once and --poll need --follow")
     if follow is not None and events.boundaries is not None:
-        raise ModelError("boundaries= goes with a log of events: a folder that is followed has no end")
+        raise ModelError("boundaries= needs a log of events: a followed folder has no end")
     if poll <= 0 or top < 1:
         raise ModelError("--poll must be above 0, and --top at least 1")
     opened = Run.open(run)
@@ -113,15 +111,17 @@ def _take_in_file(
     if not plan.steps:
         by = f" by {until}" if until is not None else ""
         last = write_moment(updater.last, clock)
-        raise ModelError(f"{file}: no window to take in ends{by} after {last}, where the run ends; its events wait")
+        raise ModelError(
+            f"{file}: no window ends{by} after {last}, where the run ends; its events wait for a later update"
+        )
     if late:
         watch.on_note(
-            f"{late:,} of {len(found.events):,} events lie before {write_moment(updater.last, clock)}, where the last "
-            "window ends: they come too late and are left out"
+            f"{late:,} of {len(found.events):,} events are too late and ignored: they lie before "
+            f"{write_moment(updater.last, clock)}, where the last window ends"
         )
     if plan.left:
-        watch.on_note(f"{plan.left:,} events lie after the last window taken in, and wait for the next update")
-    updates = [_told(update, as_json) for update in updater.take_in(plan, [facts])]
+        watch.on_note(f"{plan.left:,} events lie after the last window of this update, and wait for the next one")
+    updates = [_show_update(update, as_json) for update in updater.take_in(plan, [facts])]
     links = updater.model.top_links(top)
     if as_json:
         counts = {"events": len(found.events), "used": plan.used, "late": late, "left": plan.left}
@@ -149,21 +149,21 @@ def _follow(
     def read(path: Path) -> dysat.Events:
         return read_log(path, options, lambda text: None, at_least=1)
 
-    updater.grid()  # windows that cannot go on by themselves are refused here, not when the first file comes
+    updater.grid()  # refuse windows that cannot continue now, not when the first file comes
     feed = Feed(folder, read, tell=lambda text: watch.on_note(as_options(text)))
-    watch.on_note(f"watching {folder}; Ctrl-C ends it")
+    watch.on_note(f"watching {folder}; stop with Ctrl-C")
     for update in feed.follow(updater, stop=watch.stop, poll=poll, once=once):
         links = updater.model.top_links(top)
         if as_json:
             facts = {**update.facts(), "top_links": [link_facts(link) for link in links]}
             typer.echo(json.dumps(facts, ensure_ascii=False))
         else:
-            _told(update, as_json)
+            _show_update(update, as_json)
             _show_links(links)
 
 
 def _as_the_graph_is(updater: Updater, options: EventOptions) -> EventOptions:
-    """A run that does not know how its log was read takes the next one for what its graph is."""
+    """Fill in options from the graph if the run does not record how its log was read."""
     if "events" in updater.run.config:
         return options
     names, clock = updater.graph.kind_names, updater.graph.clock
@@ -174,8 +174,8 @@ def _as_the_graph_is(updater: Updater, options: EventOptions) -> EventOptions:
     return options
 
 
-def _told(update: Update, as_json: bool) -> Update:
-    """One update as lines; given out again."""
+def _show_update(update: Update, as_json: bool) -> Update:
+    """Print one update, and return it."""
     if not as_json:
         console = new_console()
         for line in _lines(update):
@@ -195,13 +195,14 @@ def _lines(update: Update) -> Iterator[str]:
     )
     if update.auc is not None:
         yield (
-            f"  the last forecast: AUC [bold]{update.auc:.4f}[/bold] on {update.forecast_links:,} links between known "
-            f"nodes and as many other pairs; of its {update.likeliest:,} likeliest links {len(update.came_true):,} came"
+            f"  last forecast: AUC [bold]{update.auc:.4f}[/bold] on {update.forecast_links:,} links between known "
+            f"nodes and as many other pairs; {len(update.came_true):,} of its {update.likeliest:,} most likely links "
+            "came true"
         )
     if update.epochs or update.links:
-        yield f"[dim]  learned in {epochs_text(update.epochs)}, {update.seconds:.1f} s[/dim]"
+        yield f"[dim]  trained for {epochs_text(update.epochs)}, {update.seconds:.1f} s[/dim]"
     else:
-        yield "[dim]  kept as an empty snapshot; there was nothing to learn from[/dim]"
+        yield "[dim]  stored as an empty snapshot; there was nothing to learn from[/dim]"
 
 
 def _show_links(links: list[dysat.Forecast]) -> None:

@@ -1,4 +1,4 @@
-"""How training goes: live on a terminal, now and then elsewhere; and Ctrl-C."""
+"""Progress of training, live on a terminal and as lines elsewhere; and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dysat.cli.show import new_console
 from dysat.runs.run import Watch
 from dysat.training import Epoch
 
-QUIET = 5.0  # seconds between lines where the output is no terminal
+QUIET = 5.0  # seconds between progress lines when the output is not a terminal
 STAGES = {"backtest": "backtest", "heuristics": "comparing with heuristics", "final": "training"}
 
 
 @contextmanager
 def watching(stopping: str = "stopping after this epoch") -> Iterator[Watch]:
-    """Show how training goes, live on a terminal and now and then elsewhere; Ctrl-C stops it after the epoch."""
+    """Show progress, live on a terminal and as lines elsewhere; Ctrl-C stops after the current epoch."""
     console = new_console(stderr=True)
 
     def note(text: str) -> None:
@@ -82,7 +82,7 @@ def _state(epoch: Epoch) -> str:
 
 @contextmanager
 def _asked_to_stop(say: Callable[[], object]) -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; pressed again, it stops at once."""
+    """Report whether Ctrl-C was pressed; a second press stops at once."""
     asked: list[bool] = []
 
     def handle(number: int, frame: Any) -> None:
@@ -100,7 +100,7 @@ def _asked_to_stop(say: Callable[[], object]) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def counting(doing: str) -> Iterator[Callable[[int, int, str], None]]:
-    """How many of many are done, live on a terminal and as lines elsewhere."""
+    """Show how many jobs are done, live on a terminal and as lines elsewhere."""
     console = new_console(stderr=True)
     if not console.is_terminal:
         yield lambda done, total, what: typer.echo(f"{done} of {total}: {what}", err=True) if what else None

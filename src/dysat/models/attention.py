@@ -15,7 +15,7 @@ from dysat.errors import ModelError
 from dysat.models.base.inputs import check_features
 from dysat.models.base.trained import Task, TrainedModel, load_weights
 from dysat.nn.device import choose_device
-from dysat.nn.network import AttentionNetwork, Inputs, Plan
+from dysat.nn.network import AttentionNetwork, Inputs, QueryPlan
 from dysat.nn.structural import Side
 from dysat.nn.temporal import Scale
 from dysat.nn.walk_objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
@@ -136,7 +136,7 @@ class AttentionModel(TrainedModel):
         table[past.receivers, plan.last.past_steps] = beta
         return table
 
-    def _looked_at(self, step: int) -> tuple[Tensor, Plan]:
+    def _looked_at(self, step: int) -> tuple[Tensor, QueryPlan]:
         """Structural outputs that the nodes known at a step attend to, and the plan for them.  # [S, d]"""
         plan = self._plan_step(step)
         return self.network_.rows(self.block_, self.inputs_, plan), plan
@@ -193,7 +193,7 @@ class AttentionModel(TrainedModel):
         """Build the block of the graph, the inputs, and a network with initial weights."""
         graph = self._recent()
         self._look_at(graph.to(device))
-        weights = torch.Generator().manual_seed(self.seed)  # the same initial weights on every device
+        weights = torch.Generator().manual_seed(int(self.seed))  # the same initial weights on every device
         self.network_ = self._network(graph.num_nodes, len(graph), weights).to(device)
 
     def _look_at(self, graph: DynamicGraph) -> None:
@@ -249,13 +249,13 @@ class AttentionModel(TrainedModel):
         first = 0 if self.history is None else max(0, len(self.graph_) - self.history)
         return range(first, len(self.graph_))
 
-    def _plan_step(self, step: int) -> Plan:
+    def _plan_step(self, step: int) -> QueryPlan:
         """The plan for all nodes known at a step."""
         at = step - self.steps().start
         nodes = torch.arange(self.block_.known[at], device=self.block_.node.device)
         return self.network_.plan(self.block_, nodes, torch.full_like(nodes, at))
 
-    def _compact(self, block: Block, examples: Examples, whole: Plan) -> tuple[Plan, Examples]:
+    def _compact(self, block: Block, examples: Examples, whole: QueryPlan) -> tuple[QueryPlan, Examples]:
         """Plan only the rows that the examples use, or all of them if that is most rows anyway."""
         used = examples.rows_used(block.num_active)
         rows = used.nonzero()[:, 0]

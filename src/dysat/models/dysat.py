@@ -128,7 +128,7 @@ class DySAT(AttentionModel):
     def without_effect(self, names: Iterable[str]) -> dict[str, str]:
         if self.walk_weight:
             return {}
-        why = "walk_weight=0: only the paper's models, dysat:text and dysat:program, learn from random walks"
+        why = "walk_weight=0; the models that learn from random walks are dysat:text and dysat:program"
         return {name: why for name in names if name in WALK_OPTIONS}
 
     @classmethod

@@ -17,7 +17,7 @@ from dysat.models.base.stepwise import StepwiseModel, step_seed
 from dysat.models.base.trained import Task
 from dysat.models.dysat import PAPER, DySAT
 from dysat.nn.logistic import fit_logistic
-from dysat.nn.network import Plan
+from dysat.nn.network import QueryPlan
 from dysat.nn.stored import LookBack, Rows, look_back
 from dysat.nn.walk_objective import WalkSampler, walk_loss
 from dysat.training import Progress, Settings
@@ -90,7 +90,7 @@ class IncSAT(StepwiseModel, AttentionModel):
         own = {option.name for option in cls.options()}
         return [name for name, value in PAPER.items() if name not in own and getattr(model, name) != value]
 
-    def _looked_at(self, step: int) -> tuple[Tensor, Plan]:
+    def _looked_at(self, step: int) -> tuple[Tensor, QueryPlan]:
         look = self._look_back(torch.arange(self.graph_.known[step], device=self._device()), step)
         return self._rows(look), look.plan
 
@@ -138,7 +138,7 @@ class IncSAT(StepwiseModel, AttentionModel):
 
     def _grow(self, device: torch.device) -> None:
         """Build a network for the present nodes and positions; with `carry`, copy the learned weights into it."""
-        weights = torch.Generator().manual_seed(step_seed(self.seed, len(self.graph_) - 1) if self.carry else self.seed)
+        weights = torch.Generator().manual_seed(step_seed(self.seed, len(self.graph_) - 1) if self.carry else int(self.seed))
         size = max(1, self.graph_.known[-1])  # the table needs at least one row
         network = self._network(size, len(self.steps()), weights).to(device)
         before = getattr(self, "network_", None)

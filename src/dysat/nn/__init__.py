@@ -1,1 +1,1 @@
-"""The equations: attention, its sparse sums, and the logistic regression of the probe."""
+"""The equations: attention layers, objectives, sparse operations, and logistic regression."""

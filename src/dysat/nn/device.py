@@ -1,4 +1,4 @@
-"""The device that is meant by a name."""
+"""Choose a torch device by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from dysat.errors import ModelError
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one; a device that does not exist is an error that says which do."""
+    """Return the named device, where `auto` is CUDA if available, else the CPU.
+
+    Raises:
+        ModelError: the device does not exist; the message lists those that do.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -18,5 +22,5 @@ def choose_device(name: str) -> torch.device:
             return device
     except (RuntimeError, AssertionError):
         pass
-    there = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    raise ModelError(f"device={name!r} does not exist here; there are {', '.join(there)}")
+    available = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    raise ModelError(f"device={name!r} does not exist here; there are {', '.join(available)}")

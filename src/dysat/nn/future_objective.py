@@ -1,4 +1,4 @@
-"""What a model that forecasts minimises: links of the next snapshot score high, and pairs as another score has them."""
+"""Objectives of forecasting: links of the next snapshot score high, and scores agree with those of another model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from torch.nn import functional
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 
-SMALL = 1e-6  # part of the mean square, below which a direction is none
-MOST = 1 << 15  # links, and pairs of another score, that a step of training looks at
+EPSILON = 1e-6  # added to x's Gram matrix, relative to its mean square
+MAX_PAIRS = 1 << 15  # links, and pairs scored by another model, in one training step
 
 
 class ProductScore(nn.Module):
-    """Σ_d w_d x_u[d] x_v[d] + b, the log-odds of a link; the weights begin as ±1/√width in turn.
+    """Σ_d w_d x_u[d] x_v[d] + b, the log-odds of a link.
 
-    Scores are then near 0 at first, however large the inputs of hubs are. Without negative weights nodes that are
-    alike would always score high, and those of one side of a bipartite graph are alike.
+    The weights start as +1/√width and −1/√width in turn, so that initial scores are near 0 even for hubs with large
+    inputs. Without negative weights, similar nodes would always score high, although nodes on the same side of a
+    bipartite graph are similar and never linked.
+
+    Shapes:
+        - x_u, x_v: [B, width]
+        - output: [B]
     """
 
     def __init__(self, width: int) -> None:
@@ -36,16 +41,16 @@ class ProductScore(nn.Module):
 
     @torch.no_grad()
     def axes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """A map A and weights s with Σ_d s_d e_u[d] e_v[d] + b the scores, where e = x A.  # [N, d] → [d, d], [d]
+        """Return A and s such that e = x A gives the same scores, Σ_d s_d e_u[d] e_v[d] + b.  # [N, d] → [d, d], [d]
 
-        The columns of e are the axes of the matrix of all scores, the strongest first. As x has it, what is said of a
-        pair is spread over many columns, and partly said by some and taken back by others; a probe with few examples
-        cannot learn such weights. Norms of columns go with the fourth root of their axes' strengths, and their squares
-        add up to half of all strengths: with the square root a probe trusts the first columns too much.
+        The columns of e are the eigenvectors of the matrix of all scores, the strongest first. In x, the score of a
+        pair is spread over many columns that partly cancel each other, and a probe with few examples cannot learn
+        such weights. The norm of a column is proportional to the fourth root of its eigenvalue's magnitude; with the
+        square root a probe relies too much on the first columns. The squared norms sum to half of all magnitudes.
         """
         x, weights = x.double(), self.weights.double()
         gram = x.mT @ x
-        gram = gram + SMALL * gram.diagonal().mean().clamp(min=SMALL) * torch.eye(len(gram), device=x.device)
+        gram = gram + EPSILON * gram.diagonal().mean().clamp(min=EPSILON) * torch.eye(len(gram), device=x.device)
         values, vectors = torch.linalg.eigh(gram)
         root = (vectors * values.sqrt()) @ vectors.mT
         inverse = (vectors * values.rsqrt()) @ vectors.mT
@@ -54,17 +59,17 @@ class ProductScore(nn.Module):
         strengths, axes = strengths[order], axes[:, order]
         axes = axes * torch.where(axes.sum(0) < 0, -1.0, 1.0)
         roots = strengths.abs().sqrt()
-        size = 0.5 * roots.square().sum() / roots.sum().clamp(min=SMALL)
-        found = inverse @ (axes * (size * roots).sqrt())
-        signed = torch.where(strengths < 0, -1.0, 1.0) * roots / size.clamp(min=SMALL)
-        return found.to(self.weights.dtype), signed.to(self.weights.dtype)
+        size = 0.5 * roots.square().sum() / roots.sum().clamp(min=EPSILON)
+        projection = inverse @ (axes * (size * roots).sqrt())
+        signed = torch.where(strengths < 0, -1.0, 1.0) * roots / size.clamp(min=EPSILON)
+        return projection.to(self.weights.dtype), signed.to(self.weights.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """All nodes known at some consecutive steps, one step after the other, counted through.
+    """All (node, step) of consecutive steps with the node known at the step, numbered step by step.
 
-    Shapes: nodes, steps [C]; the cells of step first + i begin at starts[i].
+    Shapes: nodes, steps [C]; the cells of step first + i start at starts[i].
     """
 
     nodes: Tensor
@@ -74,7 +79,7 @@ class Cells:
 
     @classmethod
     def of(cls, known: Sequence[int], first: int, device: torch.device) -> Cells:
-        """Those of the steps from `first` on."""
+        """The cells of the steps from `first` on, where `known[t]` nodes are known at step t."""
         counts = torch.tensor(known[first:], device=device)
         nodes = torch.cat([torch.arange(n, device=device) for n in known[first:]])
         steps = torch.repeat_interleave(torch.arange(first, len(known), device=device), counts)
@@ -82,7 +87,7 @@ class Cells:
         return cls(nodes, steps, starts, first)
 
     def at(self, pairs: Tensor, step: int) -> Tensor:
-        """Where nodes stand at a step."""
+        """Return the cells of nodes at a step."""
         return pairs + self.starts[step - self.first]
 
 
@@ -90,15 +95,16 @@ class Cells:
 class Transitions:
     """Links of snapshots t' + 1 between nodes known at t', as pairs of cells at t', in order of t'.
 
-    Negatives are drawn for each: pairs of two nodes known at t', either both uniform, or (`matched` of them) the ends
-    of two links of the same transition, which are as active as linked nodes are. A pair that is a link is not counted.
+    For each link, `negatives` pairs of nodes known at t' are drawn: uniform pairs or, for the fraction `matched`, one
+    end each of two links of the same transition, so that they match the activity of linked nodes. Pairs that are
+    links do not count.
 
-    Shapes: pairs [P, 2]; which [P]: of which transition each is; for each transition the first and the number of the
-    cells of its step and of its links, cells and links [2, S]; keys [P]: u · C + v, in order.
+    Shapes: pairs [P, 2]; transition [P]: the index of each pair's transition; cells, links [2, S]: for each of the S
+    transitions the first index and the number of the cells of its step, and of its links; keys [P]: u · C + v, sorted.
     """
 
     pairs: Tensor
-    which: Tensor
+    transition: Tensor
     cells: Tensor
     links: Tensor
     keys: Tensor
@@ -108,7 +114,7 @@ class Transitions:
 
     @classmethod
     def of(cls, graph: DynamicGraph, cells: Cells, negatives: int, matched: float, *, ahead: int = 1) -> Transitions:
-        """Those from the first step of the cells on; with `ahead=0` the links of each step itself."""
+        """The transitions from the first step of the cells on; `ahead=0` takes the links of each step itself."""
         steps = range(cells.first, len(graph) - ahead)
         parts = [cells.at(_links(graph[step + ahead], graph.known[step]), step) for step in steps]
         pairs = torch.cat([cells.nodes.new_empty(0, 2), *parts])
@@ -116,7 +122,7 @@ class Transitions:
         known = [(cells.starts[step - cells.first], graph.known[step]) for step in steps]
         return cls(
             pairs=pairs,
-            which=torch.repeat_interleave(count),
+            transition=torch.repeat_interleave(count),
             cells=torch.tensor(known, dtype=torch.int64, device=pairs.device).view(-1, 2).T,
             links=torch.stack([count.cumsum(0) - count, count]),
             keys=(pairs[:, 0] * len(cells.nodes) + pairs[:, 1]).sort().values,
@@ -126,38 +132,38 @@ class Transitions:
         )
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Links, other pairs, and whether each of those counts.  # [M, 2], [M · negatives, 2], [M · negatives]"""
+        """Draw links, negatives, and which negatives count.  # [M, 2], [M · negatives, 2], [M · negatives]"""
         device, links = self.pairs.device, torch.arange(len(self.pairs), device=self.pairs.device)
-        if len(links) > MOST:
-            links = torch.randint(len(links), (MOST,), generator=generator, device=device)
-        about = self.which[links].repeat(self.negatives)
-        lots = torch.rand(5, len(about), generator=generator, device=device, dtype=torch.float64)
-        uniform = self.cells[0, about] + (lots[:2] * self.cells[1, about]).long()  # [2, M']
-        ends = self.links[0, about] + (lots[2:4] * self.links[1, about]).long()
+        if len(links) > MAX_PAIRS:
+            links = torch.randint(len(links), (MAX_PAIRS,), generator=generator, device=device)
+        transition = self.transition[links].repeat(self.negatives)  # [M']
+        random = torch.rand(5, len(transition), generator=generator, device=device, dtype=torch.float64)
+        uniform = self.cells[0, transition] + (random[:2] * self.cells[1, transition]).long()  # [2, M']
+        ends = self.links[0, transition] + (random[2:4] * self.links[1, transition]).long()
         matched = torch.stack([self.pairs[ends[0], 0], self.pairs[ends[1], 1]])
-        others = torch.where(lots[4] < self.matched, matched, uniform).sort(0).values  # u ≤ v
-        wanted = others[0] * self.num_cells + others[1]
-        at = torch.searchsorted(self.keys, wanted).clamp(max=len(self.keys) - 1)
-        counts = (self.keys[at] != wanted) & (others[0] != others[1])
-        return self.pairs[links], others.T, counts
+        negatives = torch.where(random[4] < self.matched, matched, uniform).sort(0).values  # u ≤ v
+        keys = negatives[0] * self.num_cells + negatives[1]
+        at = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+        counts = (self.keys[at] != keys) & (negatives[0] != negatives[1])
+        return self.pairs[links], negatives.T, counts
 
 
 def future_loss(score: ProductScore, x: Tensor, transitions: Transitions, generator: torch.Generator) -> Tensor:
-    """Mean of −log σ(s) over links of the next snapshot, plus the mean of −log σ(−s) over other pairs.  # x [C, d]"""
-    links, others, counts = transitions.draw(generator)
+    """Mean of −log σ(s) over links of the next snapshot, plus mean of −log σ(−s) over negatives.  # x [C, d]"""
+    links, negatives, counts = transitions.draw(generator)
     positive = functional.softplus(-score(*_ends(x, links))).mean()
-    negative = functional.softplus(score(*_ends(x, others))) * counts
+    negative = functional.softplus(score(*_ends(x, negatives))) * counts
     return positive + negative.sum() / counts.sum().clamp(min=1)
 
 
 def agreement_loss(
-    score: ProductScore, x: Tensor, pairs: Tensor, chances: Tensor, generator: torch.Generator
+    score: ProductScore, x: Tensor, pairs: Tensor, probabilities: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Mean cross-entropy of scores with the chances that another score gives.  # x [C, d], [S, 2], [S]"""
-    if len(pairs) > MOST:
-        which = torch.randint(len(pairs), (MOST,), generator=generator, device=pairs.device)
-        pairs, chances = pairs[which], chances[which]
-    return functional.binary_cross_entropy_with_logits(score(*_ends(x, pairs)), chances)
+    """Mean cross-entropy of scores with the probabilities another model gives.  # x [C, d], [S, 2], [S]"""
+    if len(pairs) > MAX_PAIRS:
+        drawn = torch.randint(len(pairs), (MAX_PAIRS,), generator=generator, device=pairs.device)
+        pairs, probabilities = pairs[drawn], probabilities[drawn]
+    return functional.binary_cross_entropy_with_logits(score(*_ends(x, pairs)), probabilities)
 
 
 def _ends(x: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,7 +171,7 @@ def _ends(x: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _links(snapshot: Snapshot, known: int) -> Tensor:
-    """Links of two different nodes that are known.  # [E, 2], u < v"""
+    """Links between two different known nodes.  # [E, 2], u < v"""
     u, v, _ = snapshot.links()
-    some = (v < known) & (u != v)
-    return torch.stack([u[some], v[some]], 1)
+    kept = (v < known) & (u != v)
+    return torch.stack([u[kept], v[kept]], 1)

@@ -1,4 +1,4 @@
-"""Logistic regression by Newton's method, for many small problems at once."""
+"""Logistic regression by Newton's method, many small problems at once."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-SIZES = (*(0.5**k for k in range(12)), 0.0)  # of a step; the last stays where it is
-ENOUGH = 1e-8  # part of the loss that another step could still take away
+STEP_SIZES = (*(0.5**k for k in range(12)), 0.0)  # tried by the line search; 0 stays in place
+TOLERANCE = 1e-8  # stop if another step would reduce the loss by less than this fraction
 MAX_STEPS = 100
-RIDGE = 1e-12  # keeps a singular Hessian positive; it changes the steps, not the minimum
+RIDGE = 1e-12  # keeps a singular Hessian positive definite; it changes the steps, not the minimum
 
 
 @torch.no_grad()
 def fit_logistic(
     x: Tensor, y: Tensor, *, l2: float = 1.0, sample_weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Weights w and bias b that minimise `½‖w‖² + C Σ log(1 + exp(∓(w·x + b)))` with C = 1 / l2, in float64.
+    """Return the w and b that minimize `½‖w‖² + C Σ log(1 + exp(∓(w·x + b)))` with C = 1 / l2, in float64.
 
-    That is scikit-learn's objective: raw features, and a bias that is not penalised. Leading axes are problems of
-    their own and are solved together. Where a class is missing the weights are 0 and the bias is the log-odds with
-    half an example added to each class. NaN in x gives NaN weights.
+    This is scikit-learn's objective: raw features, and no penalty on the bias. Leading axes are separate problems,
+    solved together. If a class is missing, the weights are 0 and the bias is the log-odds with half an example added
+    to each class. NaN in x gives NaN weights.
 
     Shapes:
-        x [..., B, d], y [..., B] in {0, 1}, sample_weight [..., B] (0: not in this problem) → [..., d], [...]
+        - x: [..., B, d]; y: [..., B], 0 or 1
+        - sample_weight: [..., B]; an example of weight 0 does not count
+        - output: w [..., d], b [...]
     """
     x, y = x.double(), y.double()
     weight = torch.ones_like(y) if sample_weight is None else sample_weight.double()
     positive, negative = (weight * y).sum(-1), (weight * (1 - y)).sum(-1)  # [...]
-    weight = weight * ((positive > 0) & (negative > 0)).unsqueeze(-1)  # one class alone: nothing pulls
-    # A shift of the features moves the bias only, and centred ones keep the Hessian well conditioned.
+    weight = weight * ((positive > 0) & (negative > 0)).unsqueeze(-1)  # a single class has no finite minimum
+    # Shifting the features changes only the bias, and centred features keep the Hessian well conditioned.
     centre = x.sum(-2) / max(x.shape[-2], 1)  # [..., d]
     signed = functional.pad(x - centre.unsqueeze(-2), (0, 1), value=1.0) * (2 * y - 1).unsqueeze(-1)  # [..., B, d + 1]
     penalty = functional.pad(x.new_full((x.shape[-1],), l2), (0, 1))  # [d + 1]
@@ -41,30 +43,30 @@ def fit_logistic(
 
 
 def _newton(signed: Tensor, weight: Tensor, penalty: Tensor, theta: Tensor) -> Tensor:
-    """Minimise `Σ weight · log(1 + exp(−signed·θ)) + ½ penalty·θ²`, each step at the best of a few sizes."""
-    sizes = torch.tensor(SIZES, dtype=theta.dtype, device=theta.device)
+    """Minimize `Σ weight · log(1 + exp(−signed·θ)) + ½ penalty·θ²`, taking the best of a few sizes of each step."""
+    sizes = torch.tensor(STEP_SIZES, dtype=theta.dtype, device=theta.device)
     sizes = sizes.reshape(-1, *[1] * theta.dim())  # [S, ..., 1]
     margin = _matvec(signed, theta)  # [..., B]
     for _ in range(MAX_STEPS):
-        wrong = torch.sigmoid(-margin)  # the probability of the other label
+        wrong = torch.sigmoid(-margin)  # probability of the other label
         gradient = penalty * theta - _matvec(signed.mT, weight * wrong)  # [..., d + 1]
         curvature = weight * wrong * torch.sigmoid(margin)
         hessian = (signed * curvature.unsqueeze(-1)).mT @ signed + penalty.diag()  # [..., d + 1, d + 1]
         step = _solve(hessian, gradient)
-        change = _matvec(signed, step)  # margins are linear in the step, so that all sizes cost little
+        change = _matvec(signed, step)  # margins are linear in the step, so all sizes are cheap
         losses = -(weight * functional.logsigmoid(margin - sizes * change)).sum(-1)
         losses = losses + 0.5 * (penalty * (theta - sizes * step).square()).sum(-1)  # [S, ...]
         loss, best = losses.min(0)
         size = sizes.flatten()[best].unsqueeze(-1)  # [..., 1]
         theta, margin = theta - size * step, margin - size * change
         gain = (gradient * step).sum(-1)
-        if not ((gain > ENOUGH * loss) & (size.squeeze(-1) > 0)).any():  # the one look at the device per step
+        if not ((gain > TOLERANCE * loss) & (size.squeeze(-1) > 0)).any():  # the only device sync per step
             break
     return theta
 
 
 def _solve(hessian: Tensor, gradient: Tensor) -> Tensor:
-    """H⁻¹ g, with unit diagonal while it is solved, so that columns of any scale do well together."""
+    """Return H⁻¹ g, solved with a unit diagonal so that features of very different scales stay accurate."""
     scale = hessian.diagonal(dim1=-2, dim2=-1).clamp(min=torch.finfo(hessian.dtype).tiny).rsqrt()
     scaled = hessian * scale.unsqueeze(-1) * scale.unsqueeze(-2)
     scaled.diagonal(dim1=-2, dim2=-1).add_(RIDGE)

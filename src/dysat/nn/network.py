@@ -1,4 +1,4 @@
-"""Structural attention, then temporal attention: what turns a block of snapshots into embeddings."""
+"""The network of DySAT: structural attention, then temporal attention, from a block of snapshots to embeddings."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from dysat.nn.structural import Side, StructuralAttention
 from dysat.nn.temporal import FeedForward, History, Scale, TemporalAttention
 from dysat.sampling.blocks import Block, Pattern
 
-FEW = 0.65  # of all rows; with fewer, training leaves the others out of the last structural layer
+PARTIAL_BELOW = 0.65  # if training needs a smaller fraction of all rows, the last structural layer skips the others
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """What must be computed for some (node, step), and nothing else.
+class QueryPlan:
+    """The rows and histories needed to compute the embeddings of some queries (node, step), and nothing else.
 
-    The rows of the histories are `active` rows of the block, then nodes without links (`lonely`, a Pattern.lookup),
-    then one of zeros if `zero`. With several temporal layers, `cells` are the (node, step) that those below the
-    last compute: first from rows, then from each other.
+    The histories number their rows as follows: first the `active` rows of the block, then the nodes without links
+    (`isolated`, a Pattern.lookup), then one row of zeros if `zero`. With several temporal layers, `cells` holds the
+    (node, step) that the layers below the last compute: as histories over rows, then over the cells themselves.
     """
 
     active: Tensor
-    lonely: Pattern
+    isolated: Pattern
     zero: bool
     last: History
     cells: tuple[History, History] | None = None
@@ -34,17 +34,24 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Node attributes, or none: one row per node, or (`per_row`) one per row of the block.  # [N, F] or [A, F]"""
+    """Node attributes, if any: one row per node, or per row of the block if `per_row`.  # [N, F] or [A, F]"""
 
     values: Tensor | None = None
     per_row: bool = False
 
 
 class AttentionNetwork(nn.Module):
-    """The two blocks of attention, with positions between them and a feed-forward layer after.
+    """Structural layers, position embeddings, temporal layers and a feed-forward layer.
 
-    Without structural layers a node's input goes straight to the temporal ones; without temporal layers the embedding
-    is the structural output. With `times` temporal attention sees how far apart two steps are, not where.
+    Without structural layers, the temporal layers take a projection of the input. Without temporal layers, the
+    embedding is the structural output. With `times`, temporal attention uses the distance between two steps instead
+    of position embeddings. `structural` and `temporal` are (heads, features) of each layer, `dropout` is the rate of
+    the structural and of the temporal layers, and `width` is the width of the input projection.
+
+    Shapes:
+        - block: a `Block` with A rows over N nodes and T steps; inputs: [N, F] or [A, F]
+        - plan: a `QueryPlan` of Q queries over S rows
+        - output: [Q, d]
     """
 
     def __init__(
@@ -86,7 +93,7 @@ class AttentionNetwork(nn.Module):
             nodes, features, width = 0, size, size
         self.structural = nn.ModuleList(layers)
         self.input = None if structural else _input_weights(num_nodes, num_features, width, generator)
-        self.position = _drawn(num_steps, width, generator) if temporal and times is None else None
+        self.position = _xavier(num_steps, width, generator) if temporal and times is None else None
         steps: list[TemporalAttention] = []
         for heads, size in temporal:
             steps.append(
@@ -101,34 +108,39 @@ class AttentionNetwork(nn.Module):
             self.feedforward = FeedForward(width, feedforward, generator=generator)
         self.width = width
 
-    def plan(self, block: Block, nodes: Tensor, steps: Tensor) -> Plan:
-        """What the embeddings of these (node, step) need.  # each [Q]"""
+    def plan(self, block: Block, nodes: Tensor, steps: Tensor) -> QueryPlan:
+        """Plan the embeddings of these (node, step).  # each [Q]"""
         if len(self.temporal) > 1:
-            return self._deep_plan(block, nodes, steps)
+            return self._plan_layers(block, nodes, steps)
         past, at = block.histories(nodes, steps)
-        active, lonely, zero, compact = needed(block, past.senders)
-        size = len(active) + lonely.num_receivers + zero
-        return Plan(active, lonely, zero, renumbered(past, at, compact[past.senders], size, steps, block.num_steps))
+        active, isolated, zero, number = needed_rows(block, past.senders)
+        size = len(active) + isolated.num_receivers + zero
+        last = make_history(past, at, number[past.senders], size, steps, block.num_steps)
+        return QueryPlan(active, isolated, zero, last)
 
-    def forward(self, block: Block, inputs: Inputs, plan: Plan, *, generator: torch.Generator | None = None) -> Tensor:
-        """Embeddings of the queries of a plan.  # [Q, d]"""
+    def forward(
+        self, block: Block, inputs: Inputs, plan: QueryPlan, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return the embeddings of a plan's queries.  # [Q, d]"""
         return self.attend(self.rows(block, inputs, plan, generator=generator), plan, generator=generator)
 
-    def attend(self, x: Tensor, plan: Plan, *, generator: torch.Generator | None = None) -> Tensor:
-        """Embeddings of the queries of a plan, from the rows of its histories.  # [S, d] → [Q, d]"""
+    def attend(self, x: Tensor, plan: QueryPlan, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the embeddings of a plan's queries from the rows of its histories.  # [S, d] → [Q, d]"""
         x, position = self._below_last(x, plan, generator)
         if not len(self.temporal):
             return look_up(x, plan.last.rows)
         x = self._temporal()[-1](x, position, plan.last, generator=generator)
-        return x if self.feedforward is None else _present(self.feedforward(x))
+        return x if self.feedforward is None else _require(self.feedforward(x))
 
-    def attention(self, x: Tensor, plan: Plan) -> Tensor:
-        """The last layer's weights β for every query, step of its past, and head.  # [S, d] → [P, H]"""
+    def attention(self, x: Tensor, plan: QueryPlan) -> Tensor:
+        """Return the last layer's weights β for every query, step of its past, and head.  # [S, d] → [P, H]"""
         x, position = self._below_last(x, plan, None)
         return self._temporal()[-1].attention(x, position, plan.last)
 
-    def _below_last(self, x: Tensor, plan: Plan, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
-        """What the last temporal layer is given; positions are added by the first.  # [S, d], [T, d]"""
+    def _below_last(
+        self, x: Tensor, plan: QueryPlan, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Input of the last temporal layer, and the positions if it is also the first.  # [S, d], [T, d]"""
         position: Tensor | None = self.position
         if plan.cells is not None:
             history = plan.cells[0]
@@ -137,17 +149,19 @@ class AttentionNetwork(nn.Module):
                 history, position = plan.cells[1], None
         return x, position
 
-    def rows(self, block: Block, inputs: Inputs, plan: Plan, *, generator: torch.Generator | None = None) -> Tensor:
-        """Structural outputs of the rows a plan needs.  # [S, d]"""
+    def rows(
+        self, block: Block, inputs: Inputs, plan: QueryPlan, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return the structural outputs of the rows a plan needs.  # [S, d]"""
         parts = [self._active(block, inputs, plan.active, generator)]
-        if plan.lonely.num_receivers:
-            parts.append(self._lonely(plan.lonely, inputs, generator))
+        if plan.isolated.num_receivers:
+            parts.append(self._isolated(plan.isolated, inputs, generator))
         if plan.zero:
             parts.append(parts[0].new_zeros(1, parts[0].shape[1]))
         return torch.cat(parts)
 
     def _active(self, block: Block, inputs: Inputs, rows: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Structural outputs of some rows with links."""
+        """Structural outputs of the given rows of the block.  # [A'] → [A', d]"""
         nodes: Pattern | None = block.nodes
         x = inputs.values
         if x is not None and not inputs.per_row:
@@ -155,9 +169,9 @@ class AttentionNetwork(nn.Module):
         if self.input is not None:
             z = self._input(nodes, x)
             return z if len(rows) == len(z) else z.index_select(0, rows)
-        # Without dropout every row is computed the same way, whatever else the graph holds: bit for bit.
-        few = generator is not None and len(rows) < FEW * block.num_active
-        part = block.links.part(rows) if few else None
+        # Outside training, all rows are always computed, so that the same row has the same bits in every graph.
+        partial = generator is not None and len(rows) < PARTIAL_BELOW * block.num_active
+        part = block.links.part(rows) if partial else None
         *below, last = self._structural()
         for layer in below:
             x = layer(nodes, x, block.links, block.weights, generator=generator)
@@ -165,15 +179,16 @@ class AttentionNetwork(nn.Module):
         z = last(nodes, x, block.links, block.weights, part=part, generator=generator)
         return z if len(z) == len(rows) else look_up(z, Pattern.lookup(rows, len(z)))
 
-    def _lonely(self, nodes: Pattern, inputs: Inputs, generator: torch.Generator | None) -> Tensor:
+    def _isolated(self, nodes: Pattern, inputs: Inputs, generator: torch.Generator | None) -> Tensor:
+        """Structural outputs of nodes without links.  # [L, d]"""
         x = None if inputs.values is None else inputs.values.index_select(0, nodes.senders)
         if self.input is not None:
             return self._input(nodes, x)
         ids: Pattern | None = nodes
         for layer in self._structural():
-            x = layer.alone(ids, x, linked=self.self_loops, generator=generator)
+            x = layer.isolated(ids, x, linked=self.self_loops, generator=generator)
             ids = None
-        return _present(x)
+        return _require(x)
 
     def _structural(self) -> list[StructuralAttention]:
         return cast(list[StructuralAttention], list(self.structural))
@@ -189,50 +204,56 @@ class AttentionNetwork(nn.Module):
             parts.append(x @ self.input["weight"])
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
-    def _deep_plan(self, block: Block, nodes: Tensor, steps: Tensor) -> Plan:
+    def _plan_layers(self, block: Block, nodes: Tensor, steps: Tensor) -> QueryPlan:
+        """The plan of several temporal layers, whose cells are all (node, step) in the past of the queries."""
         past, at = block.histories(nodes, steps)
         cells, index = torch.unique(nodes[past.receivers] * block.num_steps + at, return_inverse=True)
-        last = renumbered(past, at, index, len(cells), steps, block.num_steps)
+        last = make_history(past, at, index, len(cells), steps, block.num_steps)
         inner_nodes, inner_steps = cells // block.num_steps, cells % block.num_steps
         inner, inner_at = block.histories(inner_nodes, inner_steps)
-        active, lonely, zero, compact = needed(block, inner.senders)
-        size = len(active) + lonely.num_receivers + zero
-        from_rows = renumbered(inner, inner_at, compact[inner.senders], size, inner_steps, block.num_steps)
+        active, isolated, zero, number = needed_rows(block, inner.senders)
+        size = len(active) + isolated.num_receivers + zero
+        from_rows = make_history(inner, inner_at, number[inner.senders], size, inner_steps, block.num_steps)
         own = torch.searchsorted(cells, inner_nodes[inner.receivers] * block.num_steps + inner_at)
-        from_cells = renumbered(inner, inner_at, own, len(cells), inner_steps, block.num_steps)
-        return Plan(active, lonely, zero, last, (from_rows, from_cells))
+        from_cells = make_history(inner, inner_at, own, len(cells), inner_steps, block.num_steps)
+        return QueryPlan(active, isolated, zero, last, (from_rows, from_cells))
 
 
-def needed(block: Block, rows: Tensor) -> tuple[Tensor, Pattern, bool, Tensor]:
-    """The distinct rows among these: with links, without, nothing; and the new number of every row."""
+def needed_rows(block: Block, rows: Tensor) -> tuple[Tensor, Pattern, bool, Tensor]:
+    """Return the distinct rows among these, as in `QueryPlan`, and the new number of every row of the block.
+
+    Returns the active rows, the isolated nodes, whether the row of zeros is needed, and the new numbers.
+    """
     active, nodes = block.num_active, block.num_nodes
     mark = torch.zeros(active + nodes + 1, dtype=torch.bool, device=rows.device)
     mark[rows] = True
-    compact = mark.cumsum(0) - 1
-    lonely = Pattern.lookup(mark[active:-1].nonzero()[:, 0], nodes)
-    return mark[:active].nonzero()[:, 0], lonely, bool(mark[-1]), compact
+    number = mark.cumsum(0) - 1
+    isolated = Pattern.lookup(mark[active:-1].nonzero()[:, 0], nodes)
+    return mark[:active].nonzero()[:, 0], isolated, bool(mark[-1]), number
 
 
-def renumbered(past: Pattern, at: Tensor, senders: Tensor, num_senders: int, steps: Tensor, num_steps: int) -> History:
-    """A past whose senders are renumbered; the last entry of each query is the query itself."""
+def make_history(
+    past: Pattern, at: Tensor, senders: Tensor, num_senders: int, steps: Tensor, num_steps: int
+) -> History:
+    """Make the history of a past with other sender numbers; the last entry of each query is the query itself."""
     own = Pattern.lookup(senders[past.offsets[1:] - 1], num_senders)
     return History(own, steps, Pattern(past.receivers, senders, past.offsets, num_senders), at, num_steps)
 
 
 def _input_weights(num_nodes: int, num_features: int, width: int, generator: torch.Generator) -> nn.ParameterDict:
-    """What turns a node, its attributes or both into the input of temporal layers."""
+    """Weights that project a node's identity, attributes or both to the input of the temporal layers."""
     weights = nn.ParameterDict()
     for name, rows in (("table", num_nodes), ("weight", num_features)):
         if rows:
-            weights[name] = _drawn(rows, width, generator)
+            weights[name] = _xavier(rows, width, generator)
     return weights
 
 
-def _drawn(rows: int, width: int, generator: torch.Generator) -> nn.Parameter:
+def _xavier(rows: int, width: int, generator: torch.Generator) -> nn.Parameter:
     return nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, width), generator=generator))
 
 
-def _present(x: Tensor | None) -> Tensor:
+def _require(x: Tensor | None) -> Tensor:
     if x is None:
-        raise TypeError("a layer without input")
+        raise TypeError("the network has no layer")
     return x

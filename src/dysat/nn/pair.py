@@ -1,4 +1,4 @@
-"""What a logistic regression sees of a pair of nodes."""
+"""Features of a pair of nodes from their embeddings."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ PairFeature = Literal["product", "distance"]
 
 
 def pair_features(e_u: Tensor, e_v: Tensor, kind: PairFeature = "product") -> Tensor:
-    """e_u ⊙ e_v, or |e_u − e_v|, number by number; the same whichever comes first.  # two [..., d] → [..., d]"""
+    """Return e_u ⊙ e_v or |e_u − e_v|; both are symmetric in u and v.  # two [..., d] → [..., d]"""
     return e_u * e_v if kind == "product" else (e_u - e_v).abs()
 
 
 def weighted_sums(e: Tensor, others: Tensor, weights: Tensor, kind: PairFeature = "product") -> Tensor:
-    """`pair_features` of all with all, weighted and added up, but never held.  # [b, d], [N, d], [d] → [b, N]"""
+    """Return `pair_features(e_i, e_j) · weights` for all i and j, without storing the features.
+
+    Shapes: e [b, d], others [N, d], weights [d] → [b, N].
+    """
     if kind == "product":
         return (e * weights) @ others.mT
     parts = []
-    for sign, some in ((1, weights > 0), (-1, weights < 0)):  # w |x − y| = ± |w x − w y|
-        w = weights[some]
-        parts.append(sign * torch.cdist(e[:, some] * w, others[:, some] * w, p=1))
+    for sign, used in ((1, weights > 0), (-1, weights < 0)):  # w |x − y| = ± |w x − w y|
+        w = weights[used]
+        parts.append(sign * torch.cdist(e[:, used] * w, others[:, used] * w, p=1))
     return parts[0] + parts[1]

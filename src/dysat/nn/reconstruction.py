@@ -1,4 +1,4 @@
-"""The loss of links reconstructed from inner products."""
+"""Loss of reconstructing links from inner products."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from torch.nn.functional import softplus
 
 
 def reconstruction_loss(e: Tensor, links: Tensor, others: Tensor, counted: Tensor) -> Tensor:
-    """Mean of −log σ(e_u · e_v) − Σ log σ(−e_a · e_b), over the links that count and the pairs that go with each.
+    """Return the mean of −log σ(e_u · e_v) − Σ log σ(−e_a · e_b) over the counted links (u, v).
+
+    Each link has Q negative pairs (a, b), where Q may be 0.
 
     Shapes:
-        e [N, d], links [B, 2], others [B · Q, 2] (Q may be 0), counted [B] (bool).
+        e [N, d], links [B, 2], others [B · Q, 2], counted [B] (bool).
     """
     losses = softplus(-_products(e, links)) + softplus(_products(e, others)).view(len(links), -1).sum(1)  # [B]
     return (losses * counted).sum() / counted.sum()

@@ -1,4 +1,4 @@
-"""Self-attention over the neighbours in a snapshot."""
+"""Structural attention: self-attention over a node's neighbours in a snapshot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dysat.nn.ops.sparse import (
     entry_logits,
     head_dots,
     look_up,
-    look_up_beside,
+    look_up_with_input,
     segment_softmax,
     sender_softmax,
     weighted_sum,
@@ -22,28 +22,35 @@ from dysat.nn.ops.sparse import (
 from dysat.sampling.blocks import Part, Pattern
 
 Side = Literal["receiver", "sender"]
-SLOPE = 0.2
+SLOPE = 0.2  # of LeakyReLU below 0
 
 
 class StructuralAttention(nn.Module):
-    """One layer of structural attention, all snapshots and heads at once: Eq. (1).
+    """One layer of structural attention, Eq. (1), with its heads concatenated, Eq. (3).
 
-    For every head, over the links (v ← u) of a snapshot with weights A_uv:
+    All snapshots and heads are computed at once. For every head and link (v ← u) of a snapshot with weight A_uv:
 
         logit_uv = LeakyReLU(A_uv · aᵀ[W x_u ‖ W x_v])
         α_uv = softmax of logit_uv over the neighbours u of v
-        z_v = ELU(Σ_u α_uv W x_u),    heads concatenated.
+        z_v = ELU(Σ_u α_uv W x_u)
 
     Args:
-        num_nodes: width of a one-hot node identity as input (W is then a table that is looked up); 0 for none.
-        in_features: width of other input, beside the identity or instead of it; 0 for none.
-        normalize: the softmax runs over the senders of a receiver (the paper's text), or over the receivers of
-            a sender (the authors' program; a sender then splits its message, and z_v grows with the degree of v).
-        bias: a bias for each half of a, as in the authors' program.
+        out_features: width of the output, all heads together.
+        num_heads: number of attention heads; it divides out_features.
+        num_nodes: number of one-hot node identities in the input; W is then a lookup table. 0 for no identity.
+        in_features: width of the other input, instead of the identity or in addition to it. 0 for none.
+        normalize: `receiver` takes the softmax over the senders of a receiver (the paper's text), `sender` over the
+            receivers of a sender (the authors' program; a sender splits its message, so z_v grows with v's degree).
+        bias: add a bias to each half of aᵀ[…], as in the authors' program.
         residual: add W' x_v to z_v.
+        rate: dropout rate of the input and of α.
+        generator: source of the initial weights.
 
-    Shapes: nodes: a Pattern.lookup of the nodes of A rows, x [A, in_features]; links: a Pattern over the rows;
-        weights [E]; result [A, out_features].
+    Shapes:
+        - nodes: a `Pattern.lookup` of the nodes of A rows, or None
+        - x: [A, in_features], or None
+        - links: a `Pattern` over the rows with E entries; weights: [E]
+        - output: [A, out_features]
     """
 
     def __init__(
@@ -85,7 +92,7 @@ class StructuralAttention(nn.Module):
         part: Part | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """z of all rows, or of those of a part of the links.  # [A, d] or [A', d]"""
+        """Return z for all rows, or for the receivers of `part` only.  # [A, d] or [A', d]"""
         if part is not None and nodes is None and x is not None:
             return self._forward_part(x, links, weights, part, generator)
         h = self._project(nodes, x, generator)  # [A, H, F]
@@ -99,12 +106,12 @@ class StructuralAttention(nn.Module):
     def _forward_part(
         self, x: Tensor, links: Pattern, weights: Tensor, part: Part, generator: torch.Generator | None
     ) -> Tensor:
-        """Without W x of rows that send to none of the part; their logits need aᵀ W x only."""
-        weight = _present(self.weight)
+        """Compute W x only for the rows that send to the part; the logits of the others need only aᵀ W x."""
+        weight = _require(self.weight)
         dropped = dropout(x, self.rate, generator)
-        half, _ = head_dots(weight.view(len(weight), *self.sender.shape), self._both_halves())  # [in_features, 2H]
-        sending, dropped = look_up_beside(dropped, Pattern.lookup(part.senders, len(x)))  # [S', in_features]
-        scores = dropped @ half  # [A, 2H]
+        a_w, _ = head_dots(weight.view(len(weight), *self.sender.shape), self._both_halves())  # [in_features, 2H]
+        sending, dropped = look_up_with_input(dropped, Pattern.lookup(part.senders, len(x)))  # [S', in_features]
+        scores = dropped @ a_w  # [A, 2H]
         sender, receiver = self._with_bias(scores)
         if self.normalize == "receiver":
             sender, receiver = sender.index_select(0, part.senders), receiver.index_select(0, part.receivers)
@@ -117,28 +124,28 @@ class StructuralAttention(nn.Module):
         return self._add_residual(z, None, x.index_select(0, part.receivers))
 
     def attention(self, sender: Tensor, receiver: Tensor, links: Pattern, weights: Tensor) -> Tensor:
-        """α for every link and head.  # [S, H], [R, H] → [E, H]"""
+        """Return α for every link and head.  # [S, H], [R, H] → [E, H]"""
         logits = entry_logits(sender, receiver, weights, SLOPE, links)
         # Paper: over the neighbours u of the receiver v. Authors' program: over the receivers v of the sender u.
         return (segment_softmax if self.normalize == "receiver" else sender_softmax)(logits, links)
 
-    def alone(
+    def isolated(
         self, nodes: Pattern | None, x: Tensor | None, *, linked: bool, generator: torch.Generator | None = None
     ) -> Tensor:
-        """What becomes of nodes without neighbours: `linked` to themselves (α = 1), or to nothing.  # [L, d]"""
+        """Return z for nodes without neighbours, which have a self-loop (α = 1) if `linked`, else no link.  # [L, d]"""
         h = self._project(nodes, x, generator)
         alpha = dropout(h.new_full((len(h), self.num_heads, 1), float(linked)), self.rate, generator)
         z = functional.elu(alpha * h).flatten(1)
         return self._add_residual(z, nodes, x)
 
     def _project(self, nodes: Pattern | None, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """W x, with dropout on x.  # [A, H, F]"""
+        """Return W x, with dropout on x.  # [A, H, F]"""
         parts = []
         if self.table is not None and nodes is not None:
-            one = None  # of the one-hot input, with dropout on it
-            if generator is not None and self.rate:
-                one = keep_mask(torch.Size((nodes.num_receivers, 1)), self.rate, generator, self.table.dtype)
-            parts.append(look_up(self.table, nodes, one))
+            mask = None
+            if generator is not None and self.rate:  # dropout on the single 1 of a one-hot row
+                mask = keep_mask(torch.Size((nodes.num_receivers, 1)), self.rate, generator, self.table.dtype)
+            parts.append(look_up(self.table, nodes, mask))
         if self.weight is not None and x is not None:
             parts.append(dropout(x, self.rate, generator) @ self.weight)
         h = parts[0] if len(parts) == 1 else parts[0] + parts[1]
@@ -150,7 +157,7 @@ class StructuralAttention(nn.Module):
     def _with_bias(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         if self.bias is not None:
             scores = scores + self.bias.flatten()
-        sender, receiver = torch.split(scores, self.num_heads, 1)  # its gradient is one array, that of slices two
+        sender, receiver = torch.split(scores, self.num_heads, 1)  # slices would need two gradient arrays
         return sender, receiver
 
     def _add_residual(self, z: Tensor, nodes: Pattern | None, x: Tensor | None) -> Tensor:
@@ -162,12 +169,12 @@ class StructuralAttention(nn.Module):
 
 
 def _glorot(shape: tuple[int, int], fans: int, generator: torch.Generator) -> nn.Parameter:
-    """Uniform between ±√(6 / fans), as Glorot and Bengio proposed."""
+    """Uniform in ±√(6 / fans), as in Glorot and Bengio (2010)."""
     bound = math.sqrt(6 / fans)
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
 
 
-def _present(weight: nn.Parameter | None) -> nn.Parameter:
+def _require(weight: nn.Parameter | None) -> nn.Parameter:
     if weight is None:
-        raise TypeError("a layer without input features")
+        raise TypeError("this layer has no weight: in_features=0")
     return weight

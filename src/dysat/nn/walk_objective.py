@@ -1,4 +1,4 @@
-"""What DySAT minimises: nodes that meet on random walks score high, others low."""
+"""DySAT's objective: nodes that co-occur on random walks score high, negative samples score low."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Reduction = Literal["sum", "mean"]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Rows of a batch with nodes they met and nodes they did not.
+    """Rows of a batch, with contexts (rows met on random walks) and negative samples.
 
-    Shapes: rows, steps, weights [M] (weight 0: not an example); contexts [M, C]; negatives [M, K'], or [T, K] shared
-    by all rows of a step.
+    Shapes:
+        rows, steps, weights [M]; a row of weight 0 does not count. contexts [M, C]. negatives [M, K'], or [T, K] if
+        all rows of a step share them.
     """
 
     rows: Tensor
@@ -35,14 +36,14 @@ class Examples:
     num_steps: int
 
     def rows_used(self, num_rows: int) -> Tensor:
-        """Whether each row of the block is among these.  # [A]"""
+        """Mask the rows of the block that occur in these examples.  # [A]"""
         used = torch.zeros(num_rows, dtype=torch.bool, device=self.rows.device)
         for rows in (self.rows, self.contexts, self.negatives):
             used[rows.flatten()] = True
         return used
 
     def renumbered(self, used: Tensor) -> Examples:
-        """The same with rows counted among those used."""
+        """The same examples, with row numbers counted among the used rows.  # used [A]"""
         number = used.cumsum(0) - 1
         rows, contexts, negatives = number[self.rows], number[self.contexts], number[self.negatives]
         return replace(self, rows=rows, contexts=contexts, negatives=negatives)
@@ -50,7 +51,7 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class WalkSampler:
-    """Draws the examples of a batch of nodes, in all snapshots at once."""
+    """Draws the examples of a batch of nodes, for all snapshots at once."""
 
     block: Block
     contexts: Contexts
@@ -72,7 +73,7 @@ class WalkSampler:
         sharing: Sharing,
         generator: torch.Generator,
     ) -> WalkSampler:
-        """Walk over every snapshot by its links and their raw weights, from every node that has one."""
+        """Walk along the links of every snapshot by their raw weights, from every node that has a link."""
         block = whole_block(graph, dtype=torch.float64)
         starts = torch.arange(block.num_active, device=block.node.device).repeat_interleave(walks_per_node)
         links = block.links
@@ -82,15 +83,17 @@ class WalkSampler:
         return cls(block, contexts, negatives, num_contexts, num_negatives, sharing)
 
     def draw(self, nodes: Tensor, generator: torch.Generator, *, fixed_shape: bool = False) -> Examples:
-        """Examples of these nodes; −1 is no node. With `fixed_shape` those that are none get weight 0 and stay.
+        """Draw examples of these nodes, where −1 means no node.
 
-        Shapes: nodes [B]; M = B · T, or as many as there are rows with a context.
+        Only (node, step) with a context are examples. With `fixed_shape` the others stay, with weight 0.
+
+        Shapes: nodes [B]; M = B · T with `fixed_shape`, else the number of (node, step) with a context.
         """
         block = self.block
         rows = block.row_of.index_select(0, nodes.clamp(min=0))  # [B, T]
         valid = (nodes >= 0)[:, None] & (rows >= 0) & (rows < block.num_active)
         rows = torch.where(valid, rows, 0)
-        valid &= self.contexts.first_of_row[rows + 1] > self.contexts.first_of_row[rows]  # it has a context
+        valid &= self.contexts.first_of_row[rows + 1] > self.contexts.first_of_row[rows]  # has a context
         rows = rows.flatten() if fixed_shape else rows[valid]
         weights = valid.flatten().to(block.weights.dtype)
         weights = weights if fixed_shape else weights.new_ones(len(rows))
@@ -107,20 +110,22 @@ class WalkSampler:
 def walk_loss(
     e: Tensor, examples: Examples, *, negative_weight: float, sharing: Sharing, reduction: Reduction
 ) -> Tensor:
-    """Binary cross-entropy of embeddings against contexts and negatives: Eq. (5).
+    """Binary cross-entropy of embeddings against contexts and negatives, Eq. (5).
 
-        Σ_t Σ_v ( Σ_u −log σ(e_u · e_v) + w_n Σ_n −log σ(−e_n · e_v) ),    u met on walks from v, n negatives
+        Σ_t Σ_v ( Σ_u −log σ(e_u · e_v) + w_n Σ_n −log σ(−e_n · e_v) )
 
-    Paper: sums, and negatives of their own for every context. Authors' program: means per snapshot, and negatives
-    shared by all rows of a snapshot.  # e [Q, d]; all indices of the examples are rows of e
+    The sums run over the contexts u and the negatives n of v. Paper: sums, and separate negatives for every context.
+    Authors' program: means per snapshot, and negatives shared by all rows of a snapshot.
+
+    Shapes: e [Q, d]; all indices of the examples are rows of e.
     """
-    of_contexts, of_negatives = _scores(e, examples, sharing)
-    positive = functional.softplus(-of_contexts).sum(1)  # [M]
-    negative = functional.softplus(of_negatives).sum(1)  # [M]
+    context_scores, negative_scores = _scores(e, examples, sharing)
+    positive = functional.softplus(-context_scores).sum(1)  # [M]
+    negative = functional.softplus(negative_scores).sum(1)  # [M]
     count = examples.negatives.shape[1]
     weights = examples.weights
     if reduction == "sum":
-        # Every context has its negatives; shared ones count once for every context.
+        # Shared negatives count once for every context.
         times = examples.contexts.shape[1] if sharing == "shared" else 1
         return (weights * (positive + negative_weight * times * negative)).sum()
     totals = weights.new_zeros(examples.num_steps).index_add_(0, examples.steps, weights).clamp_(min=1)
@@ -129,14 +134,14 @@ def walk_loss(
 
 
 def _scores(e: Tensor, examples: Examples, sharing: Sharing) -> tuple[Tensor, Tensor]:
-    """e_v · e_u of every row with its contexts, and with its negatives.  # [M, C], [M, K]"""
+    """Dot products of every row with its contexts and with its negatives.  # [M, C], [M, K]"""
     own = e.index_select(0, examples.rows)  # [M, d]
     contexts, negatives = examples.contexts, examples.negatives
     if e.is_cpu and kernels_for(e, 1, e.shape[1]):
         negatives = negatives.index_select(0, examples.steps) if sharing == "shared" else negatives
         both = _dots(own, e, torch.cat([contexts, negatives], 1))
-        of_contexts, of_negatives = torch.split(both, [contexts.shape[1], negatives.shape[1]], 1)
-        return of_contexts, of_negatives
+        context_scores, negative_scores = torch.split(both, [contexts.shape[1], negatives.shape[1]], 1)
+        return context_scores, negative_scores
     if sharing == "per-positive":
         return _dots(own, e, contexts), _dots(own, e, negatives)
     count = negatives.shape[1]

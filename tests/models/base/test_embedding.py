@@ -16,7 +16,7 @@ from dysat import DySAT
 def test_the_scorer_is_a_logistic_regression_of_the_last_snapshot_on_what_was_known_before() -> None:
     links = [[(u, v) for u, v in combinations(range(9), 2) if (3 * u + v * v + t) % 4] for t in range(3)]
     links[2] += [(0, 9), (9, 9), (5, 5)]  # a new node and self-loops are no examples
-    model = DySAT(**QUICK | {"learning_rate": 0.05, "epochs": 10}).fit(make_graph([9, 9, 10], links))
+    model = DySAT.from_preset("text", **QUICK | {"learning_rate": 0.05, "epochs": 10}).fit(make_graph([9, 9, 10], links))
     pairs = np.array(list(combinations(range(9), 2)))  # most are links, so all others are their counterparts
     linked = [tuple(pair) in set(links[2]) for pair in pairs.tolist()]
     assert sum(linked) > len(pairs) / 2
@@ -24,5 +24,5 @@ def test_the_scorer_is_a_logistic_regression_of_the_last_snapshot_on_what_was_kn
     expected = LogisticRegression(C=1.0, tol=1e-10, max_iter=1000).fit(e[pairs[:, 0]] * e[pairs[:, 1]], linked)
     np.testing.assert_allclose(model.scorer_[0], expected.coef_[0], atol=1e-4)
     assert float(model.scorer_[1]) == pytest.approx(expected.intercept_[0], abs=1e-4)
-    one = DySAT(**QUICK).fit(meetings()[:1])  # nothing to learn it from: the product
+    one = DySAT.from_preset("text", **QUICK).fit(meetings()[:1])  # nothing to learn it from: the product
     assert torch.equal(one.scorer_[0], torch.ones(8)) and one.scorer_[1] == 0

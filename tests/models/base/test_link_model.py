@@ -92,16 +92,16 @@ def test_wrong_values_are_named(kind: Any, value: Any, match: str) -> None:
 
 def test_options_are_the_fields_with_their_help() -> None:
     options = {option.name: option for option in DySAT.options()}
-    assert list(options) == list(DySAT().values()) and all(option.help for option in options.values())
+    assert list(options) == list(DySAT().get_params()) and all(option.help for option in options.values())
     history = options["history"]
     assert (history.kind, history.optional, history.default) == (int, True, None)
-    assert (options["epochs"].kind, options["epochs"].optional, options["epochs"].default) == (int, False, 200)
-    assert DySAT(epochs="3", structural_heads=[8, 8]).values()["structural_heads"] == (8, 8)  # type: ignore[arg-type]
+    assert (options["epochs"].kind, options["epochs"].optional, options["epochs"].default) == (int, False, 150)
+    assert options["learning_rate"].help == "Learning rate of Adam"  # declared in AttentionModel, default changed here
 
 
 @pytest.fixture(scope="module")
 def model() -> DySAT:
-    return DySAT(**QUICK | {"epochs": 5}).fit(meetings(NAMES))
+    return DySAT.from_preset("text", **QUICK | {"epochs": 5}).fit(meetings(NAMES))
 
 
 def brute_force(model: DySAT, **choice: Any) -> list[tuple[Any, Any, float, bool]]:
@@ -149,7 +149,7 @@ def test_top_links_of_two_kinds_are_between_them() -> None:
     links = [[(0, 1), (2, 3), (4, 5)], [(0, 3), (2, 1), (4, 1)], [(0, 5), (2, 3), (4, 3)]]
     graph = make_graph([6, 6, 6], links, nodes=np.array([1, 1, 2, 2, 3, 3]))  # labels repeat in the other kind
     graph = graph.with_kinds([0, 1] * 3, ["user", "item"])
-    model = DySAT(**QUICK).fit(graph)
+    model = DySAT.from_preset("text", **QUICK).fit(graph)
     assert len(model.top_links(100)) == 9 and len(model.top_links(100, known="exclude")) == 1
     for choice in ({}, {"known": "exclude"}):
         agree(model.top_links(100, **choice), brute_force(model, **choice))
@@ -161,7 +161,7 @@ def test_top_links_of_two_kinds_are_between_them() -> None:
 
 def test_labels_come_back_as_they_were_given(model: DySAT) -> None:
     assert all(type(link.u) is type(link.v) is str for link in model.top_links())
-    numbered = DySAT(**QUICK).fit(meetings(np.arange(8) * 100 - 300))
+    numbered = DySAT.from_preset("text", **QUICK).fit(meetings(np.arange(8) * 100 - 300))
     assert {link.u for link in numbered.top_links(99)} | {link.v for link in numbered.top_links(99)} == {
         100 * k - 300 for k in range(8)
     }
@@ -170,7 +170,7 @@ def test_labels_come_back_as_they_were_given(model: DySAT) -> None:
 
 
 def test_numbers_come_back_as_int() -> None:
-    assert type(DySAT(**QUICK).fit(meetings()).top_links(1)[0].u) is int
+    assert type(DySAT.from_preset("text", **QUICK).fit(meetings()).top_links(1)[0].u) is int
 
 
 @pytest.mark.parametrize("wrong", [{"k": -1}, {"known": "only"}], ids=str)
@@ -216,7 +216,7 @@ def test_more_pairs_that_cannot_be(model: DySAT, pairs: Any) -> None:
 
 
 def test_a_model_of_elsewhere_loads_here(model: DySAT, tmp_path: Path) -> None:
-    elsewhere = DySAT(**QUICK | {"epochs": 5}).fit(meetings(NAMES))
+    elsewhere = DySAT.from_preset("text", **QUICK | {"epochs": 5}).fit(meetings(NAMES))
     elsewhere.device = "cuda:7"  # as if it had been trained there
     elsewhere.save(tmp_path / "run")
     loaded = DySAT.load(tmp_path / "run", device="cpu")
@@ -249,7 +249,7 @@ def test_files_that_are_not_the_models(model: DySAT, tmp_path: Path) -> None:
     refused("the weights do not fit the model", tensors={k: v for k, v in tensors.items() if k != "position"})
     write_tensors(file, "model", 1, facts, tensors, error=ModelError)
     meetings().save(folder / "graph", overwrite=True)
-    with pytest.raises(ModelError, match="not the one it was trained on"):
+    with pytest.raises(ModelError, match="not the one the model was trained on"):
         DySAT.load(folder)
     (folder / "graph" / "graph.json").unlink()
     with pytest.raises(DysatError):

@@ -1,52 +1,39 @@
-"""Presets say every option they speak of in a value it takes, and the defaults are the paper's text."""
+"""Presets: valid values, complete, and the default preset is the constructor."""
 
 from __future__ import annotations
 
 import tomllib
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dysat
-from dysat import DySAT, ModelError
+from dysat import DySAT, IncSAT, ModelError
+from dysat.experiments.evaluate.request import Contender
 from dysat.models.base.preset import owned
+from dysat.models.dysat import PAPER, WALK_OPTIONS
 
 PRESETS = [(method, name) for method, model in dysat.MODELS.items() for name in model.presets()]
-# What the paper's model has not.
-AHEAD = (
-    *("activity", "spectrum", "positions", "walk_weight", "future_weight", "future_negatives", "matched"),
-    *("agreement", "pair_score", "keep_epoch", "cool_down", "transitions"),
-)
-OURS = {
-    "blocks",
-    "inputs",
-    "history",
-    "patience",
-    "seed",
-    "device",
-    "clip_norm",
-    *AHEAD,
-}  # neither the text's nor the program's
 
 
-def test_the_forecast_leaves_nothing_that_matters_to_a_default() -> None:
-    of_walks = {"walks_per_node", "walk_length", "window", "contexts", "negatives", "sharing", "negative_weight"}
-    said = DySAT.presets()["forecast"]["parameters"]
-    assert not said["walk_weight"]  # so they have no effect
-    left = {option.name for option in DySAT.options()} - said.keys()
-    assert left <= of_walks | {"reduction", "l2_on", "clip_norm", "patience", "history", "seed", "device"}
+def test_default_preset_gives_every_option_that_has_an_effect() -> None:
+    given = DySAT.presets()["default"]["parameters"]
+    left = {option.name for option in DySAT.options()} - given.keys()
+    assert given["walk_weight"] == 0  # so options of walks have no effect
+    assert left <= {*WALK_OPTIONS, "clip_norm", "history", "seed", "device"}
 
 
 DATASETS = ("enron", "ml-10m", "uci", "yelp")
 
 
-def test_there_is_one_of_the_text_and_one_of_the_program_and_both_for_each_dataset() -> None:
+def test_dysat_has_a_default_and_both_readings_of_the_paper_per_dataset() -> None:
     tuned = [f"sankar2019_{kind}{dataset}" for kind in ("", "text_") for dataset in DATASETS]
-    assert list(DySAT.presets()) == ["forecast", "program", "text", *tuned]
+    assert list(DySAT.presets()) == ["default", "program", "text", *tuned]
 
 
-def test_every_file_is_one_models_preset() -> None:
+def test_every_preset_file_belongs_to_one_method() -> None:
     files = {file.name for file in resources.files("dysat.models").joinpath("presets").iterdir()}
     expected = []
     for method, name in PRESETS:
@@ -93,13 +80,13 @@ def test_only_the_file_that_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch
         ("gat-ae", "sankar2019_ml-10m", {"heads": (8, 8), "patience": None}),
     ],
 )
-def test_the_papers_rows_by_name(method: str, name: str, expected: dict[str, Any]) -> None:
-    values = dysat.MODELS[method].from_preset(name).values()
+def test_presets_of_the_paper_have_the_tuned_values(method: str, name: str, expected: dict[str, Any]) -> None:
+    values = dysat.MODELS[method].from_preset(name).get_params()
     assert {key: values[key] for key in expected} == expected
 
 
 @pytest.mark.parametrize(("method", "name"), PRESETS)
-def test_keys_are_options_and_values_are_theirs(method: str, name: str) -> None:
+def test_keys_are_options_with_valid_values(method: str, name: str) -> None:
     model = dysat.MODELS[method]
     preset = model.presets()[name]
     parts = {"about", "parameters", "published"} if name.startswith("sankar2019") else {"about", "parameters"}
@@ -108,22 +95,44 @@ def test_keys_are_options_and_values_are_theirs(method: str, name: str) -> None:
     for key, value in preset["parameters"].items():
         expected = None if value == "none" else tuple(value) if isinstance(value, list) else value
         assert options[key].read(value) == expected
-    values = model.from_preset(name).values()
+    values = model.from_preset(name).get_params()
     assert all(values[key] == options[key].read(value) for key, value in preset["parameters"].items())
 
 
-@pytest.mark.parametrize("name", ["text", "program"])
-def test_a_preset_leaves_nothing_to_a_default(name: str) -> None:
-    said = DySAT.presets()[name]["parameters"].keys()
-    assert {option.name for option in DySAT.options()} - said <= OURS
+PAPERS = [name for name in DySAT.presets() if name != "default"]
 
 
-def test_the_defaults_are_the_text() -> None:
-    assert DySAT().values() == DySAT.from_preset("text").values()
+@pytest.mark.parametrize("name", PAPERS)
+def test_presets_of_the_paper_leave_nothing_to_the_defaults(name: str) -> None:
+    """A preset that left an option to DySAT()'s defaults would change with them."""
+    given = DySAT.presets()[name]["parameters"].keys()
+    neutral = {"blocks", "inputs", "history", "seed", "device", "future_negatives", "matched", "clip_norm"}
+    assert {option.name for option in DySAT.options()} - given <= neutral
+    assert {key: getattr(DySAT.from_preset(name), key) for key in PAPER} == PAPER
 
 
-def test_text_and_program_differ_where_the_paper_and_the_program_do() -> None:
-    text, program = (DySAT.from_preset(name).values() for name in ("text", "program"))
+def test_constructor_defaults_are_the_default_preset() -> None:
+    assert DySAT().get_params() == DySAT.from_preset("default").get_params()
+    assert IncSAT().get_params() == IncSAT.from_preset("program").get_params()
+
+
+def test_bare_name_is_the_constructor_for_every_method() -> None:
+    """The command line, evaluate() and tune() build a Contender; fit() in Python uses the constructor."""
+    for method, kind in dysat.MODELS.items():
+        assert Contender(method).build().get_params() == kind().get_params(), method
+
+
+def test_preset_file_written_for_the_old_defaults_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tuned.toml"
+    file.write_text('[parameters]\nsharing = "shared"\nnegative_weight = 0.01\n')
+    with pytest.raises(ModelError, match=r"tuned\.toml: written for the paper's model .* add activity = false, .*"):
+        DySAT.from_preset(str(file))
+    file.write_text("[parameters]\nlearning_rate = 0.01\n")
+    assert DySAT.from_preset(str(file)).get_params() == DySAT(learning_rate=0.01).get_params()
+
+
+def test_text_and_program_differ_as_the_paper_and_the_program_do() -> None:
+    text, program = (DySAT.from_preset(name).get_params() for name in ("text", "program"))
     differ: dict[str, tuple[Any, Any]] = {
         "normalize": ("receiver", "sender"),
         "link_weights": ("raw", "normalized"),
@@ -143,12 +152,12 @@ def test_text_and_program_differ_where_the_paper_and_the_program_do() -> None:
     assert {key: (text[key], program[key]) for key in text if text[key] != program[key]} == differ
 
 
-def test_a_preset_with_changes() -> None:
+def test_preset_with_changes() -> None:
     model = DySAT.from_preset(
         "program", epochs="3", structural_heads="4,2", structural_features=[16, 8], clip_norm=None
     )
     changed = {"epochs": 3, "structural_heads": (4, 2), "structural_features": (16, 8), "clip_norm": None}
-    assert model.values() == DySAT.from_preset("program").values() | changed
+    assert model.get_params() == DySAT.from_preset("program").get_params() | changed
     with pytest.raises(ModelError, match=r"^dysat has no option 'head'"):
         DySAT.from_preset("text", head=3)
     with pytest.raises(ModelError, match=r"^structural_heads=5 does not divide structural_features=256"):
@@ -156,14 +165,14 @@ def test_a_preset_with_changes() -> None:
 
 
 @pytest.mark.parametrize("name", ["txt", "", "dysat_text", "text.toml", "sankar2019_dysat_uci"])
-def test_an_unknown_preset_names_those_there_are(name: str) -> None:
+def test_unknown_preset_lists_the_presets(name: str) -> None:
     with pytest.raises(
-        ModelError, match=rf"^dysat has no preset '{name}'; there are forecast, program, text, sankar2019_enron"
+        ModelError, match=rf"^dysat has no preset '{name}'; there are default, program, text, sankar2019_enron"
     ):
         DySAT.from_preset(name)
 
 
-def test_an_unknown_preset_gets_the_nearest() -> None:
+def test_unknown_preset_suggests_the_nearest() -> None:
     with pytest.raises(ModelError, match=r"; did you mean 'sankar2019_gat_uci'\?$"):
         dysat.MODELS["graphsage"].from_preset("sankar2019_gat_ucl")
     with pytest.raises(ModelError, match=r"^svd has no preset 'paper'; it has none$"):

@@ -1,4 +1,4 @@
-"""Models with a vector for every node: tables of them, and a link's score from the vectors of its ends."""
+"""EmbeddingModel: a vector for every node, and link scores from the vectors of both ends."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dysat.nn.pair import PairFeature, pair_features, weighted_sums
 
 @dataclass(kw_only=True, eq=False)
 class EmbeddingModel(LinkModel):
-    """A method that learns a vector for every node; a link's score is a weighted sum of its pair features.
+    """A method that learns a vector for every node and scores a link by a weighted sum of its pair features.
 
-    These are e_u ⊙ e_v, or where `pair_feature` says so |e_u − e_v|; a probe is trained on the same.
+    The features of a pair are e_u ⊙ e_v, or |e_u − e_v| if `pair_feature` says so. A probe is trained on the same.
     """
 
     pair_feature: ClassVar[PairFeature] = "product"
 
-    settled: ClassVar[bool] = False  # embeddings of a step are what they were when it was learned
-    scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and a bias: log-odds of a link
+    settled: ClassVar[bool] = False  # whether embeddings of past steps never change
+    scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and bias of the log-odds of a link
 
     def steps_at_hand(self) -> range:
-        """The steps whose embeddings need no new learning."""
+        """The steps whose embeddings need no further training."""
         return self.steps()
 
     @abstractmethod
@@ -36,7 +36,7 @@ class EmbeddingModel(LinkModel):
         """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
 
     def table(self, step: int = -1) -> dict[str, Any]:
-        """Columns of a table: label, (kind,) step and embedding of the nodes known at a step."""
+        """Table columns for the nodes known at a step: label, kind if any, step and embedding."""
         e, graph = self.embed(step).cpu().numpy(), self.graph_
         columns: dict[str, Any] = {"node": graph.nodes[: len(e)]}
         if graph.kinds is not None:
@@ -44,7 +44,7 @@ class EmbeddingModel(LinkModel):
         return {**columns, "step": step % len(graph), "embedding": e}
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
-        """Log-odds of a link, among as many pairs with and without one.  # [B, 2] → [B]"""
+        """Log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
         weights, bias = self.scorer_
         scores: Tensor = self._pair_features(self.embed(step).cpu(), pairs) @ weights + bias
         return scores
@@ -66,10 +66,10 @@ class EmbeddingModel(LinkModel):
         return lambda rows: weighted_sums(e[rows], e, weights, self.pair_feature) + bias
 
     def _fit_scorer(self) -> None:
-        """Learn what of the pair features speaks for a link, from the last step that has one after it.
+        """Fit the link score on the last transition.
 
-        Features are the embeddings before the last snapshot, labels its links and as many pairs without; so a score
-        of ½ means as likely as not among those, not among all pairs. With one snapshot it stays as it is.
+        Features come from the embeddings before the last snapshot, labels are its links and as many unlinked pairs. So
+        scores are calibrated for a balanced mix, not for all pairs. With a single snapshot nothing changes.
         """
         pairs, labels = self._last_transition()
         if not len(pairs):
@@ -79,5 +79,5 @@ class EmbeddingModel(LinkModel):
         self.scorer_ = weights.to(e.dtype), bias.to(e.dtype)
 
     def _pair_features(self, e: Tensor, pairs: Tensor) -> Tensor:
-        """Of pairs of rows.  # [N, d], [B, 2] → [B, d]"""
+        """Features of pairs of rows.  # [N, d], [B, 2] → [B, d]"""
         return pair_features(e[pairs[:, 0]], e[pairs[:, 1]], self.pair_feature)

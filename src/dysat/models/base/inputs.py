@@ -1,4 +1,4 @@
-"""What a model may begin with, checked."""
+"""Node features as model input, checked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dysat.errors import ModelError
 
 
 def check_features(graph: DynamicGraph, inputs: str, first: int = 0) -> None:
-    """Features must be there, and be numbers; `first` is the number of the graph's first snapshot in messages."""
+    """Raise unless the graph has finite features; `first` is the step of its first snapshot, for messages."""
     if graph.features is None:
         raise ModelError(f"inputs={inputs!r}, but the graph has no features; see DynamicGraph.with_features")
     parts = graph.features if isinstance(graph.features, tuple) else (graph.features,)
@@ -25,7 +25,7 @@ def check_features(graph: DynamicGraph, inputs: str, first: int = 0) -> None:
 
 
 def features_at(graph: DynamicGraph, step: int, device: torch.device) -> Tensor | None:
-    """The features of the nodes known at a step, where the graph has any.  # [N, F]"""
+    """The features of the nodes known at a step, or None.  # [N, F]"""
     features = graph.features
     if features is None:
         return None

@@ -82,4 +82,10 @@ def _is(kind: type, value: Any) -> bool:
     if kind is bool:
         return isinstance(value, bool) or type(value).__name__ == "bool"  # numpy.bool
     accepted = {int: Integral, float: Real, str: str}[kind]
-    return isinstance(value, accepted) and not isinstance(value, bool)
+    if not isinstance(value, accepted) or isinstance(value, bool):
+        return False
+    try:
+        kind(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
+    return True

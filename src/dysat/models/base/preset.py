@@ -1,4 +1,4 @@
-"""Presets: files of parameters, and which method each belongs to."""
+"""Presets: files of parameters, each for one method."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 
 from dysat.errors import ModelError
 
-PAPER = "sankar2019"  # what it calls, for each of its datasets, the row of a table
+PAPER = "sankar2019"  # prefix of presets for the rows of the paper's tables
 
 
 class Presets(Mapping[str, dict[str, Any]]):
-    """The presets of a method by name, each with `about` and `parameters`; a file is read when it is asked for.
+    """The presets of a method by name, each with `about` and `parameters`; files are read on access.
 
-    `<method>_<name>.toml` is called `<name>`. `sankar2019_<variant>_<dataset>.toml`, a row of the paper's tables on a
-    dataset, belongs to the method that the variant is, or begins with: `sankar2019_graphsage-gat_uci.toml` is
-    graphsage's `sankar2019_gat_uci`. Those have `published` too, the figures of that row.
+    `<method>_<name>.toml` is the preset `<name>`. `sankar2019_<variant>_<dataset>.toml` is a row of the paper's tables
+    on a dataset. It belongs to the method whose name the variant is or starts with: `sankar2019_graphsage-gat_uci.toml`
+    is `sankar2019_gat_uci` of graphsage. It also has `published`, the figures of that row.
     """
 
     def __init__(self, method: str, methods: Iterable[str]) -> None:
-        """`methods`: all there are, for a variant belongs to the one with the longest name that fits."""
+        """`methods`: all method names; a variant belongs to the longest one that fits."""
         known, found = [method, *methods], {}
         for file in resources.files("dysat.models").joinpath("presets").iterdir():
             owner, name = owned(file.name.removesuffix(".toml"), known)
             if owner == method:
                 found[name] = file
-        # Those for any dataset come first, then the paper's methods, then variants of them.
+        # General presets first, then those of the paper, then its variants.
         self._files: dict[str, Traversable] = dict(sorted(found.items(), key=lambda it: (it[0].count("_"), it[0])))
 
     def __getitem__(self, name: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Presets(Mapping[str, dict[str, Any]]):
 
 
 def owned(stem: str, methods: Collection[str]) -> tuple[str | None, str]:
-    """The method that a file belongs to by its name, and what the preset is called there."""
+    """The method a preset file belongs to, and the name of the preset."""
     first, _, rest = stem.partition("_")
     if first != PAPER:
         return (first if first in methods else None), rest
@@ -58,7 +58,7 @@ def owned(stem: str, methods: Collection[str]) -> tuple[str | None, str]:
 
 
 def read_preset(file: Path) -> dict[str, Any]:
-    """A preset from a file of the user's."""
+    """Read a user's preset file."""
     try:
         found: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:

@@ -1,4 +1,4 @@
-"""Models that take in one snapshot after the other, and go on from where they stand."""
+"""StepwiseModel: learns from one snapshot at a time and keeps what later steps need."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from dysat.training import Callbacks, Epoch, Progress
 
 
 class StepwiseModel(TrainedModel):
-    """A model that learns from the newest snapshot and has stored what it needs of those before.
+    """A model that learns from the newest snapshot and stores what it needs of earlier ones.
 
-    Whoever extends it says how: `_prepare` (for the last snapshot of `graph_`), `_store`, `_stored`, `_stored_steps`,
-    `_forget` and `_take_up`. What a step learns must change nothing in place that an earlier step has left, so that a
-    step that fails can be undone.
+    Subclasses define `_prepare` (for the last snapshot of `graph_`), `_store`, `_stored`, `_stored_steps`, `_forget`
+    and `_take_up`. A step must not modify in place anything an earlier step left behind, so that a failed step can be
+    undone.
     """
 
     @abstractmethod
     def _store(self) -> None:
-        """Keep what later steps need of the newest."""
+        """Store what later steps need of the newest one."""
 
     @abstractmethod
     def _stored(self) -> dict[str, Tensor]:
-        """What is kept, by name."""
+        """The stored tensors by name."""
 
     @abstractmethod
     def _stored_steps(self) -> int: ...
 
     @abstractmethod
     def _forget(self) -> None:
-        """Be as if nothing had been learned."""
+        """Reset to the state before any training."""
 
     @abstractmethod
     def _take_up(self, progress: Progress) -> None:
-        """Put back what was stored before a training was stopped."""
+        """Restore what was stored before training stopped."""
 
-    # Whether a step begins with the weights of the one before: one step's best epoch then says nothing of others.
+    # Whether a step starts from the previous weights; the best epoch of one step then says nothing about others.
     warm: ClassVar[bool] = False
 
     def fit(
@@ -58,19 +58,19 @@ class StepwiseModel(TrainedModel):
         validate: Callable[[Self], float] | None = None,
         **how: Unpack[Callbacks],
     ) -> Self:
-        """Take in the snapshots of a graph one after the other, as `partial_fit` does; see `TrainedModel.fit`.
+        """Learn from the snapshots of a graph one at a time, as `partial_fit` does; see `TrainedModel.fit`.
 
-        There are `epochs` for each snapshot; `validate` scores those of the last. A graph that was not taken in to its
-        end, since `stop` was asked for, can be gone on with from what `keep` was given.
+        Each snapshot gets `epochs` epochs; `validate` scores those of the last one. If `stop` ends training early, it
+        can resume from what `keep` received.
         """
         with self._or_as_before():
             self.check_graph(graph)
             self._forget()
-            told = how.get("on_epoch")
+            on_epoch = how.get("on_epoch")
             if progress := how.get("progress"):
                 self._take_up(progress)
             while (step := self._stored_steps()) < len(graph):
-                how["on_epoch"] = _shifted(told, step * self.epochs)
+                how["on_epoch"] = _shifted(on_epoch, step * self.epochs)
                 self._learn(graph[: step + 1], validate if step == len(graph) - 1 else None, how)
                 how["progress"] = None
                 if not self.finished_:
@@ -89,11 +89,11 @@ class StepwiseModel(TrainedModel):
         validate: Callable[[Self], float] | None = None,
         **how: Unpack[Callbacks],
     ) -> Self:
-        """Learn from the next snapshot, going on from what is stored.
+        """Learn from the next snapshot, starting from what is stored.
 
-        `nodes` are the labels of the nodes that are new in it, and `kinds` and `features` theirs, as
-        `DynamicGraph.extended` takes them. Should anything fail, the model is as it was before. Where `stop` ended
-        it early, what was learned until then counts.
+        `nodes` are the labels of its new nodes, `kinds` and `features` their kinds and features, as for
+        `DynamicGraph.extended`. If anything fails, the model is unchanged. If `stop` ends training early, what was
+        learned so far counts.
         """
         if hasattr(self, "graph_"):
             graph = self.graph_.extended(snapshot, nodes, kinds, features)
@@ -102,14 +102,14 @@ class StepwiseModel(TrainedModel):
         return self._next(graph, validate, how)
 
     def take_in(self, graph: DynamicGraph, *, validate: Callable[[Self], float] | None = None) -> Self:
-        """Learn from the first snapshot of a graph that the model has not seen; those before must be what it has."""
+        """Learn from the first snapshot of a graph that the model has not seen; earlier ones must be those it knows."""
         step = len(self.graph_) if hasattr(self, "graph_") else 0
         if step >= len(graph):
             raise ModelError(f"the model has seen all {len(graph)} snapshots")
         return self._next(graph[: step + 1], validate, {})
 
     def _next(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> Self:
-        """Learn from the last snapshot of a graph, or be as before."""
+        """Learn from the last snapshot of a graph; if that fails, the model is unchanged."""
         with self._or_as_before():
             if hasattr(self, "graph_"):
                 self._must_be_whole()
@@ -123,11 +123,11 @@ class StepwiseModel(TrainedModel):
         return self
 
     def save_weights(self, folder: Path) -> None:
-        self._must_be_whole()  # it could not be read again
+        self._must_be_whole()  # otherwise it could not be loaded
         super().save_weights(folder)
 
     def _learn(self, graph: DynamicGraph, validate: Callable[[Self], float] | None, how: Callbacks) -> None:
-        """Learn from the last snapshot of a graph whose others are stored, and store it if all epochs were run."""
+        """Learn from the last snapshot of a graph, the others being stored, and store it if all epochs were run."""
         self.graph_ = graph
         device = choose_device(self.device)
         generator = torch.Generator(device).manual_seed(step_seed(self.seed, len(graph) - 1))
@@ -144,12 +144,12 @@ class StepwiseModel(TrainedModel):
 
 
 def step_seed(seed: int, step: int) -> int:
-    """One for each step, so that a step's randomness does not depend on how the steps before came about."""
+    """A seed per step, so that the randomness of a step does not depend on earlier steps."""
     return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _shifted(on_epoch: Callable[[Epoch], None] | None, by: int) -> Callable[[Epoch], None] | None:
-    """Epochs counted through all steps."""
+    """A callback that counts epochs over all steps."""
     if on_epoch is None:
         return None
     return lambda epoch: on_epoch(replace(epoch, number=epoch.number + by, best=epoch.best + by))
@@ -157,7 +157,7 @@ def _shifted(on_epoch: Callable[[Epoch], None] | None, by: int) -> Callable[[Epo
 
 def _first_graph(snapshot: Snapshot, nodes: Labels | Sequence[Any] | None, kinds: Any, features: Any) -> DynamicGraph:
     if kinds is not None:
-        raise ModelError("the first snapshot of nodes with kinds comes in a graph: fit(graph), then partial_fit")
+        raise ModelError("the first snapshot with kinds must come in a graph: call fit(graph), then partial_fit")
     labels = np.arange(snapshot.num_nodes) if nodes is None else np.asarray(nodes)
     labels = labels.astype(object) if labels.dtype.kind == "U" else labels
     graph = DynamicGraph(labels, (snapshot,), clock="step")

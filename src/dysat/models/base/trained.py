@@ -1,4 +1,4 @@
-"""What every model has that is trained in epochs."""
+"""TrainedModel: a model trained in epochs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dysat.training import Callbacks, Epoch, Loss, Settings, minimize
 
 
 class Task(NamedTuple):
-    """What is to be made small, by which parameters, over which items; some of the parameters are to be small too."""
+    """A loss to minimise, its parameters, the items to batch, and the parameters with an L2 penalty."""
 
     loss: Loss
     parameters: dict[str, nn.Parameter]
@@ -28,10 +28,11 @@ class Task(NamedTuple):
 
 
 class TrainedModel(EmbeddingModel):
-    """A method that learns by `training.minimize`. The names below are options of every such model.
+    """A method trained by `training.minimize`. The names below are options of every such method.
 
     Attributes:
-        epochs_: loss, validation score and seconds of every epoch; finished_: whether all were run.
+        epochs_: loss, validation score and seconds of every epoch.
+        finished_: whether all epochs were run.
     """
 
     learning_rate: float
@@ -63,31 +64,31 @@ class TrainedModel(EmbeddingModel):
                 raise ModelError(f"{name}={value} must not be negative")
 
     def check_graph(self, graph: DynamicGraph) -> None:
+        super().check_graph(graph)
         choose_device(self.device)
         if not graph.num_nodes:
-            raise ModelError("the graph has no nodes to learn of")
+            raise ModelError("the graph has no nodes to learn from")
 
     def fit(
         self, graph: DynamicGraph, *, validate: Callable[[Self], float] | None = None, **how: Unpack[Callbacks]
     ) -> Self:
         """Learn from all snapshots of a graph.
 
-        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it the
-        last one is. The other arguments, `Callbacks`, are those of `dysat.training.minimize`: to watch, to stop, and to
-        go on.
+        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it, the
+        last. The other arguments are the `Callbacks` of `dysat.training.minimize`: to watch, stop and resume.
         """
         with self._or_as_before():
             self.check_graph(graph)
             self.graph_ = graph
             device = choose_device(self.device)
-            generator = torch.Generator(device).manual_seed(self.seed)
+            generator = torch.Generator(device).manual_seed(int(self.seed))
             self._train(self._prepare(device, generator), generator, validate, how)
             self._fit_scorer()
         return self
 
     @contextmanager
     def _or_as_before(self) -> Iterator[None]:
-        """Should anything fail, the model has what it had."""
+        """Restore the model if anything fails."""
         before = dict(vars(self))
         try:
             yield
@@ -98,12 +99,12 @@ class TrainedModel(EmbeddingModel):
 
     @abstractmethod
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
-        """First weights, a scorer until there is something better, and what is to be done."""
+        """Initial weights, a provisional link score, and the task to train."""
 
     def _train(
         self, task: Task, generator: torch.Generator, validate: Callable[[Self], float] | None, how: Callbacks
     ) -> None:
-        """Do it, and remember how that went."""
+        """Train, and record the epochs."""
         done = minimize(
             task.loss,
             task.parameters,
@@ -119,15 +120,15 @@ class TrainedModel(EmbeddingModel):
     def _settings(self, num_items: int) -> Settings:
         return Settings(
             epochs=self.epochs,
-            batch_size=max(1, min(self.batch_size, num_items)),  # a batch is filled up to its size
+            batch_size=max(1, min(self.batch_size, num_items)),  # batches are filled up to this size
             learning_rate=self.learning_rate,
             patience=self.patience,
-            capture=False,  # how much a batch needs differs from batch to batch, which a recorded step cannot have
+            capture=False,  # batches differ in shape, so a step cannot be recorded
         )
 
 
 def load_weights(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put weights into a network that must be theirs."""
+    """Load weights into a network; raise if they do not fit."""
     try:
         network.load_state_dict(dict(tensors))
     except RuntimeError as problem:

@@ -79,6 +79,7 @@ class Node2Vec(EmbeddingModel):
             raise ModelError(f"seed={self.seed} must lie in [0, 2^32)")
 
     def fit(self, graph: DynamicGraph) -> Self:
+        self.check_graph(graph)
         self.graph_ = graph
         pasts = [graph[: step + 1] for step in self.steps()[-2:]]
         self.vectors_ = {past.fingerprint: self._vectors(past) for past in pasts}

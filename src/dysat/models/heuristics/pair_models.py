@@ -43,6 +43,7 @@ class PairModel(LinkModel):
             raise ModelError(f"seed={self.seed} must lie in [0, 2^32)")
 
     def fit(self, graph: DynamicGraph) -> Self:
+        self.check_graph(graph)
         if len(graph) < 2:
             raise ModelError(f"{self.method} learns from transitions: it needs two snapshots, and the graph has one")
         x, y = transition_examples(graph, self.transitions, low_rank=self.low_rank, seed=self.seed)

@@ -53,6 +53,7 @@ class Heuristic(LinkModel):
         """Scores of pairs, none negative."""
 
     def fit(self, graph: DynamicGraph) -> Self:
+        self.check_graph(graph)
         self.graph_, self._last = graph, None
         self.calibration_ = self._calibrate()
         return self

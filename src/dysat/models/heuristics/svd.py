@@ -53,6 +53,7 @@ class TruncatedSVD(EmbeddingModel):
             raise ModelError(f"seed={self.seed} must not be negative")
 
     def fit(self, graph: DynamicGraph) -> Self:
+        self.check_graph(graph)
         self.graph_ = graph
         self.scorer_ = torch.ones(self.features), torch.zeros(())  # e_u · e_v, until there is something better
         self._fit_scorer()

@@ -1,1 +1,1 @@
-"""Sparse operations with gradients, for CPU and CUDA."""
+"""Sparse operations with gradients: one interface (`sparse`) over torch, C and Triton."""

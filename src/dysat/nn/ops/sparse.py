@@ -1,7 +1,7 @@
-"""Softmax, weighted sums and dot products over the entries of a sparse pattern, all heads at once.
+"""Softmax, weighted sums and dot products over the entries of a sparse pattern, with gradients, all heads at once.
 
-Each has a plain version and one for the CPU (`plain`), a kernel for CUDA (`kernels`), and one for the CPU where there
-is a compiler (`native`).
+This is the interface; the work is done by `cpu` (C, if a compiler is available), by `cuda` (Triton), or by the torch
+versions in `reference`. `kernels_for` chooses.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dysat.nn.ops import cpu as native
+from dysat.nn.ops import cpu
 from dysat.nn.ops.history import History
 from dysat.nn.ops.reference import (
     bag_weighted_sum,
     chunked_pair_dot,
-    plain_entry_logits,
-    plain_head_dots,
-    plain_pair_dot,
-    plain_softmax,
-    plain_weighted_sum,
+    reference_entry_logits,
+    reference_head_dots,
+    reference_pair_dot,
+    reference_softmax,
+    reference_weighted_sum,
     segment_softmax_cpu,
     segment_sum,
 )
@@ -42,7 +42,10 @@ def sender_softmax(logits: Tensor, pattern: Pattern) -> Tensor:
 
 
 def weighted_sum(alpha: Tensor, x: Tensor, pattern: Pattern, *, elu: bool = False) -> Tensor:
-    """Σ over the entries (v ← u) of each receiver v: α_vu x_u, and its ELU.  # alpha [E, H], x [S, H, F] → [R, H, F]"""
+    """Σ_u α_vu x_u over the entries (v ← u) of each receiver v; then ELU if `elu`.
+
+    Shapes: alpha [E, H], x [S, H, F] → [R, H, F].
+    """
     return _WeightedSum.apply(alpha, x, pattern, elu)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -52,73 +55,76 @@ def pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
 
 
 def look_up(x: Tensor, pattern: Pattern, scale: Tensor | None = None) -> Tensor:
-    """Rows of x, one for every receiver of a `Pattern.lookup`, each times its scale.  # [S, d], [R, 1] → [R, d]"""
+    """The row of x that each receiver of a `Pattern.lookup` names, times its scale.  # [S, d], [R, 1] → [R, d]"""
     return _LookUp.apply(x, pattern, scale)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def entry_logits(sender: Tensor, receiver: Tensor, weights: Tensor, slope: float, pattern: Pattern) -> Tensor:
-    """LeakyReLU(w_vu (s_u + r_v)) for every entry (v ← u); weights have no gradient.  # [S, H], [R, H], [E] → [E, H]"""
+    """LeakyReLU(w_vu (s_u + r_v)) for every entry (v ← u); weights get no gradient.  # [S, H], [R, H], [E] → [E, H]"""
     return _EntryLogits.apply(sender, receiver, weights, slope, pattern)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def look_up_beside(x: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
-    """`look_up`, and x again for whoever needs all of it: both gradients are added in one pass.  # [R, d], [S, d]"""
+def look_up_with_input(x: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
+    """`look_up`, and x itself: if both are used, their gradients are added in one pass.  # → [R, d], [S, d]"""
     if x.is_cpu and kernels_for(x, 1, x.shape[1]):
-        return _LookUpBeside.apply(x, pattern)  # type: ignore[no-any-return, no-untyped-call]
+        return _LookUpWithInput.apply(x, pattern)  # type: ignore[no-any-return, no-untyped-call]
     return look_up(x, pattern), x
 
 
 def head_dots(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-    """x_i · a_k of every head; and x again, as in `look_up_beside`.  # [A, H, F], [K, H, F] → [A, K · H], [A, H, F]"""
+    """x_i · a_k for every head, and x itself, as in `look_up_with_input`.
+
+    Shapes: x [A, H, F], a [K, H, F] → [A, K · H], [A, H, F].
+    """
     if x.is_cpu and kernels_for(x, *x.shape[1:]):
         return _HeadDots.apply(x, a)  # type: ignore[no-any-return, no-untyped-call]
-    return plain_head_dots(x, a), x
+    return reference_head_dots(x, a), x
 
 
 @cache
-def _kernels() -> ModuleType | None:
-    """The Triton kernels, where Triton is."""
+def _cuda_kernels() -> ModuleType | None:
+    """The CUDA kernels, if Triton is installed."""
     if find_spec("triton") is None:
         return None
-    from dysat.nn.ops import cuda as kernels
+    from dysat.nn.ops import cuda
 
-    return kernels
+    return cuda
 
 
 def kernels_for(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
-    """The kernels of x's device, if they take what is like x with these heads."""
-    # A kernel's constants are float32; in float64 the plain versions are exact to the last bit.
+    """The module of kernels (`cpu` or `cuda`) for tensors like x with these heads, or None to use `reference`."""
+    # The kernels compute in float32; float64 uses the torch versions, which keep its precision.
     if x.dtype != torch.float32:
         return None
-    kernels = _kernels() if x.is_cuda else native if x.is_cpu and native.are_there() else None
+    kernels = _cuda_kernels() if x.is_cuda else cpu if x.is_cpu and cpu.is_available() else None
     return kernels if kernels is not None and kernels.fits(num_heads, width) else None
 
 
 def _sum(alpha: Tensor, x: Tensor, pattern: Pattern, order: Tensor | None = None, *, elu: bool = False) -> Tensor:
-    """The weighted sum; entry i of the pattern has its weights in row `order[i]` of alpha."""
+    """The weighted sum; entry i of the pattern takes its weights from row `order[i]` of alpha."""
     if kernels := kernels_for(x, *x.shape[1:]):
         return kernels.weighted_sum(alpha, x, pattern, order, elu=elu)  # type: ignore[no-any-return]
     alpha = alpha if order is None else alpha.index_select(0, order)
-    sums = (plain_weighted_sum if x.is_cuda else bag_weighted_sum)(alpha, x, pattern)
-    return functional.elu_(sums) if elu else sums  # in place: the sum itself is not needed again
+    sums = (reference_weighted_sum if x.is_cuda else bag_weighted_sum)(alpha, x, pattern)
+    return functional.elu_(sums) if elu else sums  # in place: the backward pass needs only the result
 
 
 def _dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
     if kernels := kernels_for(x, *x.shape[1:]):
         return kernels.pair_dot(x, y, pattern)  # type: ignore[no-any-return]
-    return (plain_pair_dot if x.is_cuda else chunked_pair_dot)(x, y, pattern)
+    return (reference_pair_dot if x.is_cuda else chunked_pair_dot)(x, y, pattern)
 
 
 class _Softmax(torch.autograd.Function):
-    """Over the receivers of a pattern whose entry i stands in row `order[i]` (None: i) of the logits."""
+    """Softmax over each receiver's entries; entry i of the pattern is row `order[i]` of the logits (None: row i)."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, pattern: Pattern, order: Tensor | None) -> Tensor:
         if kernels := kernels_for(logits, logits.shape[1], 1):
             alpha: Tensor = kernels.softmax(logits, pattern, order)
         else:
-            softmax = plain_softmax if logits.is_cuda else segment_softmax_cpu
-            alpha = _back(softmax(_ordered(logits, order), pattern), order)
+            softmax = reference_softmax if logits.is_cuda else segment_softmax_cpu
+            alpha = _restore_order(softmax(_ordered(logits, order), pattern), order)
         ctx.pattern, ctx.order = pattern, order
         ctx.save_for_backward(alpha)
         return alpha
@@ -135,7 +141,7 @@ class _Softmax(torch.autograd.Function):
             mean = alpha.new_zeros(pattern.num_receivers, alpha.shape[1]).index_add_(0, pattern.receivers, ordered)
         else:
             mean = segment_sum(ordered, pattern)
-        mean = _back(mean.index_select(0, pattern.receivers), order)
+        mean = _restore_order(mean.index_select(0, pattern.receivers), order)
         return weighted.sub_(mean.mul_(alpha)), None, None
 
 
@@ -159,7 +165,7 @@ class _WeightedSum(torch.autograd.Function):
 
 
 def _elu_backward(grad: Tensor, result: Tensor) -> Tensor:
-    """The slope below 0 is exp(x), which is ELU(x) + 1."""
+    """Gradient with respect to the input x of ELU: its slope below 0 is exp(x), which is ELU(x) + 1."""
     if kernels := kernels_for(grad, 1, 1):
         return kernels.elu_backward(grad, result)  # type: ignore[no-any-return]
     return torch.ops.aten.elu_backward(grad, 1.0, 1.0, 1.0, True, result)  # type: ignore[no-any-return]
@@ -187,7 +193,7 @@ class _EntryLogits(torch.autograd.Function):
         if kernels := kernels_for(sender, sender.shape[1], 1):
             logits: Tensor = kernels.entry_logits(sender, receiver, weights, slope, pattern)
         else:
-            logits = plain_entry_logits(sender, receiver, weights, slope, pattern)
+            logits = reference_entry_logits(sender, receiver, weights, slope, pattern)
         ctx.pattern, ctx.slope = pattern, slope
         ctx.save_for_backward(logits, weights)
         return logits
@@ -200,7 +206,7 @@ class _EntryLogits(torch.autograd.Function):
             inner = kernels.entry_logits_backward(grad, logits, weights, ctx.slope)
             to_sender = kernels.segment_sum(inner, pattern.transposed, pattern.by_sender)
             return to_sender, kernels.segment_sum(inner, pattern, None), None, None, None
-        # A weight is not negative, so the sign of a logit is that of what LeakyReLU was given.
+        # Weights are not negative and LeakyReLU keeps the sign, so a logit has the sign of s_u + r_v.
         inner = torch.where(logits > 0, grad, grad * ctx.slope).mul_(weights[:, None])
         if grad.is_cuda:
             empty = grad.new_zeros(pattern.num_senders + pattern.num_receivers, grad.shape[1])
@@ -217,17 +223,17 @@ class _HeadDots(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(x, a)
         ctx.set_materialize_grads(False)
-        return native.head_dots(x, a), x
+        return cpu.head_dots(x, a), x
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor | None, grad_x: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         if grad is None:
-            return beside, None
+            return grad_x, None
         x, a = ctx.saved_tensors
-        return native.head_dots_backward(grad, x, a, beside)
+        return cpu.head_dots_backward(grad, x, a, grad_x)
 
 
-class _LookUpBeside(torch.autograd.Function):
+class _LookUpWithInput(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
         ctx.pattern = pattern
@@ -235,17 +241,17 @@ class _LookUpBeside(torch.autograd.Function):
         return x.index_select(0, pattern.senders), x
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor | None, grad_x: Tensor | None) -> tuple[Tensor | None, None]:
         if grad is None:
-            return beside, None
+            return grad_x, None
         pattern, ones = ctx.pattern, grad.new_ones(len(grad), 1)
-        first = None if beside is None else beside[:, None]
-        sums = native.weighted_sum(ones, grad[:, None], pattern.transposed, pattern.by_sender, first=first)
+        first = None if grad_x is None else grad_x[:, None]
+        sums = cpu.weighted_sum(ones, grad[:, None], pattern.transposed, pattern.by_sender, first=first)
         return sums[:, 0], None
 
 
 class _LookUp(torch.autograd.Function):
-    """The gradient adds up rows in order of x, where that of `index_select` writes them all over it."""
+    """Row lookup whose gradient is summed in row order; that of `index_select` scatters writes over all of x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, pattern: Pattern, scale: Tensor | None) -> Tensor:
@@ -266,29 +272,29 @@ def _ordered(values: Tensor, order: Tensor | None) -> Tensor:
     return values if order is None else values.index_select(0, order)
 
 
-def _back(values: Tensor, order: Tensor | None) -> Tensor:
+def _restore_order(values: Tensor, order: Tensor | None) -> Tensor:
     """Undo `_ordered`."""
     return values if order is None else torch.empty_like(values).index_copy_(0, order, values)
 
 
 def history_attention(q: Tensor, kv: Tensor, history: History, keep: Tensor | None) -> Tensor:
-    """Σ_j β_ij keep_ij v_j, with β_ij = softmax of q_i · k_j over the entries j of each query i: where kernels are.
+    """Σ_j β_ij keep_ij v_j, where β_ij is the softmax of q_i · k_j over the entries j of query i.
 
-    The keys are the left half of kv, the values the right half: those of S rows, and then, if positions are added
-    to rows, those of T steps. An entry's k and v are its row's, plus its step's.
+    Call it only if `has_history_kernels`. The left half of kv holds keys, the right half values: first those of the
+    S rows, then those of the T steps if positions are added to rows. An entry uses its row's k and v plus its step's.
 
-    Shapes: q [Q, H, F], kv [S, 2 H F] or [S + T, 2 H F], keep [P, H]; result [Q, H, F].
+    Shapes: q [Q, H, F], kv [S, 2 H F] or [S + T, 2 H F], keep [P, H] → [Q, H, F].
     """
     return _HistoryAttention.apply(q, kv, history, keep)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def takes_history(x: Tensor, num_heads: int, width: int) -> bool:
-    """Whether `history_attention` has kernels for what is like x; its gradient is a sum for 2 H heads."""
+def has_history_kernels(x: Tensor, num_heads: int, width: int) -> bool:
+    """Whether `history_attention` has kernels for tensors like x."""
     return _history_kernels(x, num_heads, width) is not None
 
 
 def _history_kernels(x: Tensor, num_heads: int, width: int) -> ModuleType | None:
-    return kernels_for(x, 2 * num_heads, width)
+    return kernels_for(x, 2 * num_heads, width)  # the gradient is a weighted sum with 2 H heads
 
 
 class _HistoryAttention(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""What `kernels` launches, as Triton compiles it; imported on CUDA only. Each says what one program of it takes."""
+"""The Triton kernels that `cuda` launches; imported on CUDA only. Each docstring says what one program computes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import triton.language as tl
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _cells(order, first, stop, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where the numbers of the next B entries stand, and which of these are there.  # [B, H], [B, 1]"""
+    """Positions of the values of the next B entries, and a mask of the entries that exist.  # [B, H], [B, 1]"""
     entry = first + tl.arange(0, B)
     there = entry < stop
     at = tl.load(order + entry, mask=there, other=0) if ORDERED else entry
@@ -20,7 +20,7 @@ def weighted_sum(  # type: ignore[no-untyped-def]
     alpha, x, receivers, firsts, shared, offsets, senders, order, out,
     H: tl.constexpr, F: tl.constexpr, B: tl.constexpr, PIECE: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
-    """One piece of a receiver's entries; pieces of the same receiver add to its sum."""
+    """Sum one piece of a receiver's entries; pieces of the same receiver add to the same row."""
     piece = tl.program_id(0)
     row, start = tl.load(receivers + piece), tl.load(firsts + piece)
     stop = tl.minimum(start + PIECE, tl.load(offsets + row + 1))
@@ -44,7 +44,7 @@ def weighted_sum(  # type: ignore[no-untyped-def]
 def pair_dot(  # type: ignore[no-untyped-def]
     x, y, receivers, senders, out, num_entries, H: tl.constexpr, F: tl.constexpr, B: tl.constexpr
 ):
-    """The next B entries."""
+    """Compute the next B entries."""
     entry = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     there = entry < num_entries
     d = tl.arange(0, H * F)
@@ -58,7 +58,7 @@ def pair_dot(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def softmax(logits, offsets, order, out, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One receiver's entries."""
+    """Normalize one receiver's entries."""
     row = tl.program_id(0)
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
     top = tl.full([H], float("-inf"), dtype=logits.dtype.element_ty)
@@ -81,7 +81,7 @@ def softmax(logits, offsets, order, out, H: tl.constexpr, B: tl.constexpr, ORDER
 def softmax_backward(  # type: ignore[no-untyped-def]
     alpha, grad, offsets, order, out, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr
 ):
-    """One receiver's entries."""
+    """Compute the gradient for one receiver's entries."""
     row = tl.program_id(0)
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
     mean = tl.zeros([H], dtype=alpha.dtype.element_ty)
@@ -102,7 +102,7 @@ def entry_logits(  # type: ignore[no-untyped-def]
     sender, receiver, weights, senders, receivers, out, size, sender_stride, receiver_stride, slope,
     H: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """The next B numbers."""
+    """Compute the next B logits."""
     at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     there = at < size
     entry, head = at // H, at % H
@@ -115,7 +115,7 @@ def entry_logits(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def entry_logits_backward(grad, logits, weights, out, size, slope, H: tl.constexpr, B: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The next B numbers."""
+    """Compute the gradient of the next B logits."""
     at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     there = at < size
     inner = tl.load(grad + at, mask=there, other=0.0)
@@ -125,7 +125,7 @@ def entry_logits_backward(grad, logits, weights, out, size, slope, H: tl.constex
 
 @triton.jit  # type: ignore[untyped-decorator]
 def segment_sum(values, offsets, order, out, H: tl.constexpr, B: tl.constexpr, ORDERED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One receiver's entries."""
+    """Sum one receiver's entries."""
     row = tl.program_id(0)
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
     total = tl.zeros([H], dtype=values.dtype.element_ty)
@@ -139,7 +139,7 @@ def segment_sum(values, offsets, order, out, H: tl.constexpr, B: tl.constexpr, O
 def _keys_and_values(  # type: ignore[no-untyped-def]
     kv, kv_step, senders, steps, first, stop, d, D: tl.constexpr, B: tl.constexpr, STEPS: tl.constexpr
 ):
-    """Of the next B entries, each its row's and its step's; 0 after the last.  # [B, H, F] each"""
+    """Keys and values of the next B entries: those of the row plus those of the step; 0 past the end.  # [B, H, F]"""
     entry = first + tl.arange(0, B)
     there = (entry < stop)[:, None, None]
     at = kv + tl.load(senders + entry, mask=entry < stop, other=0)[:, None, None] * (2 * D) + d[None, :, :]
@@ -156,7 +156,7 @@ def history_attention(  # type: ignore[no-untyped-def]
     q, kv, kv_step, offsets, senders, steps, keep, logits, scale, out,
     H: tl.constexpr, F: tl.constexpr, B: tl.constexpr, STEPS: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """One query's entries."""
+    """Attend to one query's entries."""
     row = tl.program_id(0).to(tl.int64)
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
     head = tl.arange(0, H)
@@ -165,7 +165,7 @@ def history_attention(  # type: ignore[no-untyped-def]
     top = tl.full([H], float("-inf"), dtype=tl.float32)
     total = tl.zeros([H], dtype=tl.float32)
     z = tl.zeros([H, F], dtype=tl.float32)
-    for first in range(start, stop, B):  # what is summed so far is scaled anew where a larger logit comes
+    for first in range(start, stop, B):  # a larger logit rescales the sums so far
         cell, there = _cells(senders, first, stop, H, B, False)
         k, v = _keys_and_values(kv, kv_step, senders, steps, first, stop, d, H * F, B, STEPS)
         logit = tl.sum(asking[None, :, :] * k, axis=2)  # [B, H]
@@ -178,7 +178,7 @@ def history_attention(  # type: ignore[no-untyped-def]
             weight *= tl.load(keep + cell, mask=there, other=0.0)
         z = z * before[:, None] + tl.sum(weight[:, :, None] * v, axis=0)
         top = higher
-    total = tl.maximum(total, 1.0)  # the largest logit alone is 1: for who has no entries
+    total = tl.maximum(total, 1.0)  # at least 1 from the largest logit; without entries this avoids 0 / 0
     tl.store(scale + row * (2 * H) + head, top)
     tl.store(scale + row * (2 * H) + H + head, total)
     tl.store(out + row * (H * F) + d, z / total[:, None])
@@ -189,7 +189,7 @@ def history_attention_backward(  # type: ignore[no-untyped-def]
     grad, z, q, kv, kv_step, offsets, senders, steps, keep, logits, scale, d_q, weights, rows,
     H: tl.constexpr, F: tl.constexpr, B: tl.constexpr, STEPS: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """One query's entries."""
+    """Compute the gradients for one query's entries."""
     row = tl.program_id(0).to(tl.int64)
     start, stop = tl.load(offsets + row), tl.load(offsets + row + 1)
     head = tl.arange(0, H)
@@ -209,9 +209,9 @@ def history_attention_backward(  # type: ignore[no-untyped-def]
         if KEEP:
             kept = beta * tl.load(keep + cell, mask=there, other=0.0)
         to_logit = kept * tl.sum(dz[None, :, :] * v, axis=2) - beta * mean[None, :]
-        to_logit = tl.where(stop - start > 1, to_logit, 0.0)  # one entry's β is 1; dz · z is its dβ but for rounding
+        to_logit = tl.where(stop - start > 1, to_logit, 0.0)  # one entry: β is 1, so this is rounding error
         to_q += tl.sum(to_logit[:, :, None] * k, axis=0)
-        pair = 2 * cell - head[None, :]  # 2 H numbers to an entry
+        pair = 2 * cell - head[None, :]  # 2 H values per entry
         tl.store(weights + pair, to_logit, mask=there)
         tl.store(weights + pair + H, kept, mask=there)
     tl.store(d_q + row * (H * F) + d, to_q)
