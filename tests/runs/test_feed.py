@@ -397,5 +397,5 @@ def test_a_folder_of_parts_counts_as_one_file(run: Path, tmp_path: Path) -> None
     file = EventFile.read(tmp_path / "parts", read_log)
     os.rename(tmp_path / "parts", tmp_path / "moved")  # noqa: PTH104
     assert EventFile.read(tmp_path / "moved", read_log).sha256 == file.sha256
-    with pytest.raises(ModelError, match=r"moved: its events were taken in already \(as parts\)"):
+    with pytest.raises(ModelError, match=r"moved: its events were already taken in \(as parts\)"):
         take_in(run, tmp_path / "moved")
