@@ -1,17 +1,17 @@
-"""The paper's baselines: tuned on validation as the paper says, and what one fit costs; writes docs/baselines.md.
+"""Tune the paper's baselines on validation links and time one fit of each; writes the tables of docs/baselines.md.
 
     python benchmarks/baselines.py --graphs FOLDER --dataset uci --processes 16 --out results/baselines_uci.json
 
-evaluates every method with every setting of GRIDS, single step, by `dysat.evaluate`. FOLDER holds graph folders named
-after the datasets. --method chooses some; settings that an --out file has are not computed again.
+evaluates every method with every setting of GRIDS by `dysat.evaluate`, single-step protocol. FOLDER holds graph folders
+named after the datasets. --method selects methods; settings already in the --out file are not computed again.
 
     python benchmarks/baselines.py --fits --graphs FOLDER --dataset uci --out results/bench_baselines_cpu.json
 
-times one fit of each method on all snapshots of a dataset, and of DySAT, each in a fresh process, with its peak memory.
+times one fit of each method and of DySAT on all snapshots of a dataset, each in a fresh process, with peak memory.
 
     python benchmarks/baselines.py --table
 
-writes the tables from such files.
+writes the tables from these files.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ PAGE, TUNED, FITS = ROOT / "docs" / "baselines.md", "<!-- tuned -->", "<!-- fits
 
 
 def grid(**values: tuple[Any, ...]) -> list[dict[str, Any]]:
-    """Every combination."""
-    return [dict(zip(values, some, strict=True)) for some in itertools.product(*values.values())]
+    """Every combination of the values."""
+    return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 
 
 Setting = dict[str, Any]
 DECAY = {"nu1": (1e-6, 1e-4), "nu2": (1e-6, 1e-4)}
-# What the paper tuned (SPEC section 4): the row of its table, the method, what stays, what is tried.
+# What the paper tuned: row of its table → method, fixed options, settings to try.
 GRIDS: dict[str, tuple[str, Setting, list[Setting]]] = {
     "node2vec": ("node2vec", {}, grid(p=(0.25, 0.5, 1.0, 2.0, 4.0), q=(0.25, 0.5, 1.0, 2.0, 4.0))),
     "G-SAGE": ("graphsage", {}, grid(aggregator=("gcn", "mean-pool", "max-pool", "lstm"))),
@@ -70,7 +70,7 @@ PUBLISHED = {
 
 
 def sweep(args: argparse.Namespace) -> None:
-    """Whatever is not in the file yet, a method at a time."""
+    """Evaluate the settings that the file does not have yet, one method at a time."""
     found = json.loads(args.out.read_text()) if args.out.exists() else {"rows": []}
     begin = time.monotonic()
     for dataset, loops, name in itertools.product(args.dataset, args.self_loops, args.method or GRIDS):
@@ -91,14 +91,14 @@ def sweep(args: argparse.Namespace) -> None:
             row = {**wanted, "setting": setting, **facts(figures), **about}
             found["rows"].append(row)
             print({key: row[key] for key in ("dataset", "row", "setting", "validation_auc", "macro_auc", "seconds")})
-        beside = args.out.with_suffix(".new")
-        beside.write_text(json.dumps(found, indent=1) + "\n")
-        beside.replace(args.out)
+        temporary = args.out.with_suffix(".new")
+        temporary.write_text(json.dumps(found, indent=1) + "\n")
+        temporary.replace(args.out)
         sys.stdout.flush()
 
 
 def facts(figures: Figures) -> dict[str, Any]:
-    """What is kept of an evaluation."""
+    """The figures of an evaluation that are stored."""
     steps, known = figures.of(), figures.means()
     assert known is not None, figures.problems
     return {
@@ -113,7 +113,7 @@ def facts(figures: Figures) -> dict[str, Any]:
 
 
 def fits(args: argparse.Namespace) -> None:
-    """One fit of each method, in a process of its own."""
+    """Time one fit of each method, each in a fresh process."""
     rows = []
     for name, dataset in itertools.product(args.method or [*GRIDS, "DySAT"], args.dataset):
         words = ["--fits", "--graphs", str(args.graphs), "--dataset", dataset, "--device", args.device]
@@ -130,7 +130,7 @@ def fits(args: argparse.Namespace) -> None:
 
 
 def fit(name: str, args: argparse.Namespace) -> None:
-    """One fit, after a small one that imports and compiles what is needed."""
+    """Time one fit, after a small fit that does all imports and compiling."""
     from dysat.system.process import keep_freed_memory
 
     keep_freed_memory()
@@ -154,7 +154,7 @@ def fit(name: str, args: argparse.Namespace) -> None:
 
 
 def table() -> None:
-    """The marked parts of docs/baselines.md."""
+    """Write the generated blocks of docs/baselines.md."""
     page = PAGE.read_text()
     rows = [row for file in ROOT.glob("results/baselines_*.json") for row in json.loads(file.read_text())["rows"]]
     for mark, text in ((TUNED, tuned(rows)), (FITS, costs())):
@@ -164,7 +164,7 @@ def table() -> None:
 
 
 def tuned(rows: list[dict[str, Any]]) -> list[str]:
-    """The setting with the highest mean validation AUC, and below all settings."""
+    """A table of the settings with the highest mean validation AUC, and one of all settings."""
     lines = ["| | Enron | published | UCI | published |", "|---|---:|---:|---:|---:|"]
     every = [
         "| | dataset | setting | validation | macro-AUC | micro-AUC | seconds, all steps |",
@@ -178,21 +178,21 @@ def tuned(rows: list[dict[str, Any]]) -> list[str]:
             best = f"{100 * own[0]['macro_auc']:.2f} ± {100 * own[0]['macro_auc_sd']:.2f}" if own else "–"
             cells += [best, f"{published:.2f}"]
             every += [
-                f"| {name} | {dataset} | {told(row['setting'])} | {100 * row['validation_auc']:.2f} | "
+                f"| {name} | {dataset} | {as_text(row['setting'])} | {100 * row['validation_auc']:.2f} | "
                 f"{100 * row['macro_auc']:.2f} | {100 * row['micro_auc']:.2f} | {row['seconds']:.0f} |"
                 for row in own
             ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return [*lines, "", "Every setting, the one that was chosen first:", "", *every]
+    return [*lines, "", "All settings, the selected one first:", "", *every]
 
 
-def told(setting: Setting) -> str:
-    """In one line."""
+def as_text(setting: Setting) -> str:
+    """A setting in one line."""
     return ", ".join(f"{key} {value}" for key, value in setting.items()) or "default"
 
 
 def costs() -> list[str]:
-    """What one fit takes."""
+    """A table of seconds and memory of one fit."""
     lines = ["| | dataset | device | epochs | seconds | peak, GiB |", "|---|---|---|---:|---:|---:|"]
     notes = []
     for file in sorted(ROOT.glob("results/bench_baselines_*.json")):
@@ -209,31 +209,31 @@ def costs() -> list[str]:
 
 
 def main() -> None:
-    """One of three things."""
+    """Evaluate, time fits, or write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true", help="write the tables, and do nothing else")
+    parser.add_argument("--table", action="store_true", help="only write the tables")
     parser.add_argument("--fits", action="store_true", help="time one fit of each method")
     parser.add_argument("--graphs", type=Path, help="folder of graph folders")
     parser.add_argument("--dataset", nargs="+", default=["uci"])
-    parser.add_argument("--method", nargs="+", choices=[*GRIDS, "DySAT"], help="rows of the table; all unless told")
+    parser.add_argument("--method", nargs="+", choices=[*GRIDS, "DySAT"], help="rows of the table; default: all")
     parser.add_argument("--self-loops", nargs="+", default=["drop"], choices=["drop", "keep"])
-    parser.add_argument("--epochs", type=int, help="of a fit that is timed, if not those of the method's defaults")
-    parser.add_argument("--first", type=int, help="first snapshot to predict, if not the paper's")
+    parser.add_argument("--epochs", type=int, help="epochs of a timed fit; default: those of the method")
+    parser.add_argument("--first", type=int, help="first snapshot to predict; default: the paper's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which no method is begun")
+    parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which no further method starts")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--job", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.table:
         table()
     elif not args.graphs or not (args.out or args.job):
-        parser.error("--graphs and --out, or --table")
+        parser.error("expected --graphs and --out, or --table")
     elif args.job:
         fit(args.job, args)
     elif "DySAT" in (args.method or []) and not args.fits:
-        parser.error("DySAT is timed beside the baselines (--fits), and tuned by benchmarks/single_step.py")
+        parser.error("DySAT can only be timed here (--fits); benchmarks/single_step.py tunes it")
     else:
         fits(args) if args.fits else sweep(args)
 

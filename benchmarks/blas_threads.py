@@ -1,9 +1,9 @@
-"""What eigenvectors cost with a thread per core, and with one for every 2,000 nodes (`dysat.system.process`).
+"""Time eigenvectors with one BLAS thread per core, and with one per 2,000 nodes (`dysat.system.process`).
 
     python benchmarks/blas_threads.py [--out results/blas_threads.json]
 
-64 leading eigenvectors of made-up graphs with eight links for each node, in turn, the median of five. A row is added to
-those in the file.
+Computes 64 leading eigenvectors of random graphs with eight links per node; both variants alternate, median of five.
+The result is appended to the --out file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZES, REPEATS = (500, 2_000, 8_000, 20_000), 5
 
 
 def seconds(matrix: Any) -> float:
-    """Of one call."""
+    """Seconds of one call."""
     from dysat.features.eigenvectors import lanczos
 
     begin = time.perf_counter()
@@ -29,7 +29,7 @@ def seconds(matrix: Any) -> float:
 
 
 def measure() -> dict[str, Any]:
-    """Both ways at every size."""
+    """Measure both variants at every size."""
     import numpy as np
     import scipy.linalg  # noqa: F401
     from scipy.sparse import coo_array, csr_array
@@ -54,7 +54,7 @@ def measure() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, and add to a file."""
+    """Measure, print, and append to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()

@@ -1,9 +1,9 @@
-"""How long an epoch takes when another program wants the same cores, with threads that wait asleep and that wait awake.
+"""Time an epoch while another program uses the same cores, with passive and with active OpenMP waiting.
 
     python benchmarks/busy.py [--out results/busy.json]
 
-Twelve epochs of the preset `forecast` on UCI in a process of their own: alone and beside one busy program, with
-OpenMP's wait policy as dysat sets it (PASSIVE) and as it is without (ACTIVE spins for a while, then sleeps).
+Runs twelve epochs of the default model on UCI in a fresh process, alone and next to one busy program: with the OpenMP
+wait policy that dysat sets (PASSIVE: threads sleep), and with the usual one (ACTIVE: threads spin, then sleep).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from statistics import median
 
 FIT = """
 import dysat
-model = dysat.DySAT.from_preset("default", device="cpu", epochs=12).fit(dysat.load_dataset("uci")[:12])
+model = dysat.DySAT(device="cpu", epochs=12).fit(dysat.load_dataset("uci")[:12])
 print([epoch.seconds for epoch in model.epochs_[1:]])
 """
 
 
 def seconds(passive: bool, busy: bool) -> float:
-    """The median epoch."""
+    """Seconds of the median epoch."""
     environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
     if not passive:
-        environment |= {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "300000"}  # what libgomp does without a policy
+        environment |= {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "300000"}  # the default of libgomp
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if busy else None
     try:
         done = subprocess.run([sys.executable, "-c", FIT], env=environment, capture_output=True, text=True, check=True)
@@ -39,7 +39,7 @@ def seconds(passive: bool, busy: bool) -> float:
 
 
 def main() -> None:
-    """Three rounds of all four, their medians."""
+    """Measure the four cases three times and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()

@@ -1,6 +1,6 @@
-"""The tables of docs/evaluation.md, from what `dysat evaluate` wrote as results.json.
+"""Write the tables of docs/evaluation.md from the results.json files of `dysat evaluate`.
 
-(the commands of docs/evaluation.md)
+(run the commands of docs/evaluation.md)
 cp evaluation/results.json results/evaluation_uci.json
 python benchmarks/evaluation.py
 """
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MARK = "<!-- figures -->"
 DATASETS = ("enron", "uci", "yelp", "ml-10m")
 PROBES = {"present": ", probe on t+1", "past": ", probe on t", "none": ""}
-# The same heuristics in a prototype, one draw of negatives.
+# The same heuristics in a prototype, with one sample of negatives.
 PROTOTYPE = {
     "edgebank": (81.4, 71.4, 49.8, 68.3),
     "edge-memory": (85.4, 92.9, 75.0, 95.2),
@@ -28,7 +28,7 @@ PROTOTYPE = {
 
 
 def rows(results: dict[str, Any], negatives: str) -> dict[str, float]:
-    """Macro-AUC of every model and probe, in per cent."""
+    """Macro-AUC of every model and probe, in percent."""
     return {
         model["name"] + PROBES[means["probe"]]: 100 * means["macro_auc"]
         for model in results["models"]
@@ -38,7 +38,7 @@ def rows(results: dict[str, Any], negatives: str) -> dict[str, float]:
 
 
 def table(results: dict[str, dict[str, Any]], negatives: str) -> list[str]:
-    """One kind of negatives, all datasets; the best of each in bold, the prototype's figure in brackets."""
+    """A table for one negative sampler: the best of each dataset in bold, figures of the prototype in brackets."""
     found = {name: rows(result, negatives) for name, result in results.items()}
     models = dict.fromkeys(model for of in found.values() for model in of)
     lines = [f"| {negatives} | Enron | UCI | Yelp | ML-10M |", "|---|---:|---:|---:|---:|"]
@@ -55,14 +55,14 @@ def table(results: dict[str, dict[str, Any]], negatives: str) -> list[str]:
 
 
 def main() -> None:
-    """Write the marked part of docs/evaluation.md."""
+    """Write the generated block of docs/evaluation.md."""
     results = {name: json.loads((ROOT / "results" / f"evaluation_{name}.json").read_text()) for name in DATASETS}
     about = results["uci"]
     lines = [
         f"Measured {about['date'][:10]} on one {about['hardware']['gpu']} and 8 processes of a machine with "
         f"{about['hardware']['cores']} cores, torch {about['hardware']['torch']}, seed {about['request']['seed']}; "
-        f"{about['request']['protocol']}, {about['request']['repeats']} divisions, no self-loops; macro-AUC, per cent. "
-        "`results/evaluation_*.json` have every step, repeat and option.",
+        f"{about['request']['protocol']}, {about['request']['repeats']} random splits, no self-loops; macro-AUC in "
+        "percent. `results/evaluation_*.json` contain every step, repeat and option.",
         "",
     ]
     for negatives in about["request"]["negatives"]:

@@ -1,10 +1,10 @@
-"""Read a log and build its snapshots: dysat beside the same job written plainly in pandas, in one run.
+"""Time reading a log and building snapshots, with dysat and with plain pandas.
 
     python benchmarks/events.py [--events 10000000]
 
-makes a log of random events (a million nodes, 50 windows of a week, in order of time) as Parquet and as CSV, with
-labels that are texts and labels that are numbers, runs every job in a process of its own, checks that both sides
-find the same nodes and links every week, and writes results/bench_events.json and the table in docs/performance.md.
+generates logs of random events (a million nodes, 50 weekly windows, sorted by time) as Parquet and CSV, with text and
+number labels, runs every job in a fresh process, checks that both sides find the same nodes and links in every week,
+and writes results/bench_events.json and the table in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 WINDOWS, WEEK = 50, 7 * 86_400
 MARK = "<!-- bench:events -->"
-Outcome = tuple[float, float, list[tuple[int, int]]]  # seconds, those of reading, known nodes and links of every week
+Outcome = tuple[float, float, list[tuple[int, int]]]  # seconds, of these for reading, (nodes, links) of every week
 
 
 def generate(path: Path, events: int, nodes: int, labels: str, seed: int = 0) -> None:
-    """Random pairs, some nodes far busier than others, at sorted random times of whole seconds."""
+    """Write random events: some nodes are far more active than others; times are sorted whole seconds."""
     import numpy as np
     import polars as pl
 
@@ -47,7 +47,7 @@ def generate(path: Path, events: int, nodes: int, labels: str, seed: int = 0) ->
 
 
 def job_dysat(path: Path) -> Outcome:
-    """Ours."""
+    """The job with dysat."""
     import polars  # noqa: F401
     import torch  # noqa: F401
 
@@ -62,10 +62,10 @@ def job_dysat(path: Path) -> Outcome:
 
 
 def job_pandas(path: Path) -> Outcome:
-    """The same as anyone would write it in pandas and SciPy.
+    """The same job in straightforward pandas and SciPy.
 
-    Labels are numbered in order of first appearance, links counted per week, and each week is a symmetric CSR
-    matrix over the nodes known by then.
+    Labels are numbered by first appearance, links are counted per week, and each week is a symmetric CSR matrix over
+    the nodes known so far.
     """
     import numpy as np
     import pandas as pd
@@ -76,7 +76,7 @@ def job_pandas(path: Path) -> Outcome:
     table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, parse_dates=["time"])
     read = time.perf_counter() - begin
     table["window"] = (table["time"] - table["time"].min()) // pd.Timedelta("7D")
-    ends = pd.concat([table["src"], table["dst"]]).sort_index(kind="stable")  # src, dst, src, dst, … in order of time
+    ends = pd.concat([table["src"], table["dst"]]).sort_index(kind="stable")  # src, dst, src, dst, … by time
     codes, labels = pd.factorize(ends)
     table["u"], table["v"] = np.minimum(codes[::2], codes[1::2]), np.maximum(codes[::2], codes[1::2])
     known = table.groupby("window")["v"].max().cummax() + 1
@@ -94,21 +94,21 @@ JOBS = {"dysat": job_dysat, "pandas": job_pandas}
 
 
 def run_job(job: str, path: Path) -> dict[str, Any]:
-    """One job in a fresh process: seconds, and the peak memory of that process."""
+    """Run one job in a fresh process; returns its seconds and peak memory."""
     command = [sys.executable, __file__, "--job", job, "--file", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
 
 
 def import_seconds() -> float:
-    """What `import dysat` adds to a program that has imported torch."""
+    """Seconds of `import dysat` after `import torch`."""
     code = "import time, torch; t = time.perf_counter(); import dysat; print(time.perf_counter() - t)"
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
     return statistics.median(float(run.stdout) for run in runs)
 
 
 def machine() -> dict[str, Any]:
-    """Where and with what this was measured."""
+    """The machine and the versions of all packages."""
     from importlib.metadata import version
 
     from dysat.system.hardware import hardware
@@ -119,7 +119,7 @@ def machine() -> dict[str, Any]:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """All jobs on all files, dysat and pandas in turn."""
+    """Run all jobs on all files; dysat and pandas alternate."""
     rows = []
     for labels in ("text", "number"):
         for suffix in ("parquet", "csv"):
@@ -163,9 +163,10 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         f"Measured {result['date']} by `make bench` on {m['cores']} cores of {m['cpu']}, {m['memory_gib']} GiB, "
         f"Python {m['python']}, Polars {m['polars']}, pandas {m['pandas']}, NumPy {m['numpy']}, torch {m['torch']}; "
-        f"seed {result['seed']}, median of {result['repeat']} runs, each in a fresh process, dysat and pandas in turn.",
+        f"seed {result['seed']}, median of {result['repeat']} runs, each in a fresh process, "
+        "dysat and pandas alternating.",
         "",
-        "| log | labels | events | dysat | pandas | times faster | peak memory, dysat | pandas |",
+        "| log | labels | events | dysat | pandas | speedup | peak memory, dysat | peak memory, pandas |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
@@ -173,24 +174,24 @@ def markdown(result: dict[str, Any]) -> str:
         f"{r['ratio']:.1f} | {r['dysat_gib']:.2f} GiB | {r['pandas_gib']:.2f} GiB |"
         for r in result["rows"]
     ]
-    lines += ["", "Ten times the events take so many times as long:", ""]
+    lines += ["", "Factor by which the time grows with ten times the events:", ""]
     for small, large in zip(result["rows"][::2], result["rows"][1::2], strict=True):
         factors = [f"{job} {large[job] / small[job]:.1f}" for job in JOBS]
         lines.append(f"- {large['format']}, {large['labels']}: {', '.join(factors)}")
-    lines += ["", "Of dysat's time, `read_events` (with the numbering of nodes) and `build_snapshots` take:", ""]
+    lines += ["", "Time of dysat in `read_events` (including numbering the nodes) and in `build_snapshots`:", ""]
     for row in result["rows"][1::2]:
         parts = f"{row['dysat_read']:.2f} s and {row['dysat'] - row['dysat_read']:.2f} s"
         lines.append(f"- {row['format']}, {row['labels']}, {row['events']:,} events: {parts}")
-    lines += ["", f"`import dysat` adds {result['import_seconds']:.2f} s to `import torch`."]
+    lines += ["", f"`import dysat` takes {result['import_seconds']:.2f} s after `import torch`."]
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Measure everything; or, inside a process of its own, one job."""
+    """Measure everything, or (--job) one job in this process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--data", type=Path, default=ROOT / "bench-data", help="where the logs are made and kept")
+    parser.add_argument("--data", type=Path, default=ROOT / "bench-data", help="folder for the generated logs")
     parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -1,9 +1,9 @@
-"""How long the first and the next fit of the preset `forecast` take on UCI, and an epoch beside that of `program`.
+"""Time the first and the next fit of the default model on UCI, and an epoch of it and of the preset `program`.
 
     python benchmarks/first_fit.py [--graph FOLDER] [--device cuda] [--out results/first_fit.json]
 
-Each row is a process of its own, so that imports count. `fresh`: nothing compiled before, neither C nor CUDA kernels
-nor Python; `first`: in a new process; `next`: once more in the same process. A row is added to those in the file.
+Times include imports. `fresh`: a process with empty caches for C, CUDA kernels and Python bytecode; `first`: a new
+process with full caches; `next`: a second fit in that process. The row is appended to the --out file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 
 def fits(graph: str | None, device: str) -> dict[str, Any]:
-    """Seconds of two fits with 150 epochs in this process, until their last epoch, and of an epoch of two presets."""
+    """Seconds of two fits with 150 epochs in this process, and of one epoch of both presets."""
     import torch
 
     import dysat
@@ -35,7 +35,7 @@ def fits(graph: str | None, device: str) -> dict[str, Any]:
     seconds, epochs = [], {}
     for _ in range(2):
         begin = time.perf_counter()
-        model = dysat.DySAT.from_preset("default", device=device).fit(data)
+        model = dysat.DySAT(device=device).fit(data)
         seconds.append(round(time.perf_counter() - begin, 2))
         epochs["forecast"] = _median(model)
     epochs["program"] = _median(dysat.DySAT.from_preset("program", device=device, epochs=12, patience=None).fit(data))
@@ -43,12 +43,12 @@ def fits(graph: str | None, device: str) -> dict[str, Any]:
 
 
 def _median(model: Any) -> float:
-    """Of the seconds of its epochs, without the first, which prepares the others."""
+    """Median seconds of an epoch, without the first, which includes preparation."""
     return round(median(epoch.seconds for epoch in model.epochs_[1:]), 5)
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """One process with nothing compiled, then one with everything."""
+    """Run one process with empty caches, then one with full caches."""
     from dysat.system.hardware import hardware
 
     command = [sys.executable, __file__, "--here", "--device", args.device]
@@ -57,7 +57,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         names = {"XDG_CACHE_HOME": "c", "TRITON_CACHE_DIR": "triton", "PYTHONPYCACHEPREFIX": "python"}
         caches = {name: f"{folder}/{place}" for name, place in names.items()}
-        # What pip installs has bytecode; so the second process finds some, whatever this machine says.
+        # pip installs bytecode, so the second process must find some even if this machine writes none.
         own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         for _ in range(2):
             done = subprocess.run(command, env=own | caches, capture_output=True, text=True, check=True)
@@ -69,9 +69,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, and print or write."""
+    """Measure, print, and append to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graph", help="a graph folder; without it UCI as it is bundled")
+    parser.add_argument("--graph", help="graph folder; default: the bundled UCI dataset")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)

@@ -1,19 +1,21 @@
-"""How well the preset `forecast` predicts, beside boosting on past transitions, and what each of its parts is worth.
+"""Evaluate the default model, compare it with boosting on past transitions, and measure what each of its parts adds.
 
     python benchmarks/forecasting.py --graphs FOLDER --dataset uci enron --processes 2 --out results/forecasting.json
     python benchmarks/forecasting.py --graphs FOLDER --dataset enron --parts --out results/forecasting_parts.json
     python benchmarks/forecasting.py --graphs FOLDER --own-labels --out results/forecasting_own.json
     python benchmarks/forecasting.py --show results/forecasting.json
 
-FOLDER holds graph folders named after the datasets, or any others (unseen.py makes some). One model is fitted for every
-predicted snapshot, on the snapshots before it, all its epochs: no label of the predicted snapshot chooses anything. Its
-embeddings are tested with the paper's probe (which is trained on a fifth of these labels), its score as it is: on
-single-step links, on new links, against historical negatives (all links, and those that come again), and one link
-against 100 random nodes (MRR). With --parts each part of the preset is left out in turn. With --own-labels the pair
-score is taught what no forecast can know: four fifths of the predicted snapshot's own examples, to be asked of the
-fifth that is left, and every other transition of the graph, later ones too. So much its features could say if the past
-were no different, or if there were more of it. With --heuristics other opponents are measured too. Finished steps are
-kept in the file; what is there is not computed again.
+FOLDER holds graph folders named after the datasets, or others (benchmarks/unseen.py builds some). For every predicted
+snapshot one model is fitted on the snapshots before it, for all its epochs: no label of the predicted snapshot is used
+to select anything. The embeddings are evaluated with the paper's probe, which is trained on a fifth of these labels.
+The pair score is evaluated as it is: on single-step links, on new links, against historical negatives (all links, and
+repeated links only), and by ranking a link among 100 random nodes (MRR).
+
+--parts removes each part of the model in turn. --own-labels trains the pair score on labels that no forecast can know:
+either four fifths of the examples of the predicted snapshot (and tested on the remaining fifth), or all other
+transitions of the graph, including later ones. This shows what the features could achieve if past and future did not
+differ, or if there were more past. --heuristics adds other methods without training. Finished steps are stored in the
+--out file and not computed again.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from dysat.errors import DysatError
 
 OWN, OTHERS = "own labels", "all other transitions"
 HEURISTICS = ("edgebank", "edge-memory", "degree-product", "degree-sum", "common-neighbours", "pair-logistic")
-LAST, LEAST = 8, 20  # of a graph that is none of the paper's: predicted snapshots, and the fewest links of one
+LAST, LEAST = 8, 20  # for other graphs: number of predicted snapshots, and minimum number of links of each
 PARTS: dict[str, dict[str, Any]] = {
     "whole": {},
     "without activity": {"activity": False},
@@ -50,7 +52,7 @@ PARTS: dict[str, dict[str, Any]] = {
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
-    """One model at one step."""
+    """Fit and evaluate one model at one step."""
     import torch
 
     import dysat
@@ -66,7 +68,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     if task["model"] in dysat.MODELS:
         model: Any = dysat.MODELS[task["model"]]()
     else:
-        model = dysat.DySAT.from_preset("default", device=task["device"], seed=task["seed"], **PARTS[task["model"]])
+        model = dysat.DySAT(device=task["device"], seed=task["seed"], **PARTS[task["model"]])
     try:
         model.fit(graph[:target])
     except DysatError as problem:
@@ -78,7 +80,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def own_labels(graph: Any, target: int, seed: int) -> float:
-    """AUC of the pair score on examples of a snapshot, each by a score that the others have taught."""
+    """AUC of the pair score on the examples of a snapshot, by 5-fold cross-validation on these examples."""
     import numpy as np
     import torch
 
@@ -86,35 +88,37 @@ def own_labels(graph: Any, target: int, seed: int) -> float:
     from dysat.models.forecast.examples import Examples
     from dysat.models.forecast.pair_score import _learn
 
-    split, far, features, standings, _ = asked(graph, target, seed)
+    split, far, features, standings, _ = examples_with_features(graph, target, seed)
     labels = split.labels.numpy()
     part, never = np.random.default_rng(seed).permutation(len(labels)) % 5, np.zeros(len(labels), dtype=bool)
     scores = np.zeros(len(labels))
     for k in range(5):
         rows = np.concatenate([np.flatnonzero((part != k) & (labels == is_link)) for is_link in (True, False)])
         number = {"links": int(labels[rows].sum()), "uniform": len(rows), "added": 0, "left": 0, "unlinked": len(rows)}
-        taught = _learn([Examples(features[rows], standings[rows], never[rows], **number)], far, seed)
-        scores[part == k] = taught.raw(features[part == k], standings[part == k], never[part == k])
+        score = _learn([Examples(features[rows], standings[rows], never[rows], **number)], far, seed)
+        scores[part == k] = score.raw(features[part == k], standings[part == k], never[part == k])
     return evaluate_scores(torch.from_numpy(scores), split).auc
 
 
 def all_others(graph: Any, target: int, seed: int) -> float:
-    """AUC of the pair score on examples of a snapshot, taught by the transitions to all other snapshots."""
+    """AUC of the pair score on the examples of a snapshot, trained on the transitions to all other snapshots."""
     import torch
 
     from dysat.evaluation.probe import evaluate_scores
     from dysat.models.forecast.examples import examples_of, recent_transitions
     from dysat.models.forecast.pair_score import _learn
 
-    split, far, features, standings, once = asked(graph, target, seed)
+    split, far, features, standings, linked = examples_with_features(graph, target, seed)
     steps = [last for last in recent_transitions(graph.snapshots, len(graph)) if last != target]
-    taught = _learn([examples_of(graph, graph.snapshots[: last + 1], far, 3, seed) for last in steps], far, seed)
-    return evaluate_scores(torch.from_numpy(taught.raw(features, standings, once)), split).auc
+    score = _learn([examples_of(graph, graph.snapshots[: last + 1], far, 3, seed) for last in steps], far, seed)
+    return evaluate_scores(torch.from_numpy(score.raw(features, standings, linked)), split).auc
 
 
-def asked(graph: Any, target: int, seed: int) -> Any:
-    """The examples of a snapshot as the pair score sees them from the one before: how they are divided, whether with
-    three-step paths, features, standings, and which were linked."""
+def examples_with_features(graph: Any, target: int, seed: int) -> Any:
+    """The examples of a snapshot, with the features of the pair score computed from the snapshots before it.
+
+    Returns the split, whether three-step paths are used, features, ranks of the features, and which were linked before.
+    """
     import numpy as np
 
     from dysat.evaluation.protocols import link_split
@@ -132,7 +136,7 @@ def asked(graph: Any, target: int, seed: int) -> Any:
 
 
 def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
-    """AUC by the probe and of the score, and the score's in harder cases."""
+    """AUC of embeddings and pair score, AUC of the score on harder examples, and MRR."""
     from dataclasses import replace
 
     import torch
@@ -153,12 +157,12 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
             hard = other if options else with_negatives(other, graph, "historical", seed)
             scores = model.pair_scores(hard.pairs)
             found[name] = evaluate_scores(scores, hard).auc
-            if not options:  # the links that are not new: who meets again
-                once = torch.from_numpy(were_linked(graph.snapshots[:target], hard.pairs.numpy()))
-                again = evaluate_scores(scores, replace(hard, test=hard.test & once)).auc
+            if not options:  # repeated links only
+                linked = torch.from_numpy(were_linked(graph.snapshots[:target], hard.pairs.numpy()))
+                again = evaluate_scores(scores, replace(hard, test=hard.test & linked)).auc
                 found |= {} if isnan(again) else {"again": again}
         except DysatError:
-            continue  # too few of them
+            continue  # too few examples
     try:
         others = ranking_candidates(graph, split, 100, seed)
     except DysatError:
@@ -170,7 +174,7 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
 
 
 def sweep(args: argparse.Namespace) -> None:
-    """Whatever the file has not yet."""
+    """Run everything that the file does not have yet."""
     from dysat.experiments.evaluate.workers import be_led
     from dysat.system.hardware import hardware
 
@@ -196,14 +200,14 @@ def sweep(args: argparse.Namespace) -> None:
             about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "device": args.device}
             keep = {key: task[key] for key in ("dataset", "model", "target", "seed")}
             rows.append({**keep, **future.result(), **about})
-            beside = args.out.with_suffix(".new")
-            beside.write_text(json.dumps({"command": "benchmarks/forecasting.py", "rows": rows}, indent=1) + "\n")
-            beside.replace(args.out)
+            temporary = args.out.with_suffix(".new")
+            temporary.write_text(json.dumps({"command": "benchmarks/forecasting.py", "rows": rows}, indent=1) + "\n")
+            temporary.replace(args.out)
             print(round(time.monotonic() - begin), number + 1, len(waiting), rows[-1], flush=True)
 
 
 def predicted(graphs: Path, dataset: str) -> list[int]:
-    """The snapshots that the paper predicts; of another graph the last ones that have links enough."""
+    """The snapshots that the paper predicts; for other graphs, the last ones with enough links."""
     if dataset in DATASETS:
         return list(DATASETS[dataset].predicted)
     from dysat.data.graph import DynamicGraph
@@ -213,7 +217,7 @@ def predicted(graphs: Path, dataset: str) -> list[int]:
 
 
 def show(files: list[Path]) -> None:
-    """Means over the predicted snapshots that all of a dataset's models have."""
+    """Print means over the predicted snapshots that all models of a dataset have in common."""
     rows = [row for file in files for row in json.loads(file.read_text())["rows"]]
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         mine = [row for row in rows if row["dataset"] == dataset]
@@ -222,25 +226,25 @@ def show(files: list[Path]) -> None:
         common = set.intersection(*steps.values())
         print(f"\n{dataset}: snapshots {sorted(common)}")
         for model in models:
-            some = [row for row in mine if row["model"] == model and row["target"] in common]
+            shared = [row for row in mine if row["model"] == model and row["target"] in common]
             cells = []
             for name in ("embeddings", "score", "new links", "historical", "again", "mrr", "seconds"):
-                values = [row[name] for row in some if name in row]
+                values = [row[name] for row in shared if name in row]
                 scale = 1 if name == "seconds" else 100
                 cells.append(f"{scale * fmean(values):.2f}" if values else "–")
             print(f"| {model} | {' | '.join(cells)} |")
 
 
 def main() -> None:
-    """One of two things."""
+    """Run, or print the means of existing files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--show", type=Path, nargs="+")
     parser.add_argument("--graphs", type=Path)
     parser.add_argument("--dataset", nargs="+", default=list(DATASETS), help="folders in --graphs")
-    parser.add_argument("--targets", nargs="+", type=int, help="predicted snapshots, if not the paper's")
-    parser.add_argument("--parts", action="store_true", help="leave out one part of the preset after the other")
-    parser.add_argument("--own-labels", action="store_true", help="what the score's features could say at best")
-    parser.add_argument("--heuristics", action="store_true", help="beside them opponents that are not boosting")
+    parser.add_argument("--targets", nargs="+", type=int, help="snapshots to predict; default: the paper's")
+    parser.add_argument("--parts", action="store_true", help="remove each part of the model in turn")
+    parser.add_argument("--own-labels", action="store_true", help="train the pair score on labels no forecast can know")
+    parser.add_argument("--heuristics", action="store_true", help="also evaluate heuristics other than boosting")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
@@ -251,7 +255,7 @@ def main() -> None:
     elif args.graphs and args.out:
         sweep(args)
     else:
-        parser.error("--graphs and --out, or --show")
+        parser.error("expected --graphs and --out, or --show")
 
 
 if __name__ == "__main__":

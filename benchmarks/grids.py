@@ -1,10 +1,10 @@
-"""Every combination of what the paper tuned, judged on validation links, on a machine without Optuna.
+"""Evaluate the paper's tuning grids on validation links, without Optuna.
 
     python benchmarks/grids.py --graphs FOLDER --dataset yelp ml-10m --processes 15 --out results/
 
-searches the same grid as `dysat tune`, without pruning, for the presets of the paper, several steps in parallel on one
-GPU. Settings are judged by `dysat.experiments.tune.objective.judge`, which never sees a test link. FOLDER holds graph
-folders named after the datasets. Writes results/tuning_DATASET.json as it goes; what is there is not computed again.
+searches the same grid as `dysat tune`, without pruning, for the presets of the paper, with several steps in parallel on
+one GPU. `dysat.experiments.tune.objective.judge` evaluates the settings and never sees a test link. FOLDER holds graph
+folders named after the datasets. Results are stored in results/tuning_DATASET.json and not computed again.
 
     python benchmarks/grids.py --chosen results/tuning_*.json
 
@@ -27,13 +27,13 @@ from dysat.data.datasets import DATASETS
 from dysat.experiments.paper.catalogue import ROWS
 
 METHODS = ("dysat", "dysat-text", "graphsage", "dynamic-triad", "dyngem", "dynaernn")
-# Predicted snapshots that are judged, of those the paper predicts.
+# The predicted snapshots on which settings are evaluated, a subset of those the paper predicts.
 TARGETS = {"enron": range(5, 16, 2), "uci": range(2, 13, 2), "yelp": (6, 10, 14), "ml-10m": (4, 8, 11)}
 SLOW = ("ml-10m", "yelp", "uci", "enron")
 
 
 def judge_one(task: dict[str, Any]) -> dict[str, Any]:
-    """One setting at one step; an incremental model at all of them."""
+    """Evaluate one setting at one step, or an incremental model at all steps."""
     import torch
 
     import dysat
@@ -52,7 +52,7 @@ def judge_one(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def tasks(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """All that is wanted, the long ones first."""
+    """All tasks, the longest first."""
     from dysat.experiments.tune.spaces import combinations, search_space
 
     found = []
@@ -65,12 +65,12 @@ def tasks(args: argparse.Namespace) -> list[dict[str, Any]]:
                 common = {"dataset": dataset, "row": row, "setting": setting, "graph": str(args.graphs / dataset)}
                 common["device"] = args.device if dataset != "enron" else "cpu"
                 parts = [targets] if chain else [[target] for target in reversed(targets)]
-                found += [{**common, "targets": some} for some in parts]
+                found += [{**common, "targets": part} for part in parts]
     return sorted(found, key=lambda task: len(task["targets"]) == 1)
 
 
 def sweep(args: argparse.Namespace) -> None:
-    """Whatever no file has yet."""
+    """Run all tasks that the files do not have yet."""
     from dysat.experiments.evaluate.workers import be_led
     from dysat.system.hardware import hardware
 
@@ -101,18 +101,18 @@ def sweep(args: argparse.Namespace) -> None:
             mine["seconds"] = round(mine["seconds"] + found["seconds"], 2)
             about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "device": args.device}
             whole = {"dataset": task["dataset"], **about, "seed": 0, "rows": rows[task["dataset"]]}
-            beside = files[task["dataset"]].with_suffix(".new")
-            beside.write_text(json.dumps(whole, indent=1) + "\n")
-            beside.replace(files[task["dataset"]])
-            told = (number + 1, len(waiting), task["dataset"], task["row"], task["setting"], task["targets"])
-            print(round(time.monotonic() - begin), *told, found["seconds"], flush=True)
+            temporary = files[task["dataset"]].with_suffix(".new")
+            temporary.write_text(json.dumps(whole, indent=1) + "\n")
+            temporary.replace(files[task["dataset"]])
+            shown = (number + 1, len(waiting), task["dataset"], task["row"], task["setting"], task["targets"])
+            print(round(time.monotonic() - begin), *shown, found["seconds"], flush=True)
             if time.monotonic() - begin > args.stop_after:
                 for other in running:
                     other.cancel()
 
 
 def chosen(files: list[Path]) -> None:
-    """The best setting of each row, by the mean over the steps."""
+    """Print the three best settings of each row, by the mean over the steps."""
     for file in files:
         found = json.loads(file.read_text())
         most = {row: max(len(r["values"]) for r in found["rows"] if r["row"] == row) for row in METHODS}
@@ -123,16 +123,16 @@ def chosen(files: list[Path]) -> None:
 
 
 def main() -> None:
-    """One of two things."""
+    """Run the grids, or print the best settings of existing files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chosen", type=Path, nargs="+")
     parser.add_argument("--graphs", type=Path)
     parser.add_argument("--dataset", nargs="+", default=list(TARGETS), choices=list(TARGETS))
     parser.add_argument("--method", nargs="+", default=list(METHODS), choices=[*METHODS, "node2vec", "incsat"])
-    parser.add_argument("--targets", nargs="+", type=int, help="predicted snapshots, if not those above")
+    parser.add_argument("--targets", nargs="+", type=int, help="snapshots to predict; default: TARGETS")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which nothing new is begun")
+    parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which no further task starts")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     if args.chosen:
@@ -140,7 +140,7 @@ def main() -> None:
     elif args.graphs and args.out:
         sweep(args)
     else:
-        parser.error("--graphs and --out, or --chosen")
+        parser.error("expected --graphs and --out, or --chosen")
 
 
 if __name__ == "__main__":

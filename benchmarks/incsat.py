@@ -1,19 +1,20 @@
-"""IncSAT over a dataset, setting by setting, and the tables of docs/settings.md about it.
+"""Evaluate settings of IncSAT on a dataset, and write the tables about it in docs/settings.md.
 
     python benchmarks/incsat.py --graphs FOLDER --dataset uci --processes 8 --out results/incsat_settings_uci.json
 
-takes in the snapshots one after the other, each with the best epoch on its own validation links, for every setting of
-SETTINGS, and tests with 10 repeats of the probe. FOLDER holds graph folders named after the datasets.
+updates a model snapshot by snapshot for every setting of SETTINGS, each time with the best epoch on the validation
+links of that snapshot, and evaluates with 10 repeats of the probe. FOLDER holds graph folders named after the
+datasets.
 
     python benchmarks/incsat.py --graphs FOLDER --continued --processes 8
 
-fits a DySAT on the first snapshots of Enron and UCI and updates it to the end, beside fitting it anew each time; writes
-results/incsat_continued.json.
+fits a DySAT on the first snapshots of Enron and UCI and updates it to the end, compared with fitting it from scratch at
+every step; writes results/incsat_continued.json.
 
     python benchmarks/incsat.py --table
 
-writes the tables, from those files and from what `dysat evaluate` wrote (results/incsat_*.json and evaluation_*.json);
-DynGEM is that of benchmarks/baselines.py (results/baselines_*.json).
+writes the tables from these files, from results of `dysat evaluate` (results/incsat_*.json and evaluation_*.json) and,
+for DynGEM, from results of benchmarks/baselines.py (results/baselines_*.json).
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ PUBLISHED = {
     "DynGEM": {"enron": (69.72, 67.83), "uci": (79.82, 77.49), "yelp": (65.94, 66.02), "ml-10m": (85.96, 73.69)},
     "IncSAT": {"enron": (85.43, 84.36), "uci": (85.37, 76.18), "yelp": (68.73, 69.54), "ml-10m": (91.14, 80.13)},
 }
-PREDICTED = {"enron": (5, 15), "uci": (2, 12)}  # snapshots whose figures are averaged here
+PREDICTED = {"enron": (5, 15), "uci": (2, 12)}  # first and last snapshot that count for the means
 LONG, SHORT = {"epochs": 200, "patience": 60}, {"epochs": 60, "patience": 10}
 PAPER = {"structural_dropout": 0.4, "temporal_dropout": 0.4}
 LIGHT = {"structural_dropout": 0.1, "temporal_dropout": 0.0}
-ANEW = {"preset": "program", "carry": False, "negative_weight": 0.01, **SHORT, **LIGHT}
+SCRATCH = {"preset": "program", "carry": False, "negative_weight": 0.01, **SHORT, **LIGHT}
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "enron": [
         {"preset": preset, "carry": carry, "negative_weight": weight, **LONG, **PAPER}
@@ -59,13 +60,13 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         for carry in (True, False)
         for weight in (0.01, 0.1, 1.0)
     ]
-    + [ANEW, {**ANEW, "carry": True}, {**ANEW, "negative_weight": 0.1}]
-    + [{**ANEW, "seed": seed} for seed in (1, 2)],
+    + [SCRATCH, {**SCRATCH, "carry": True}, {**SCRATCH, "negative_weight": 0.1}]
+    + [{**SCRATCH, "seed": seed} for seed in (1, 2)],
 }
 
 
 def chain(graph_folder: str, dataset: str, setting: dict[str, Any]) -> dict[str, Any]:
-    """One setting: all snapshots, one after the other."""
+    """Run one setting over all snapshots in order."""
     import torch
 
     import dysat
@@ -93,7 +94,7 @@ def chain(graph_folder: str, dataset: str, setting: dict[str, Any]) -> dict[str,
 
 
 def sweep(folder: str, dataset: str, processes: int, out: Path) -> None:
-    """All settings of a dataset."""
+    """Run all settings of a dataset."""
     rows = []
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         jobs = [pool.submit(chain, f"{folder}/{dataset}", dataset, setting) for setting in SETTINGS[dataset]]
@@ -105,12 +106,16 @@ def sweep(folder: str, dataset: str, processes: int, out: Path) -> None:
             out.write_text(json.dumps(result, indent=1) + "\n")
 
 
-# Snapshots at first, epochs, w_n.
+# Number of first snapshots, epochs, w_n.
 BEGINNING: dict[str, tuple[int, int, float]] = {"uci": (6, 15, 0.01), "enron": (8, 100, 1.0)}
 
 
 def continued(folder: str, dataset: str, how: str) -> dict[str, Any]:
-    """The probe's AUC on each snapshot after the first ones: `carried`, `anew`, or a DySAT fitted `again` each time."""
+    """AUC of the probe on each snapshot after the first ones.
+
+    `how`, stored as "weights": "carried" keeps the weights from step to step, "anew" initialises them at every step,
+    "again" fits a DySAT on all snapshots at every step.
+    """
     import torch
 
     import dysat
@@ -132,8 +137,8 @@ def continued(folder: str, dataset: str, how: str) -> dict[str, Any]:
     return {"dataset": dataset, "weights": how, "auc": found, "macro_auc": sum(found) / len(found)}
 
 
-def go_on(folder: str, processes: int, out: Path) -> None:
-    """All ways to go on."""
+def compare_continued(folder: str, processes: int, out: Path) -> None:
+    """Run all ways to continue on all datasets."""
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         ways = [(dataset, how) for dataset in BEGINNING for how in ("again", "carried", "anew")]
         rows = [job.result() for job in [pool.submit(continued, folder, *way) for way in ways]]
@@ -144,20 +149,20 @@ def go_on(folder: str, processes: int, out: Path) -> None:
 
 
 def mean(row: dict[str, Any], key: str, dataset: str) -> float:
-    """Over the predicted snapshots."""
+    """Mean over the predicted snapshots."""
     first, last = PREDICTED[dataset]
     values = [step[key] for step in row["steps"] if first <= step["predicted"] <= last]
     return float(sum(values) / len(values))
 
 
 def settings_table() -> list[str]:
-    """Every setting that was tried, the best on validation first."""
+    """A table of all settings, the best on validation links first."""
     lines = ["| dataset | preset | weights | w_n | dropout | seed | validation | test | best epoch |"]
     lines.append("|---|---|---|---:|---|---:|---:|---:|---:|")
     for dataset in PREDICTED:
         result = json.loads((ROOT / "results" / f"incsat_settings_{dataset}.json").read_text())
         for row in sorted(result["rows"], key=lambda row: -mean(row, "validation", dataset)):
-            carried = "carried" if row["carry"] else "anew"
+            carried = "carried" if row["carry"] else "from scratch"
             dropout = f"{row['structural_dropout']:g}, {row['temporal_dropout']:g}"
             figures = (100 * mean(row, key, dataset) for key in ("validation", "auc"))
             cells = " | ".join(f"{figure:.2f}" for figure in figures)
@@ -169,7 +174,7 @@ def settings_table() -> list[str]:
 
 
 def paper_table() -> list[str]:
-    """Table 5 of the paper: ours, and the published figures in brackets."""
+    """Table 5 of the paper: our figures, then the published ones."""
     lines = ["| macro-AUC (micro-AUC) | Enron | UCI | Yelp | ML-10M |", "|---|---:|---:|---:|---:|"]
     for name, file, method in (("DySAT", "evaluation", "dysat:program"), ("IncSAT", "incsat", "incsat")):
         cells = []
@@ -188,7 +193,7 @@ def paper_table() -> list[str]:
 
 
 def dyngem(dataset: str) -> str:
-    """The setting of benchmarks/baselines.py that is best on validation, where it was run."""
+    """Figures of the best setting of DynGEM on validation links, or a dash if it was not run."""
     file = ROOT / "results" / f"baselines_{dataset}.json"
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
     rows = [row for row in rows if row["row"] == "DynGEM" and row["self_loops"] == "drop"]
@@ -197,7 +202,7 @@ def dyngem(dataset: str) -> str:
 
 
 def main() -> None:
-    """Sweep, or write the tables."""
+    """Run the settings, or write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", default="graphs")
     parser.add_argument("--dataset", choices=PREDICTED)
@@ -209,14 +214,14 @@ def main() -> None:
     if given.table:
         page = ROOT / "docs" / "settings.md"
         before, _, after = page.read_text().split(MARK)
-        tables = [*paper_table(), "", "All settings of the two small datasets, mean over the predicted snapshots:", ""]
+        tables = [*paper_table(), "", "All settings of the two small datasets, means over the predicted snapshots:", ""]
         page.write_text(f"{before}{MARK}\n\n" + "\n".join([*tables, *settings_table()]) + f"\n\n{MARK}{after}")
         return
     if given.continued:
-        go_on(given.graphs, given.processes, ROOT / "results" / "incsat_continued.json")
+        compare_continued(given.graphs, given.processes, ROOT / "results" / "incsat_continued.json")
         return
     if given.dataset is None or given.out is None:
-        parser.error("--dataset and --out, or --table")
+        parser.error("expected --dataset and --out, or --continued, or --table")
     sweep(given.graphs, given.dataset, given.processes, given.out)
 
 

@@ -1,10 +1,10 @@
-"""The preset `forecast` beside boosting on made-up logs, on which nothing was chosen.
+"""Compare the default model with boosting on synthetic logs that were not used to choose any setting.
 
     python benchmarks/made_up.py --seeds 0 1 --processes 2 --out results/forecasting_made_up.json
 
-Three worlds of 400 people and eight days: *blocks* (communities, heavy-tailed activity that drifts, ties that are taken
-up again), *tastes* (people and things that come into fashion and go, no pair twice), *bursts* (pairs that meet for a
-while, friends of friends, people who leave). The last days are predicted; figures as in forecasting.py.
+Three worlds of 400 people and eight days: *blocks* (communities, heavy-tailed and drifting activity, repeated ties),
+*tastes* (people and items that come and go out of fashion, no repeated pairs), *bursts* (pairs that meet for a while,
+friends of friends, people who leave). Three of the last days are predicted; figures as in benchmarks/forecasting.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Contact = tuple[str, str, int]
 
 
 def blocks(rng: np.random.Generator) -> list[Contact]:
-    """Half of all contacts take up an earlier one; others are within a community, by activity."""
+    """Half of the contacts repeat an earlier one; the others are mostly within a community, by activity."""
     community, since = rng.integers(0, 8, PEOPLE), rng.integers(0, DAYS, PEOPLE) // 2
     activity = rng.pareto(1.5, PEOPLE) + 0.1
     found: list[tuple[int, int, int]] = []
@@ -45,7 +45,7 @@ def blocks(rng: np.random.Generator) -> list[Contact]:
 
 
 def tastes(rng: np.random.Generator) -> list[Contact]:
-    """Things near somebody's taste, the more in fashion the likelier, each at most once."""
+    """People choose items by taste and by fashion, each item at most once."""
     people, things = rng.normal(size=(PEOPLE, 6)), rng.normal(size=(PEOPLE // 2, 6))
     activity, peak = rng.pareto(1.2, PEOPLE) + 0.2, rng.uniform(-1, DAYS, len(things))
     found: dict[tuple[int, int], int] = {}
@@ -58,7 +58,7 @@ def tastes(rng: np.random.Generator) -> list[Contact]:
 
 
 def bursts(rng: np.random.Generator) -> list[Contact]:
-    """A pair that has met meets again with chance 0.6 a day; new ones are mostly friends of friends."""
+    """A pair that met meets again the next day with probability 0.6; new pairs are mostly friends of friends."""
     since, stay = rng.integers(0, DAYS, PEOPLE), rng.geometric(0.3, PEOPLE)
     since[: PEOPLE // 3] = 0
     friends: list[list[int]] = [[] for _ in range(PEOPLE)]
@@ -90,7 +90,7 @@ WORLDS = {"blocks": blocks, "tastes": tastes, "bursts": bursts}
 
 
 def measure(task: tuple[str, int, str]) -> list[dict[str, Any]]:
-    """One model in one world, for each predicted day."""
+    """Fit and evaluate one model in one world, for each predicted day."""
     import torch
     from forecasting import figures
 
@@ -104,14 +104,14 @@ def measure(task: tuple[str, int, str]) -> list[dict[str, Any]]:
     for target in TARGETS:
         model: Any = dysat.MODELS["pair-boosting"]()
         if name == "whole":
-            model = dysat.DySAT.from_preset("default", device="cpu", seed=seed)
+            model = dysat.DySAT(device="cpu", seed=seed)
         found = figures(model.fit(graph[:target]), graph, target, seed)
         rows.append({"world": world, "seed": seed, "model": name, "target": target, **found})
     return rows
 
 
 def main() -> None:
-    """Measure, write, and show means."""
+    """Measure, print means, and write a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--processes", type=int, default=2)
@@ -122,7 +122,7 @@ def main() -> None:
 
     tasks = list(product(WORLDS, args.seeds, ("whole", "pair-boosting")))
     with ProcessPoolExecutor(args.processes, get_context("spawn"), be_led) as pool:
-        rows = [row for some in pool.map(measure, tasks) for row in some]
+        rows = [row for part in pool.map(measure, tasks) for row in part]
     for world, model in product(WORLDS, ("whole", "pair-boosting")):
         mine = [row for row in rows if row["world"] == world and row["model"] == model]
         means = {

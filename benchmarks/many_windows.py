@@ -1,10 +1,9 @@
-"""What a fit of the preset `forecast` costs where windows are many: an hourly log of weeks or months.
+"""Time and memory of fitting the default model on many windows: an hourly log of weeks or months.
 
     python benchmarks/many_windows.py [--windows 250 1000 2000] [--device cpu] [--out results/many_windows.json]
 
-400 people write to each other by day more than by night, mostly within groups; 10 messages an hour in the mean. Each
-row is a process of its own: seconds of the pair score, of all that comes before the first epoch, of one epoch, and the
-most memory.
+400 people send 10 messages per hour on average, more by day than by night, mostly within groups. Each row is measured
+in a fresh process: seconds of the pair score, of everything before the first epoch and of one epoch, and peak memory.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ def fit(windows: int, device: str) -> dict[str, Any]:
     keep_freed_memory()
     events = dysat.read_events(pl.DataFrame(hourly_log(windows)), src="src", dst="dst", time="time")
     graph = dysat.build_snapshots(events, every="1h")
-    dysat.DySAT.from_preset("default", device=device, epochs=1).fit(graph[:4])  # imports, and what is compiled
+    dysat.DySAT(device=device, epochs=1).fit(graph[:4])  # imports and compiles
     begin = time.perf_counter()
     PairScore.learn(graph, transitions=3)
     pair_score = time.perf_counter() - begin
-    graph = dysat.build_snapshots(events, every="1h")  # of which nothing is remembered
+    graph = dysat.build_snapshots(events, every="1h")  # a new graph without cached results
     begin = time.perf_counter()
-    model = dysat.DySAT.from_preset("default", device=device, epochs=2).fit(graph)
+    model = dysat.DySAT(device=device, epochs=2).fit(graph)
     before = time.perf_counter() - begin - sum(epoch.seconds for epoch in model.epochs_)
     seconds = {"pair score": pair_score, "before the first epoch": before, "epoch": model.epochs_[-1].seconds}
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -65,7 +64,7 @@ def fit(windows: int, device: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """One process after the other."""
+    """Measure each number of windows in its own process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--windows", type=int, nargs="+", default=[250, 1000, 2000])
     parser.add_argument("--device", default="cpu")

@@ -2,8 +2,8 @@
 
     python benchmarks/reproduction.py
 
-measures nothing: `dysat reproduce … --budget full` does, and its results/*.json are put into results/paper. Of the five
-tables the page shows the macro-AUC; the files beside the JSON have everything.
+reads the JSON files in results/paper, which come from `dysat reproduce … --budget full`; it measures nothing itself.
+The page shows the macro-AUC of the five tables; the other files in results/paper contain all figures.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ SHOWN = ("enron-loops", "uci", "yelp", "ml-10m")  # columns of the table on the 
 
 
 def main() -> None:
-    """Write them all."""
+    """Write all tables, figures and generated blocks."""
     results = Results(FOLDER)
     made, _ = made_of(TARGETS, results, ALL)
     write(made, FOLDER)
     page = ROOT / "docs" / "reproduction.md"
     text = page.read_text(encoding="utf-8")
     for one in made:
-        text = marked(text, one.name, body(one) if isinstance(one, Table) else said(one))
+        text = marked(text, one.name, body(one) if isinstance(one, Table) else notes(one))
     page.write_text(text, encoding="utf-8")
     start = ROOT / "docs" / "index.md"
     start.write_text(marked(start.read_text(encoding="utf-8"), "first", first(results)), encoding="utf-8")
 
 
 def body(table: Table) -> str:
-    """The macro-AUC of a table, with what it says; all of Table 1."""
+    """A table with its notes, reduced to the macro-AUC; Table 1 is complete."""
     keep = [i for i, cell in enumerate(table.rows[0][1]) if table.name == "table1" or cell.measure.startswith("macro")]
     rows = tuple((name, tuple(cells[i] for i in keep)) for name, cells in table.rows)
     columns = tuple(table.columns[i].removesuffix(", macro") for i in keep)
     return re.sub(r"^### .*\n\n", "", replace(table, columns=columns, rows=rows).markdown()).rstrip()
 
 
-def said(picture: Picture) -> str:
-    """What a picture does not show."""
-    return "\n".join(f"- {note}" for note in picture.notes) or "All that is meant to be shown was measured."
+def notes(picture: Picture) -> str:
+    """The notes of a figure: what is missing from it."""
+    return "\n".join(f"- {note}" for note in picture.notes) or "The figure is complete: everything in it was measured."
 
 
 def first(results: Results) -> str:
-    """DySAT, the paper, and what needs no training."""
+    """The table of the README: the paper's figures, DySAT, and methods that need no training."""
     lines = ["| macro-AUC | " + " | ".join(DATASETS[name] for name in SHOWN) + " |", "|---|" + "---:|" * len(SHOWN)]
     own = {"dysat, the authors' program": "dysat", "dysat, the paper's text": "dysat-text"}
     for name, slug in own.items():
@@ -67,13 +67,13 @@ def first(results: Results) -> str:
 
 
 def row(name: str, records: list[Record | None], *, named: bool = False) -> str:
-    """Of a Markdown table; with what each record is of."""
+    """A row of a Markdown table; `named` adds the method of each record in brackets."""
     cells = ("–" if r is None else f"{100 * r.macro:.1f}" + f" ({r.row})" * named for r in records)
     return f"| {name} | {' | '.join(cells)} |"
 
 
 def marked(text: str, name: str, body: str) -> str:
-    """The text with something else between two marks."""
+    """Replace the text between two marks."""
     mark = f"<!-- {name} -->"
     before, _, after = text.split(mark)
     return f"{before}{mark}\n\n{body}\n\n{mark}{after}"

@@ -1,15 +1,15 @@
-"""Single-step link prediction of DySAT: every predicted snapshot, every setting of w_n and learning rate, both presets.
+"""Tune DySAT for single-step link prediction: w_n and learning rate, for every predicted snapshot and both presets.
 
     python benchmarks/single_step.py --graphs FOLDER --dataset uci --preset program --out results/single_step_uci.json
 
-trains one model per predicted snapshot and setting, keeps the best epoch on the validation links, and tests with 10
-repeats of the probe. FOLDER holds graph folders named after the datasets (`dysat snapshots`, or `graph.save`). Rows of
-an --out file that exists are kept, so that a stopped sweep goes on where it was.
+trains one model per predicted snapshot and setting, keeps the best epoch on the validation links, and evaluates with
+10 repeats of the probe. FOLDER holds graph folders named after the datasets (`dysat snapshots`, or `graph.save`). A
+stopped sweep resumes from the rows of the --out file.
 
     python benchmarks/single_step.py --table results/single_step_*.json
 
-writes the tables of docs/settings.md from such files: per dataset and preset the setting with the highest mean
-validation AUC, and below all settings.
+writes the tables of docs/settings.md from these files: the setting with the highest mean validation AUC for each
+dataset and preset, then all settings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PUBLISHED = {"enron": 86.60, "uci": 85.81, "yelp": 69.87, "ml-10m": 93.68}  # ma
 
 
 def train(job: dict[str, Any]) -> dict[str, Any]:
-    """One model: trained on the snapshots before the predicted one, tested on that."""
+    """Train one model on the snapshots before the predicted one, and evaluate it on that one."""
     import torch
 
     import dysat
@@ -74,7 +74,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def jobs(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every combination that was asked for, the long ones first."""
+    """Every requested combination, the longest first."""
     found = []
     for dataset, preset, loops in itertools.product(args.dataset, args.preset, args.self_loops):
         steps = args.predicted or list(DATASETS[dataset].predicted)
@@ -98,15 +98,15 @@ def jobs(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def write_tables(files: list[Path]) -> None:
-    """The marked part of docs/settings.md."""
+    """Write the generated block of docs/settings.md."""
     groups: dict[tuple[str, str, str], dict[tuple[float, float], list[dict[str, Any]]]] = {}
     for file in files:
         for row in json.loads(file.read_text())["rows"]:
             setting = (row["options"]["negative_weight"], row["options"]["learning_rate"])
-            of = groups.setdefault((row["dataset"], row["self_loops"], row["preset"]), {})
-            of.setdefault(setting, []).append(row)
+            group = groups.setdefault((row["dataset"], row["self_loops"], row["preset"]), {})
+            group.setdefault(setting, []).append(row)
     chosen = [
-        "| dataset | self-loops | preset | w_n | learning rate | steps | macro-AUC | deviation of a step | published |",
+        "| dataset | self-loops | preset | w_n | learning rate | steps | macro-AUC | SD per step | published |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     every = [
@@ -115,7 +115,7 @@ def write_tables(files: list[Path]) -> None:
     ]
     order = {name: number for number, name in enumerate(DATASETS)}
     for (dataset, loops, preset), settings in sorted(groups.items(), key=lambda item: (order[item[0][0]], item[0][1:])):
-        names = f"| {dataset} | {'counted' if loops == 'keep' else 'left out'} | {preset}"
+        names = f"| {dataset} | {'kept' if loops == 'keep' else 'dropped'} | {preset}"
         best = max(settings, key=lambda s: mean(settings[s], "validation_auc"))
         rows = settings[best]
         published = f"{PUBLISHED[dataset]:.2f}" if loops == "keep" or dataset != "enron" else "–"
@@ -127,21 +127,21 @@ def write_tables(files: list[Path]) -> None:
             figures = " | ".join(f"{mean(rows, key):.2f}" for key in ("validation_auc", "auc", "dot_auc"))
             epochs = sum(row["best_epoch"] for row in rows) / len(rows)
             every.append(f"{names} | {setting[0]:g} | {setting[1]:g} | {len(rows)} | {figures} | {epochs:.0f} |")
-    text = "\n".join([*chosen, "", "All settings, mean over the predicted snapshots:", "", *every])
+    text = "\n".join([*chosen, "", "All settings, means over the predicted snapshots:", "", *every])
     page = ROOT / "docs" / "settings.md"
     before, _, rest = page.read_text().partition(MARK)
     page.write_text(f"{before}{MARK}\n\n{text}\n\n{MARK}{rest.partition(MARK)[2]}")
 
 
 def mean(rows: list[dict[str, Any]], key: str) -> float:
-    """In per cent."""
+    """Mean in percent."""
     return 100 * sum(row[key] for row in rows) / len(rows)
 
 
 def main() -> None:
-    """Run what is not there yet, and write after every model."""
+    """Run the jobs that the file does not have yet, and write it after every model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=Path, nargs="+", help="write the tables of these files, and do nothing else")
+    parser.add_argument("--table", type=Path, nargs="+", help="only write the tables of these files")
     parser.add_argument("--graphs", type=Path, help="folder of graph folders")
     parser.add_argument("--dataset", nargs="+", default=["uci"])
     parser.add_argument("--preset", nargs="+", default=["program"])
@@ -156,25 +156,25 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which nothing new is begun")
+    parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which no further job starts")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     if args.table:
         return write_tables(args.table)
     if not args.graphs or not args.out:
-        parser.error("--graphs and --out, or --table")
+        parser.error("expected --graphs and --out, or --table")
     rows: list[dict[str, Any]] = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     key = ("dataset", "preset", "predicted", "self_loops", "options")
     done = {json.dumps([row[k] for k in key], sort_keys=True) for row in rows}
     todo = [job for job in jobs(args) if json.dumps([job[k] for k in key], sort_keys=True) not in done]
     begin = time.monotonic()
 
-    def keep() -> None:
+    def write() -> None:
         about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "device": args.device}
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        beside = args.out.with_suffix(".new")
-        beside.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
-        beside.replace(args.out)
+        temporary = args.out.with_suffix(".new")
+        temporary.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+        temporary.replace(args.out)
 
     with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
         waiting = iter(todo)
@@ -187,7 +187,7 @@ def main() -> None:
             shown = {k: row[k] for k in ("dataset", "preset", "predicted", "self_loops", "best_epoch", "seconds")}
             opt = {k: row["options"][k] for k in ("negative_weight", "learning_rate")}
             print(len(rows), shown, opt, f"val {row['validation_auc']:.4f} auc {row['auc']:.4f}", flush=True)
-            keep()
+            write()
             if time.monotonic() - begin < args.stop_after and (job := next(waiting, None)):
                 running.add(pool.submit(train, job))
     return None

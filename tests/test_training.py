@@ -1,11 +1,9 @@
-"""minimize(): against loops written out, and going on after a break as if there had been none."""
+"""The training loop compared with explicit loops, and resumed training compared with uninterrupted training."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +28,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 class Line:
-    """y = 2x − 1 at the items, learned as w · x + b with noise on x, so that the random state matters."""
+    """Learns y = 2x − 1 as w · x + b, with noise on x, so that the random state matters."""
 
     def __init__(self) -> None:
         self.parameters = {"w": nn.Parameter(torch.zeros(1)), "b": nn.Parameter(torch.zeros(()))}
@@ -57,7 +55,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def timeless(history: list[Epoch]) -> str:
-    """As text, in which NaN equals itself."""
+    """The history without seconds, as text, in which NaN equals itself."""
     return repr([dataclasses.replace(epoch, seconds=0.0) for epoch in history])
 
 
@@ -69,14 +67,14 @@ def scores(*values: float) -> Callable[[], float]:
 def test_reaches_the_minimum() -> None:
     p = nn.Parameter(torch.tensor([5.0, -3.0]))
     target = torch.tensor([1.0, 2.0])
-    settings = Settings(epochs=400, batch_size=1, learning_rate=0.1)
+    settings = Settings(epochs=300, batch_size=1, learning_rate=0.1)
     done = minimize(lambda batch, _: (p - target).square().sum(), {"p": p}, ITEMS[:1], settings, generator=seeded())
     assert_close(p.detach(), target, atol=1e-3, rtol=0)
-    assert done.finished and done.epoch == 400 and done.history[-1].loss < 1e-6
+    assert done.finished and done.epoch == 300 and done.history[-1].loss < 1e-6
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 4, 5, 10, 64])
-def test_every_item_once_per_epoch_and_padding_after_the_last(batch_size: int) -> None:
+@pytest.mark.parametrize("batch_size", [1, 4, 5, 64])
+def test_every_item_occurs_once_per_epoch_and_padding_follows(batch_size: int) -> None:
     line = Line()
     line.fit(epochs=3, batch_size=batch_size)
     per_epoch = math.ceil(10 / batch_size)
@@ -89,7 +87,7 @@ def test_every_item_once_per_epoch_and_padding_after_the_last(batch_size: int) -
     assert orders[0] != orders[1] != orders[2]
 
 
-def test_loss_is_the_mean_over_batches() -> None:
+def test_the_loss_is_the_mean_over_batches() -> None:
     w = nn.Parameter(torch.ones(()))
     settings = Settings(epochs=1, batch_size=4, learning_rate=0.0)
     done = minimize(lambda batch, _: w * (batch >= 0).sum(), {"w": w}, ITEMS, settings, generator=seeded())
@@ -97,7 +95,7 @@ def test_loss_is_the_mean_over_batches() -> None:
 
 
 def explicit_adam(l2: float, clip: float | None, penalized: set[str], epochs: int) -> dict[str, Tensor]:
-    """The same steps with the penalty in the loss itself, one batch of all items, float32 Adam."""
+    """The same steps with torch.optim.Adam and the penalty as a term of the loss."""
     line, generator = Line(), seeded()
     optimizer = torch.optim.Adam(line.parameters.values(), lr=0.05)
     for _ in range(epochs):
@@ -114,16 +112,17 @@ def explicit_adam(l2: float, clip: float | None, penalized: set[str], epochs: in
     return line.values()
 
 
-@pytest.mark.parametrize("penalized", [{"w", "b"}, {"w"}, set()])
-@pytest.mark.parametrize("clip", [None, 0.05, 100.0])
-@pytest.mark.parametrize("l2", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("l2", "clip", "penalized"),
+    [(0.0, None, {"w", "b"}), (0.3, None, {"w"}), (0.3, 0.05, {"w", "b"}), (0.3, 100.0, {"w"}), (0.3, 0.05, set())],
+)
 def test_l2_and_clipping_equal_an_explicit_loop(l2: float, clip: float | None, penalized: set[str]) -> None:
     line = Line()
     line.fit(epochs=20, batch_size=10, l2=l2, clip_norm=clip, penalized=frozenset(penalized))
     assert_close(line.values(), explicit_adam(l2, clip, penalized, 20), atol=1e-5, rtol=1e-4)
 
 
-def test_penalty_counts_before_clipping_and_reaches_parameters_without_a_gradient() -> None:
+def test_the_penalty_is_clipped_and_reaches_parameters_without_a_gradient() -> None:
     p, aside = nn.Parameter(torch.tensor([3.0])), nn.Parameter(torch.tensor([4.0]))
     settings = Settings(epochs=1, batch_size=1, learning_rate=0.0, l2=1.0, clip_norm=0.5)
     both = {"p": p, "aside": aside}
@@ -134,7 +133,7 @@ def test_penalty_counts_before_clipping_and_reaches_parameters_without_a_gradien
 
 
 @pytest.mark.parametrize("given", [{}, {"stop": lambda: False}])
-def test_parameters_end_with_the_last_epoch_without_validate(given: dict[str, Any]) -> None:
+def test_without_validation_training_ends_with_the_last_epoch(given: dict[str, Any]) -> None:
     line, seen = Line(), []
     done = line.fit(on_epoch=lambda _: seen.append(line.values()), **given)
     assert same(line.values(), seen[-1]) and not same(seen[-1], seen[-2])
@@ -148,14 +147,14 @@ NAN = math.nan
     ("given", "best"),
     [
         ((0.1, 0.5, 0.3, 0.2, 0.4), [1, 2, 2, 2, 2]),
-        ((0.5, 0.5, 0.5, 0.5, 0.5), [1, 1, 1, 1, 1]),  # the first of equals
+        ((0.5, 0.5, 0.5, 0.5, 0.5), [1, 1, 1, 1, 1]),  # the first of equal scores
         ((NAN, 0.1, NAN, 0.05, NAN), [1, 2, 2, 2, 2]),
         ((0.1, NAN, NAN, 0.2, NAN), [1, 1, 1, 4, 4]),
         ((-math.inf, NAN, -5.0, NAN, NAN), [1, 1, 3, 3, 3]),
         ((0.1, 0.2, 0.3, 0.4, 0.5), [1, 2, 3, 4, 5]),
     ],
 )
-def test_parameters_end_with_the_best_epoch(given: tuple[float, ...], best: list[int]) -> None:
+def test_with_validation_training_ends_with_the_best_epoch(given: tuple[float, ...], best: list[int]) -> None:
     line, seen = Line(), []
     done = line.fit(validate=scores(*given), on_epoch=lambda _: seen.append(line.values()))
     assert [epoch.best for epoch in done.history] == best
@@ -169,12 +168,12 @@ def test_parameters_end_with_the_best_epoch(given: tuple[float, ...], best: list
     [
         (1, (0.1, 0.4, 0.3), 3),
         (2, (0.1, 0.4, 0.3, 0.2), 4),
-        (2, (0.1, 0.4, 0.3, 0.5, 0.5, NAN), 6),  # as good is not better
-        (3, (0.1, 0.4, 0.3, 0.2, 0.5, 0.1, 0.1), 7),  # not passed before the last epoch
+        (2, (0.1, 0.4, 0.3, 0.5, 0.5, NAN), 6),  # an equal score is no improvement
+        (3, (0.1, 0.4, 0.3, 0.2, 0.5, 0.1, 0.1), 7),  # patience ends after the last epoch
         (None, (0.4, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0), 7),
     ],
 )
-def test_patience(patience: int | None, given: tuple[float, ...], ran: int) -> None:
+def test_patience_stops_training(patience: int | None, given: tuple[float, ...], ran: int) -> None:
     line, seen = Line(), []
     done = line.fit(epochs=7, patience=patience, validate=scores(*given), on_epoch=lambda _: seen.append(line.values()))
     assert len(done.history) == ran and done.finished
@@ -182,19 +181,19 @@ def test_patience(patience: int | None, given: tuple[float, ...], ran: int) -> N
     assert same(line.values(), seen[done.best.number - 1])
 
 
-def test_patience_waits_for_nothing_without_validate() -> None:
+def test_patience_has_no_effect_without_validation() -> None:
     assert len(Line().fit(patience=1).history) == 5
 
 
-def test_stop_is_asked_after_each_epoch() -> None:
+def test_stop_is_called_after_each_epoch() -> None:
     line, asked = Line(), []
     done = line.fit(stop=lambda: asked.append(len(line.batches)) or len(asked) == 2)
     assert asked == [3, 6] and done.epoch == 2 and not done.finished and done.tensors == {}
-    assert Line().fit(epochs=1, stop=lambda: True).finished  # it was the last anyway
+    assert Line().fit(epochs=1, stop=lambda: True).finished  # stopped at the last epoch
 
 
 @pytest.mark.parametrize(("epochs", "items"), [(0, ITEMS), (5, ITEMS[:0]), (0, ITEMS[:0])])
-def test_nothing_to_do(epochs: int, items: Tensor) -> None:
+def test_without_epochs_or_items_nothing_happens(epochs: int, items: Tensor) -> None:
     line = Line()
     before, generator = line.values(), seeded()
     state = generator.get_state()
@@ -215,7 +214,7 @@ def test_nothing_to_do(epochs: int, items: Tensor) -> None:
     assert torch.equal(generator.get_state(), state)
 
 
-def test_the_seed_decides_and_global_states_are_untouched() -> None:
+def test_the_seed_determines_the_result_and_global_generators_are_unchanged() -> None:
     before = torch.get_rng_state(), repr(np.random.get_state())  # noqa: NPY002
     one, two, other = Line(), Line(), Line()
     history = one.fit(), two.fit()
@@ -228,7 +227,7 @@ def test_the_seed_decides_and_global_states_are_untouched() -> None:
 
 
 def validation(line: Line) -> Callable[[], float]:
-    """Best in the middle of the way to w = 2."""
+    """Best at w = 0.5, on the way to w = 2."""
     return lambda: -abs(float(line.parameters["w"].detach()) - 0.5)
 
 
@@ -256,14 +255,12 @@ def through_a_file(progress: Progress, folder: Path) -> Progress:
     return Progress.restore(facts["progress"], tensors)
 
 
-@pytest.mark.parametrize("through", [through_memory, through_a_file])
 @pytest.mark.parametrize("kind", KINDS)
-def test_going_on_equals_never_having_stopped(
-    kind: str, through: Callable[[Progress, Path], Progress], tmp_path: Path
-) -> None:
+def test_resume_reaches_the_same_result(kind: str, tmp_path: Path) -> None:
+    through = through_a_file if kind in ("plain", "validated") else through_memory
     whole = Line()
     expected = run(whole, **KINDS[kind])
-    for k in range(1, expected.epoch + 1):
+    for k in (1, 3, expected.epoch - 1, expected.epoch):
         line, kept = Line(), []
         stopped = run(
             line,
@@ -274,7 +271,7 @@ def test_going_on_equals_never_having_stopped(
         assert stopped.epoch == k and len(kept) == 1 and stopped.tensors == {}
         assert stopped.finished == kept[0].finished == (k == expected.epoch)
         other = Line()
-        done = run(other, seed=99, progress=kept[0], **KINDS[kind])  # the random state is the kept one's
+        done = run(other, seed=99, progress=kept[0], **KINDS[kind])  # the random state comes from the checkpoint
         assert same(other.values(), whole.values())
         assert timeless(done.history) == timeless(expected.history) and done.finished
         assert line.batches + other.batches == whole.batches
@@ -284,7 +281,7 @@ def test_going_on_equals_never_having_stopped(
         assert expected.epoch < 8
 
 
-def test_going_on_with_more_epochs() -> None:
+def test_finished_training_resumes_with_more_epochs() -> None:
     whole, line, kept = Line(), Line(), []
     whole.fit(epochs=6)
     line.fit(epochs=2, keep=lambda p: kept.append(through_memory(p, Path())))
@@ -293,7 +290,7 @@ def test_going_on_with_more_epochs() -> None:
     assert same(line.values(), whole.values()) and done.epoch == 6
 
 
-def test_keep_every_and_keeping_changes_nothing() -> None:
+def test_checkpoints_are_kept_at_intervals_and_change_nothing() -> None:
     without = Line()
     without.fit()
     for every, times in ((0.0, [1, 2, 3, 4, 5]), (1e9, [5])):
@@ -302,22 +299,13 @@ def test_keep_every_and_keeping_changes_nothing() -> None:
         assert kept == times and same(line.values(), without.values())
 
 
-def test_a_training_begun_on_another_kind_of_device_says_so() -> None:
-    """A GPU's generator has another state; here one of such a size stands for it."""
+def test_resuming_on_another_kind_of_device_is_an_error() -> None:
+    """The generator of a GPU has a state of 16 bytes, which stands for one here."""
     kept: list[Progress] = []
     Line().fit(stop=lambda: True, keep=lambda p: kept.append(through_memory(p, Path())))
     tensors = {**kept[-1].tensors, "generator": torch.zeros(16, dtype=torch.uint8)}
-    with pytest.raises(ModelError, match="begun on a GPU, and goes on there only"):
+    with pytest.raises(ModelError, match="started on a GPU and can only be resumed there"):
         Line().fit(progress=dataclasses.replace(kept[-1], tensors=tensors))
-
-
-def test_a_fit_imports_neither_torchs_compiler_nor_scikit_learn() -> None:
-    """Each takes seconds, more than a small graph."""
-    fit = "import sys, dysat; graph = dysat.load_dataset('uci')[:2]; "
-    fit += "dysat.DySAT.from_preset('forecast', epochs=1, device='cpu').fit(graph); "
-    fit += "print([name for name in ('torch._dynamo', 'sklearn', 'pandas') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", fit], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -330,13 +318,15 @@ def test_a_fit_imports_neither_torchs_compiler_nor_scikit_learn() -> None:
         (0.01, [1, 1, 1, 1, 1, 1, 1, 1]),  # less than an epoch
     ],
 )
-def test_the_rate_falls_in_the_last_epochs(cool_down: float, expected: list[float], device: str) -> None:
+def test_the_learning_rate_falls_linearly_in_the_last_epochs(
+    cool_down: float, expected: list[float], device: str
+) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     p = nn.Parameter(torch.zeros(1, device=device))
     seen = [0.0]
     settings = Settings(epochs=8, batch_size=10, learning_rate=0.1, cool_down=cool_down)
-    minimize(  # a slope of 1 everywhere: a step is as long as the rate
+    minimize(  # a constant gradient of 1: each step is as long as the learning rate
         lambda batch, _: p.sum(),
         {"p": p},
         ITEMS.to(device),
@@ -348,7 +338,7 @@ def test_the_rate_falls_in_the_last_epochs(cool_down: float, expected: list[floa
     assert steps == pytest.approx([0.1 * rate for rate in expected], rel=1e-4)
 
 
-def test_the_rate_does_not_fall_below_a_twentieth() -> None:
+def test_the_learning_rate_never_falls_below_a_twentieth() -> None:
     settings = Settings(epochs=1000, batch_size=1, learning_rate=0.1, cool_down=0.5)
     rates = [training._rate(settings, done) for done in range(1000)]
     assert rates[:501] == [0.1] * 501 and rates == sorted(rates, reverse=True)
@@ -356,10 +346,16 @@ def test_the_rate_does_not_fall_below_a_twentieth() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_parameter_without_a_gradient_is_left_as_it_is_on_cuda() -> None:
+def test_a_parameter_without_a_gradient_does_not_change_on_cuda() -> None:
     parameters = {name: nn.Parameter(torch.ones(2, device="cuda")) for name in ("used", "idle")}
     settings = Settings(epochs=2, batch_size=10, learning_rate=0.1)
     generator = torch.Generator("cuda").manual_seed(0)
     loss = lambda batch, _: (parameters["used"] * batch.sum()).square().sum()  # noqa: E731
     minimize(loss, parameters, ITEMS.cuda(), settings, generator=generator)
     assert parameters["idle"].tolist() == [1.0, 1.0] and parameters["used"][0] < 1
+
+
+def test_training_without_a_checkpoint_cannot_be_resumed() -> None:
+    done = Line().fit()
+    with pytest.raises(ModelError, match="training cannot be resumed: it has ended, or no checkpoint of it was kept"):
+        Line().fit(progress=done)

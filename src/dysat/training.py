@@ -1,4 +1,4 @@
-"""minimize(): batches → loss → step, best epoch, early stopping, resuming. It knows no model."""
+"""The training loop: batches, optimiser steps, best epoch, early stopping, resuming. It knows nothing of models."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dysat.errors import ModelError
 from dysat.nn.adam import Adam, gradient
 
 Loss = Callable[[Tensor, torch.Generator], Tensor]
-COOLEST = 0.05
+MIN_COOL_DOWN = 0.05  # fraction of the learning rate that cooling down never goes below
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is known after an epoch. `score` is the validation's, higher is better, None where there is none."""
+    """The results of an epoch. `score` is the validation score, higher is better; None without validation."""
 
     number: int  # from 1
     loss: float  # mean over its batches
@@ -32,7 +32,7 @@ class Epoch:
 
 @dataclass
 class Progress:
-    """Everything a run needs to go on as if it had never stopped."""
+    """Everything needed to resume training with the same result as without the interruption."""
 
     history: list[Epoch] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -47,17 +47,17 @@ class Progress:
         return self.history[self.history[-1].best - 1] if self.history else None
 
     def facts(self) -> dict[str, Any]:
-        """What is no tensor, as plain values."""
+        """Everything except the tensors, as plain values."""
         return {"history": [asdict(epoch) for epoch in self.history], "finished": self.finished}
 
     @classmethod
     def restore(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Progress:
-        """From what `facts` and `tensors` were."""
+        """The inverse: rebuild from `facts()` and `tensors`."""
         return cls([Epoch(**epoch) for epoch in facts["history"]], dict(tensors), bool(facts["finished"]))
 
 
 class Callbacks(TypedDict, total=False):
-    """Who watches a training, who may stop it, and how it is taken up again: what `minimize` and every `fit` take."""
+    """Arguments of `minimize` and of every `fit` to watch, stop, checkpoint and resume training."""
 
     on_epoch: Callable[[Epoch], None] | None
     stop: Callable[[], bool] | None
@@ -68,20 +68,18 @@ class Callbacks(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to minimise: Adam, in batches of items."""
+    """Settings of `minimize`: Adam on batches of items."""
 
     epochs: int
     batch_size: int
     learning_rate: float
-    l2: float = 0.0  # ½ · l2 · Σ p² is added to the loss, for the parameters that are penalised
-    clip_norm: float | None = None  # of all gradients together
-    patience: int | None = None  # epochs without a better score
-    keep_best: bool = True  # by that score; else the last, whatever scores say
-    cool_down: float = (
-        0.0  # the part of all epochs, at their end, in which the rate falls in a line, never below COOLEST
-    )
-    tf32: bool = True  # on CUDA, products of matrices with a mantissa of 10 bits
-    capture: bool = True  # on CUDA, record a step once and replay it
+    l2: float = 0.0  # adds ½ · l2 · Σ p² to the loss, for the penalised parameters p
+    clip_norm: float | None = None  # maximum norm of all gradients together
+    patience: int | None = None  # stop after this many epochs without a better score
+    keep_best: bool = True  # end with the parameters of the best score, not of the last epoch
+    cool_down: float = 0.0  # fraction of the epochs, at the end, in which the learning rate falls linearly
+    tf32: bool = True  # on CUDA, matrix products with a 10-bit mantissa
+    capture: bool = True  # on CUDA, record a step as a CUDA graph and replay it
 
 
 def minimize(
@@ -99,21 +97,22 @@ def minimize(
     keep: Callable[[Progress], None] | None = None,
     keep_every: float = 30.0,
 ) -> Progress:
-    """Change the parameters so that the mean of `loss` over batches of items becomes small.
+    """Minimise the mean of `loss` over batches of items, in place.
 
-    `loss(batch, generator)` takes `batch_size` items, in random order, −1 after the last. After each epoch `validate`
-    gives a score; in the end the parameters are those of the epoch with the highest (without it, or unless
-    `keep_best`, of the last).
-    `keep` is given all that is needed to go on, at most every `keep_every` seconds and at the end; `progress`
-    takes that up again, and with the same settings the result is the same as without the break. `stop` is asked after
-    each epoch.
+    `loss(batch, generator)` receives `batch_size` items in random order; the last batch is padded with −1. `validate`
+    returns a score after each epoch. Training ends with the parameters of the epoch with the highest score, or of the
+    last epoch without `validate` or `keep_best`.
+
+    `keep` receives the state to resume from, at most every `keep_every` seconds and at the end. Passing it as
+    `progress`, with the same settings, gives the same result as training without interruption. `stop` is called after
+    each epoch; training stops if it returns true.
     """
     progress = progress or Progress()
     if progress.history and not progress.tensors:
-        raise ModelError("a training that has ended, or was not kept, cannot be taken up again")
+        raise ModelError("training cannot be resumed: it has ended, or no checkpoint of it was kept")
     optimizer = Adam(list(parameters.values()), settings.learning_rate, varies=settings.cool_down > 0)
     stepper = _Stepper(loss, parameters, optimizer, settings, generator, penalized)
-    best = _take_up(progress, parameters, optimizer, generator)
+    best = _restore_state(progress, parameters, optimizer, generator)
     kept = time.monotonic()
     while not _done(progress, settings) and len(items):
         begin = time.monotonic()
@@ -123,8 +122,8 @@ def minimize(
         number = progress.epoch + 1
         better = not settings.keep_best or _better(score, progress.best)
         if better:
-            chooses = validate is not None and settings.keep_best
-            best = {name: p.detach().clone() for name, p in parameters.items()} if chooses else {}
+            needed = validate is not None and settings.keep_best
+            best = {name: p.detach().clone() for name, p in parameters.items()} if needed else {}
         top = number if better or progress.best is None else progress.best.number
         progress.history.append(Epoch(number, mean, score, top, time.monotonic() - begin))
         if on_epoch is not None:
@@ -154,9 +153,9 @@ def _done(progress: Progress, settings: Settings) -> bool:
 
 
 def _rate(settings: Settings, done: int) -> float:
-    """The learning rate after so many epochs."""
+    """The learning rate after `done` epochs."""
     left = (settings.epochs - done) / max(settings.cool_down * settings.epochs, 1.0)
-    return settings.learning_rate * (min(1.0, max(COOLEST, left)) if settings.cool_down else 1.0)
+    return settings.learning_rate * (min(1.0, max(MIN_COOL_DOWN, left)) if settings.cool_down else 1.0)
 
 
 def _better(score: float | None, best: Epoch | None) -> bool:
@@ -166,7 +165,7 @@ def _better(score: float | None, best: Epoch | None) -> bool:
 
 
 def _epoch(stepper: _Stepper, items: Tensor, batch_size: int, generator: torch.Generator) -> float:
-    """One pass over all items; the mean loss of its batches."""
+    """Make one pass over all items; returns the mean loss of its batches."""
     order = items[torch.randperm(len(items), generator=generator, device=generator.device)]
     batches = -(-len(order) // batch_size)
     padded = order.new_full((batches * batch_size,), -1)
@@ -178,7 +177,7 @@ def _epoch(stepper: _Stepper, items: Tensor, batch_size: int, generator: torch.G
 
 
 class _Stepper:
-    """One step of the optimiser on one batch; on CUDA recorded once and replayed, since launching costs more."""
+    """One optimiser step on one batch; on CUDA it is recorded once and replayed, which saves launching the kernels."""
 
     def __init__(
         self,
@@ -217,7 +216,7 @@ class _Stepper:
         return loss.detach()
 
     def record(self, batch: Tensor) -> None:
-        """Run a few steps to warm up, undo them, and record one."""
+        """Run a few warm-up steps, record one, and restore the state from before."""
         self.batch = batch.clone()
         values = [p.detach().clone() for p in self.parameters]
         state = {p: {k: v.clone() for k, v in s.items()} for p, s in self.optimizer.state.items()}
@@ -265,13 +264,13 @@ def _state(
     return tensors | {f"best/{name}": value for name, value in best.items()}
 
 
-def _take_up(
+def _restore_state(
     progress: Progress,
     parameters: Mapping[str, nn.Parameter],
     optimizer: Adam,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    """Put back what `_state` held; returns the best parameters."""
+    """Restore the state that `_state` returned; returns the best parameters."""
     if not progress.tensors:
         return {}
     best = {}
@@ -291,5 +290,5 @@ def _take_up(
         generator.set_state(progress.tensors["generator"].cpu())
     except RuntimeError:
         there = "the CPU" if generator.device.type != "cpu" else "a GPU"
-        raise ModelError(f"this training was begun on {there}, and goes on there only") from None
+        raise ModelError(f"this training started on {there} and can only be resumed there") from None
     return best

@@ -95,7 +95,7 @@ def test_bench_of_a_dataset(cli: Cli) -> None:
     [
         ("--epochs 0", "--epochs 0 must be at least 1"),
         ("--dataset nowhere", "no dataset 'nowhere'; there are enron, uci"),
-        ("--dataset uci --batch-size 0", "--batch-size 0 must be at least 1"),
+        ("--dataset uci --batch-size 0", "--batch-size must be at least 1"),
         ("--dataset uci --device nowhere", "--device nowhere does not exist here"),
         ("--dataset uci --preset x", "no preset 'x'"),
         ("--graph-dir nowhere", "nowhere"),

@@ -14,7 +14,7 @@ import pytest
 
 Cli = Callable[..., tuple[int, str, str]]
 MAILS = [(f"p{i}", f"p{(2 * i + week * i) % 13}", f"2024-01-{7 * week + 1:02}") for week in range(4) for i in range(13)]
-TINY = ["--set=epochs=1", "--set=walks_per_node=1"]
+TINY = ["--set=epochs=1"]
 TINY += [
     f"--set={side}_{what}={n}" for side in ("structural", "temporal") for what, n in (("heads", 2), ("features", 8))
 ]
@@ -42,8 +42,16 @@ def test_a_model_stands_beside_the_best_heuristic(cli: Cli, mails: str) -> None:
     assert facts["models"][0]["options"]["epochs"] == 1
 
 
-def test_options_of_models_are_given_by_name_or_by_set(cli: Cli, mails: str) -> None:
-    words = ["--model=graphsage", "--aggregator", "lstm", "--fan-out=3,2", "--set", "epochs=1", "--features", "8,4"]
+def test_options_of_models_are_set(cli: Cli, mails: str) -> None:
+    words = [
+        "--model=graphsage",
+        "--set",
+        "aggregator=lstm",
+        "--set=fan_out=3,2",
+        "--set",
+        "epochs=1",
+        "--set=features=8,4",
+    ]
     code, out, err = run(cli, *words, mails, "--every=7d", "--last=1", "--seed", "1", "--json")
     assert code == 0, err
     facts = json.loads(out)
@@ -52,11 +60,9 @@ def test_options_of_models_are_given_by_name_or_by_set(cli: Cli, mails: str) -> 
     assert given["epochs"] == 1 and given["seed"] == 0 and facts["request"]["seed"] == 1  # the command's own come first
 
 
-@pytest.mark.parametrize(
-    ("word", "residual"), [("--residual", True), ("--no-residual", False), ("--residual=false", False)]
-)
+@pytest.mark.parametrize(("word", "residual"), [("--set=residual=true", True), ("--set=residual=false", False)])
 def test_options_that_are_yes_or_no(cli: Cli, mails: str, word: str, residual: bool) -> None:
-    words = ["--model=dysat", "--set=epochs=0", "--temporal-features=128", word, "--walk-length", "3"]
+    words = ["--model=dysat", "--set=epochs=0", "--set=temporal_features=128", word]
     code, out, err = run(cli, *words, mails, "--every=7d", "--last=1", "--json")
     assert code == 0, err
     options = json.loads(out)["models"][0]["options"]
@@ -64,17 +70,12 @@ def test_options_that_are_yes_or_no(cli: Cli, mails: str, word: str, residual: b
 
 
 def test_a_variant_as_tuned_for_a_dataset_of_the_paper(cli: Cli, mails: str) -> None:
-    words = ["--model=graphsage:sankar2019_gat_uci", "--epochs=1", mails, "--every=7d", "--last=1"]
+    words = ["--model=graphsage:sankar2019_gat_uci", "--set=epochs=1", mails, "--every=7d", "--last=1"]
     code, out, err = run(cli, *words, "--json")
     assert code == 0, err
     found = json.loads(out)["models"][0]
     assert found["name"] == "graphsage:sankar2019_gat_uci"
     assert found["options"]["aggregator"] == "gat" and found["options"]["epochs"] == 1
-
-
-def test_an_option_without_its_value(cli: Cli, mails: str) -> None:
-    code, _, err = run(cli, "--model=graphsage", "--aggregator", "--every=7d", mails)
-    assert code != 0 and "--aggregator needs a value" in err
 
 
 def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) -> None:
@@ -104,12 +105,9 @@ def test_tables_and_pictures_are_written(cli: Cli, mails: str) -> None:
         (["--model=dysta"], "no model 'dysta'; there are"),
         (["--model=dysat:paper"], "dysat has no preset 'paper'"),
         (["--set=epochs"], "--set epochs: expected name=value"),
-        (["--set=colour=red"], "colour: none of the models has that option"),
+        (["--set=colour=red"], "--set colour: none of the models uses that option"),
         (["--set=epochs=many"], "--epochs many is not a whole number"),
-        (["--epochs=many"], "--epochs many is not a whole number"),
-        (["--epochs"], "--epochs needs a value"),
-        (["--rounds", "2"], "rounds: none of the models has that option"),
-        (["--colour", "red"], "No such option: --colour"),
+        (["--set=walk_length=2"], "--set walk_length: none of the models uses that option"),
         (["--negatives=hard"], "no negatives 'hard'; there are uniform"),
         (["--typed"], "the nodes of this graph have no kinds"),
         (["--first=9"], "snapshot 9 cannot be predicted"),

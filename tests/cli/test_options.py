@@ -1,12 +1,14 @@
-"""The options of the commands are the fields of the model and of the events, each by its name."""
+"""Options that commands share: events, models, --set, and errors in the words of the command line."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import typer
@@ -14,9 +16,19 @@ from typer.testing import CliRunner
 
 import dysat
 from dysat.cli import app
-from dysat.cli.options import OPTIONS, TRAINING, EventOptions, ModelOptions, as_options, takes
+from dysat.cli.options import (
+    FLAGS,
+    MODEL_OPTIONS,
+    RARE,
+    EventOptions,
+    as_options,
+    chosen_model,
+    parse_setting,
+    takes,
+)  # fmt: skip
+from dysat.errors import ModelError
 
-MODEL = [option.name for option in dysat.DySAT.options()]
+Cli = Callable[..., tuple[int, str, str]]
 EVENTS = [field.name for field in fields(EventOptions)]
 
 
@@ -25,94 +37,27 @@ def as_option(name: str) -> str:
 
 
 def called(*args: str) -> dict[str, Any]:
-    """What a command with all groups of options is given for a command line."""
+    """The arguments of a command with the options of events, for a command line."""
     found: dict[str, Any] = {}
     tiny = typer.Typer()
 
     @tiny.command()
-    @takes(events=EventOptions, models={"dysat": dysat.DySAT})
-    def command(name: str = "x", *, events: EventOptions, model: ModelOptions) -> None:
-        found.update(name=name, events=events, model=model.given)
+    @takes(events=EventOptions)
+    def command(name: str = "x", *, events: EventOptions) -> None:
+        found.update(name=name, events=events)
 
     result = CliRunner().invoke(tiny, args)
     assert result.exit_code == 0, result.output
     return found
 
 
-def test_a_command_takes_every_option_once() -> None:
-    @takes(events=EventOptions, models={"dysat": dysat.DySAT})
-    def command(out: Path, *, events: EventOptions, model: ModelOptions) -> None: ...
+def test_command_takes_every_event_option_once() -> None:
+    @takes(events=EventOptions)
+    def command(out: Path, *, events: EventOptions) -> None: ...
 
     parameters = inspect.signature(command).parameters
-    assert list(parameters) == ["out", *EVENTS, *MODEL] and command.__name__ == "command"
+    assert list(parameters) == ["out", *EVENTS] and command.__name__ == "command"
     assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in parameters.values())
-    assert all(parameters[name].default is None for name in MODEL)
-
-
-@pytest.mark.parametrize("group", ["events", "model"])
-def test_a_command_takes_one_group_only(group: str) -> None:
-    options = {"events": EventOptions} if group == "events" else {"models": {"dysat": dysat.DySAT}}
-
-    def command(**given: Any) -> None: ...
-
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(group, inspect.Parameter.KEYWORD_ONLY)]
-    )
-    assert list(inspect.signature(takes(**options)(command)).parameters) == (EVENTS if group == "events" else MODEL)  # type: ignore[arg-type]
-
-
-def test_what_is_not_given_is_left_to_the_preset() -> None:
-    assert called() == {"name": "x", "events": EventOptions(), "model": {}}
-    assert called("--name", "y", "--epochs", "0")["model"] == {"epochs": 0}  # 0 was given
-
-
-@pytest.mark.parametrize(
-    ("line", "given"),
-    [
-        ("--add-self-loops", {"add_self_loops": True}),
-        ("--no-add-self-loops", {"add_self_loops": False}),
-        ("--residual --no-attention-bias", {"residual": True, "attention_bias": False}),
-        ("--l2 1e-3 --clip-norm 2", {"l2": 1e-3, "clip_norm": "2"}),
-        ("--structural-heads 4,2 --temporal-heads 1", {"structural_heads": "4,2", "temporal_heads": "1"}),
-        ("--normalize sender --patience 3", {"normalize": "sender", "patience": "3"}),
-    ],
-)
-def test_what_is_given_arrives(line: str, given: dict[str, Any]) -> None:
-    assert called(*line.split())["model"] == given
-
-
-def test_a_command_takes_the_options_of_several_models() -> None:
-    given: dict[str, Any] = {}
-    tiny = typer.Typer()
-
-    @tiny.command()
-    @takes(models={"dysat": dysat.DySAT, **{name: dysat.MODELS[name] for name in ("graphsage", "node2vec", "svd")}})
-    def command(*, model: ModelOptions) -> None:
-        given.update(model.given)
-
-    line = "--aggregator lstm --p 0.5 --features 8,4 --normalize false --walk-length 7 --residual"
-    assert CliRunner().invoke(tiny, line.split()).exit_code == 0
-    # What models have in different kinds stays a text, which the one that is asked for reads.
-    expected = {"p": 0.5, "features": "8,4", "normalize": "false", "walk_length": 7, "residual": True}
-    assert given == {"aggregator": "lstm", **expected}
-    shown = " ".join(CliRunner().invoke(tiny, ["--help"], env={"COLUMNS": "200"}).output.split())
-    assert "node2vec: return parameter" in shown and "graphsage, node2vec, svd: width of the embedding" in shown
-    assert "(receiver|sender)" in shown and shown.count("--features") == 1
-
-
-def test_every_option_of_the_model_can_be_given() -> None:
-    other = dysat.DySAT.from_preset("program").values() | {
-        "history": 3,
-        "clip_norm": 2.0,
-        "patience": 5,
-        "device": "cpu",
-    }
-    line = []
-    for name, value in other.items():
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        no = "--no-" if value is False else "--"
-        line += [f"{no}{as_option(name)[2:]}"] if isinstance(value, bool) else [as_option(name), text]
-    assert dysat.DySAT.with_options(called(*line)["model"]).values() == other
 
 
 @pytest.mark.parametrize(
@@ -122,32 +67,47 @@ def test_every_option_of_the_model_can_be_given() -> None:
         ("--every 1w", ["every"]),
         ("--src a --no-header --skip-bad-rows", ["src", "header", "skip_bad_rows"]),
         ("--self-loops keep --timezone Europe/Paris", ["self_loops", "timezone"]),
-        ("--timezone UTC", []),  # as it was
+        ("--timezone UTC", []),  # the default
     ],
 )
-def test_given_names_what_was_changed(line: str, given: list[str]) -> None:
-    assert called(*line.split())["events"].given() == given
+def test_given_lists_options_that_differ_from_their_defaults(line: str, given: list[str]) -> None:
+    found = called(*line.split())
+    assert found["name"] == "x" and found["events"].given() == given
 
 
-def test_the_command_line_words_its_options() -> None:
-    names = {*MODEL, *EVENTS} - {"skip_bad_rows"}  # the library says bad_rows="skip"
-    assert names <= set(OPTIONS) and set(TRAINING) <= set(MODEL)
-    assert as_options("structural_heads=3 and clip_norm='inf', structural=1") == (
-        "--structural-heads 3 and --clip-norm inf, structural=1"
-    )
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("every='1w' and epochs=-1 must not be negative", "--every 1w and --epochs -1 must not be negative"),
+        ("structural_heads=3 and clip_norm='inf', structural=1", "--set structural_heads=3 and --set clip_norm=inf, structural=1"),
+        ("structural_heads=(2, 2) and", "--set structural_heads=2,2 and"),
+        ("p=0.5 and q=2", "--set p=0.5 and --set q=2"),
+        ("p=1/none.csv: no such file", "p=1/none.csv: no such file"),  # a path
+        ("data/rows=2: exists already", "data/rows=2: exists already"),
+    ],
+)  # fmt: skip
+def test_library_arguments_become_command_line_options(text: str, expected: str) -> None:
+    assert as_options(text) == expected
 
 
-def test_tuples_are_worded_as_they_are_given() -> None:
-    assert as_options("structural_heads=(2, 2) and") == "--structural-heads 2,2 and"
+def test_every_argument_has_a_form_on_the_command_line() -> None:
+    assert {*EVENTS} - {"skip_bad_rows"} <= {*FLAGS}  # the library says bad_rows="skip"
+    assert {option.name for model in dysat.MODELS.values() for option in model.options()} == {*MODEL_OPTIONS}
 
 
-@pytest.mark.parametrize("columns", [120, 80])
-def test_help_of_fit_names_every_option(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_of_fit_fits_a_screen(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     result = CliRunner().invoke(app, ["fit", "--help"])
     named = set(re.findall(r"--[a-z0-9-]+(?![a-z0-9…-])", result.output))
-    assert result.exit_code == 0
-    assert {as_option(name) for name in (*MODEL, *EVENTS, "resume", "out", "preset", "no-backtest", "json")} <= named
+    shown = {"out", "resume", "no-backtest", "json", "model", "preset", "epochs", "seed", "device", "set", "help"}
+    assert result.exit_code == 0 and result.output.count("\n") <= 40
+    assert named == {f"--{name}" for name in shown} | {as_option(name) for name in EVENTS if name not in RARE}
+
+
+def test_help_of_snapshots_shows_every_event_option() -> None:
+    output = CliRunner().invoke(app, ["snapshots", "--help"], env={"COLUMNS": "120"}).output
+    assert {as_option(name) for name in EVENTS} <= set(re.findall(r"--[a-z0-9-]+", output))
 
 
 @pytest.mark.parametrize(
@@ -156,6 +116,9 @@ def test_help_of_fit_names_every_option(monkeypatch: pytest.MonkeyPatch, columns
         ("embed", "out step device json"),
         ("forecast", "node kind top known device json"),
         ("bench", "dataset preset device batch-size epochs graph-dir data-dir json"),
+        ("evaluate", "model set protocol negatives probe first last plot device json"),
+        ("tune", "model preset set space trials steps preset-out device json"),
+        ("models", "json"),
     ],
 )
 def test_help(command: str, options: str) -> None:
@@ -163,16 +126,74 @@ def test_help(command: str, options: str) -> None:
     assert result.exit_code == 0 and all(f"--{option} " in result.output for option in options.split())
 
 
-def test_every_choice_is_named_in_the_help() -> None:
-    text = " ".join(CliRunner().invoke(app, ["fit", "--help"], env={"COLUMNS": "300"}).output.split())
-    choices = [
-        get_args(option.kind) for option in dysat.DySAT.options() if get_args(option.kind) not in ((), (int, ...))
-    ]
-    assert len(choices) > 8 and [c for c in choices if " or ".join(c) not in text and "|".join(c) not in text] == []
+def test_model_preset_and_settings() -> None:
+    assert chosen_model("dysat", None, None).build().get_params() == dysat.DySAT().get_params()
+    program = dysat.DySAT.from_preset("program").get_params()
+    assert chosen_model("dysat:program", None, []).build().get_params() == program
+    found = chosen_model("dysat", "program", ["walk-length = 7", "structural_heads=8,4", "clip_norm=none"]).build()
+    assert found.get_params() == program | {"walk_length": 7, "structural_heads": (8, 4), "clip_norm": None}
 
 
-def test_paths_are_not_taken_for_options() -> None:
-    assert as_options("epochs=-1 must not be negative") == "--epochs -1 must not be negative"
-    assert as_options("p=0.5 and q=2") == "--p 0.5 and --q 2"
-    assert as_options("p=1/none.csv: no such file") == "p=1/none.csv: no such file"
-    assert as_options("data/rows=2: exists already") == "data/rows=2: exists already"
+@pytest.mark.parametrize(
+    ("model", "preset", "settings", "message"),
+    [
+        ("dysta", None, [], "no model 'dysta'; there are dysat, incsat, "),
+        ("dysat:text", "program", [], "--model dysat:text names a preset already; leave out --preset program"),
+        ("dysat", None, ["epochs"], "--set epochs: expected name=value"),
+        ("dysat", None, ["=3"], "--set =3: expected name=value"),
+        ("dysat", None, ["colour=red"], "dysat has no option 'colour'"),
+        ("dysat", None, ["negative_weight=0.01"], "negative_weight=0.01 has no effect with walk_weight=0; "),
+        ("svd", None, ["features=many"], "features='many' is not a whole number"),
+    ],
+)
+def test_mistakes_in_a_model(model: str, preset: str | None, settings: list[str], message: str) -> None:
+    with pytest.raises(ModelError) as problem:
+        chosen_model(model, preset, settings)
+    assert str(problem.value).startswith(message)
+
+
+def test_settings_shared_by_several_models_reach_those_that_use_them() -> None:
+    given = dict(map(parse_setting, ["walks_per_node=3", "decay=0.5"]))
+    options = [dict(chosen_model(name, None, given, ignore=True).options) for name in ("dysat", "dysat:text", "svd")]
+    assert options == [{}, {"walks_per_node": "3"}, {"decay": "0.5"}]
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("fit uci --negative-weight 0.01", "no option --negative-weight; options of a model are set with --set negative_weight=VALUE"),
+        ("fit uci --no-residual", "no option --no-residual; options of a model are set with --set residual=VALUE"),
+        ("evaluate uci --epochs 5", "no option --epochs; options of a model are set with --set epochs=VALUE"),
+        ("tune uci --aggregator=lstm", "no option --aggregator; options of a model are set with --set aggregator=VALUE"),
+        ("fit uci --colour red", "No such option: --colour"),
+    ],
+)  # fmt: skip
+def test_options_of_models_as_flags_are_pointed_to_set(cli: Cli, line: str, hint: str) -> None:
+    code, out, err = cli(*line.split())
+    assert (code, out) == (2, "") and err.startswith(f"dysat: {hint}") and err.count("\n") == 1
+
+
+def test_models_lists_every_method_in_one_line(cli: Cli) -> None:
+    code, out, err = cli("models")
+    assert (code, err) == (0, "")
+    first = [line.split()[0] for line in out.splitlines() if line.strip()]
+    assert [word for word in first if word in dysat.MODELS] == list(dysat.MODELS)
+    assert all(model.about and len(model.about) <= 90 for model in dysat.MODELS.values())
+
+
+@pytest.mark.parametrize("method", dysat.MODELS)
+def test_models_describes_presets_and_every_option(cli: Cli, method: str) -> None:
+    model = dysat.MODELS[method]
+    out = cli("models", method)[1]
+    assert all(re.search(rf"^ {option.name} ", out, re.MULTILINE) for option in model.options())
+    assert all(f" {preset} " in out for preset in model.presets())
+    facts = json.loads(cli("models", method, "--json")[1])
+    assert [option["name"] for option in facts["options"]] == [option.name for option in model.options()]
+    assert all(option["about"] and option["allowed"] for option in facts["options"])
+
+
+def test_models_shows_the_values_of_a_preset(cli: Cli) -> None:
+    values = json.loads(cli("models", "dysat:program", "--json")[1])["values"]
+    assert values["normalize"] == "sender" and values["walk_weight"] == 1.0
+    code, _, err = cli("models", "graphsgae")
+    assert code == 2 and "did you mean 'graphsage'?" in err

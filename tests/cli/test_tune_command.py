@@ -15,7 +15,7 @@ import pytest
 
 Cli = Callable[..., tuple[int, str, str]]
 MAILS = [(f"p{i}", f"p{(2 * i + week * i) % 13}", f"2024-01-{7 * week + 1:02}") for week in range(4) for i in range(13)]
-QUICK = ["--model=gcn-ae", "--features=8,4", "--epochs=2"]
+QUICK = ["--model=gcn-ae", "--set=features=8,4", "--set=epochs=2"]
 SPACE = ["--space", "learning-rate=0.01,0.1"]
 
 
@@ -69,9 +69,11 @@ def test_the_next_command_predicts_the_same(cli: Cli, mails: str) -> None:
 
 
 def test_spaces_of_options_that_are_yes_or_no_or_lists(cli: Cli, mails: str) -> None:
-    words = ["--space", "residual=true,false", "--space", "temporal_heads=2|4", "--no-add-self-loops"]
-    words += ["--structural-heads=2", "--structural-features=16", "--temporal-features=16", "--epochs=1"]
-    code, out, err = run(cli, mails, *words, "--walks-per-node", "1", "--last=1", "--json")
+    words = ["--space", "residual=true,false", "--space", "temporal_heads=2|4", "--set=add_self_loops=false"]
+    words += [
+        f"--set={name}" for name in ("structural_heads=2", "structural_features=16", "temporal_features=16", "epochs=1")
+    ]
+    code, out, err = run(cli, mails, *words, "--last=1", "--json")
     assert code == 0, err
     facts = json.loads(out)
     tried = {(trial["options"]["residual"], *trial["options"]["temporal_heads"]) for trial in facts["trials"]}
@@ -110,21 +112,21 @@ def test_a_preset_file_is_where_tuning_begins(cli: Cli, mails: str) -> None:
     [
         (["--model=dysta"], "no model 'dysta'; there are"),
         (["--model=dysat:paper"], "dysat has no preset 'paper'"),
-        (["--model=dysat:text", "--preset=program"], "--model dysat:text has a preset already"),
+        (["--model=dysat:text", "--preset=program"], "--model dysat:text names a preset already"),
         (["--model=svd"], "the paper tuned nothing of svd; say with --space which of its options to try: features"),
         (["--model=svd", "--space=decay"], "'decay' is no space; expected name=1,2,3 or name=0.1..1"),
         (["--model=svd", "--space=decy=1,2"], "svd has no option 'decy'; did you mean 'decay'?"),
-        (["--model=svd", "--space=decay=0..2", "--trials=2"], "--decay 2.0 must lie in [0, 1]"),
+        (["--model=svd", "--space=decay=0..2", "--trials=2"], "--set decay=2.0 must lie in [0, 1]"),
         (["--model=svd", "--space=decay=0..1"], "say how many: --trials 20"),
-        (["--space=window=2,3", "--window", "4"], "window is both given and to be tuned; leave one out"),
-        (["--set=colour=red"], "colour: dysat has no such option"),
+        (["--space=l2=0,1", "--set=l2=0"], "l2 is given by --set and by --space; leave one out"),
+        (["--set=colour=red"], "dysat has no option 'colour'"),
         (["--trials=0"], "--trials 0 must be at least 1"),
         (["--processes=0"], "--processes 0 must be at least 1"),
-        (["--steps=a"], "--steps a: expected snapshots parted by commas"),
-        (["--steps=,"], "--steps ,: expected snapshots parted by commas"),
+        (["--steps=a"], "--steps a: expected comma-separated snapshots"),
+        (["--steps=,"], "--steps ,: expected comma-separated snapshots"),
         (["--steps=9"], "snapshot 9 is none of those to predict, 1, 2, 3"),
         (["--first=9"], "snapshot 9 cannot be predicted"),
-        (["--preset-out=best.json"], "--preset-out best.json: the name of a preset's file ends in .toml"),
+        (["--preset-out=best.json"], "--preset-out best.json: the name of a preset file ends in .toml"),
         (["--storage=here"], "storage URL: Could not parse"),
         (["--device=tpu"], "does not exist here"),
     ],
@@ -155,7 +157,7 @@ def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(cli: Cli, mails: str)
         "--every=7d",
         "--device=cpu",
         "--model=gcn-ae",
-        "--features=4,2",
+        "--set=features=4,2",
         "--space=epochs=1,100000000",
         "--steps=2",
     ]

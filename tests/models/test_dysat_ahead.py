@@ -78,7 +78,9 @@ class TestTheFutureIsNotSeen:
 
     def test_only_the_transitions_asked_for_are_learned_from(self) -> None:
         plain = {**QUICK, "walk_weight": 0.0, "future_weight": 1.0}
-        one, all_four, more = (DySAT.from_preset("text", **plain, transitions=n).fit(meetings()).embed() for n in (1, 4, 9))
+        one, all_four, more = (
+            DySAT.from_preset("text", **plain, transitions=n).fit(meetings()).embed() for n in (1, 4, 9)
+        )
         assert torch.equal(all_four, more) and not torch.equal(one, more)
 
 
@@ -130,7 +132,9 @@ def test_a_state_without_its_axes_is_refused(axes: dict[str, torch.Tensor]) -> N
 
 
 def test_only_a_model_without_identity_is_applied_to_other_graphs() -> None:
-    with pytest.raises(ModelError, match=r"^inputs='identity': only a model with inputs='features' can embed unseen nodes"):
+    with pytest.raises(
+        ModelError, match=r"^inputs='identity': only a model with inputs='features' can embed unseen nodes"
+    ):
         ahead().fit(meetings()).applied_to(meetings())
 
 

@@ -68,8 +68,12 @@ def test_a_number_beyond_all_floats() -> None:
 
 
 def test_residual_needs_equal_widths_only_where_it_adds() -> None:
-    DySAT.from_preset("text", **QUICK | {"residual": True, "blocks": "structural", "temporal_features": (16,)}).fit(meetings())
-    DySAT.from_preset("text", **QUICK | {"residual": True, "structural_heads": (2, 2), "structural_features": (4, 8)}).fit(meetings())
+    DySAT.from_preset("text", **QUICK | {"residual": True, "blocks": "structural", "temporal_features": (16,)}).fit(
+        meetings()
+    )
+    DySAT.from_preset(
+        "text", **QUICK | {"residual": True, "structural_heads": (2, 2), "structural_features": (4, 8)}
+    ).fit(meetings())
 
 
 def test_unknown_options_are_named_with_the_nearest() -> None:

@@ -1,4 +1,4 @@
-"""The presets of the paper's tables: every row and dataset, a reason beside each parameter, the published figures."""
+"""The presets of the paper's tables: one per row and dataset, with a reason per parameter and the published figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dysat.experiments.tune.spaces import PAPER as SPACES
 FOLDER = resources.files("dysat.models").joinpath("presets")
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 DATASETS = ("enron", "uci", "yelp", "ml-10m")
-# Rows of the paper's tables: the method, and what its presets are called.
+# Rows of the paper's tables: row, method, and the infix of the preset names.
 ROWS = {
     "dysat": ("DySAT", "dysat", ""),
     "dysat-text": ("DySAT", "dysat", "text_"),
@@ -35,7 +35,7 @@ ROWS = {
     "dyngem": ("DynGEM", "dyngem", ""),
     "dynaernn": ("DynAERNN", "dynaernn", ""),
 }
-# Options that the paper's model has not; they stay off.
+# Options that the paper's model does not have; they stay off.
 OURS = (
     *("activity", "spectrum", "positions", "walk_weight", "future_weight", "future_negatives", "matched"),
     *("agreement", "pair_score", "keep_epoch", "cool_down", "transitions"),
@@ -44,7 +44,7 @@ FIGURES = {"macro", "macro_std", "micro", "micro_std"}
 ABLATIONS = ("No Structural", "No Temporal")
 LAYERS = ("structural_heads", "structural_features", "temporal_heads", "temporal_features")
 TUNED = [variant for variant in ROWS if variant in SPACES and "sat" not in variant]
-each = pytest.mark.parametrize(("variant", "dataset"), [(variant, dataset) for variant in ROWS for dataset in DATASETS])
+ALL = [(variant, dataset) for variant in ROWS for dataset in DATASETS]
 each_baseline = pytest.mark.parametrize("variant", [v for v in ROWS if "sat" not in v])
 
 
@@ -58,12 +58,12 @@ def built(variant: str, dataset: str) -> Any:
 
 
 def measured(model: Any) -> dict[str, Any]:
-    """Options as a result has them."""
+    """Options as stored in a result."""
     return json.loads(json.dumps({key: value for key, value in model.values().items() if key != "device"}))
 
 
 def best(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
-    """The setting with the highest validation AUC, mean over its rows."""
+    """The setting with the highest mean validation AUC over its rows."""
     settings: dict[str, list[float]] = {}
     for row in rows:
         if all(row[key] == value for key, value in wanted.items()):
@@ -72,68 +72,68 @@ def best(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
     return json.loads(max(settings, key=lambda setting: fmean(settings[setting])))
 
 
-def test_all_44_are_there_and_nothing_else_is() -> None:
+def test_there_is_one_preset_per_row_and_dataset() -> None:
     files = {file.name for file in FOLDER.iterdir() if file.name.startswith("sankar2019")}
     assert files == {f"sankar2019_{variant}_{dataset}.toml" for variant in ROWS for dataset in DATASETS}
     assert len(files) == 44
 
 
-@each
-def test_nothing_is_left_to_a_default(variant: str, dataset: str) -> None:
-    model, said = built(variant, dataset), tomllib.loads(text(variant, dataset))["parameters"]
-    assert said.keys() == {option.name for option in model.options()} - {"seed", "device", *OURS}
+def test_presets_set_every_option_of_the_paper() -> None:
+    for variant, dataset in ALL:
+        model, parameters = built(variant, dataset), tomllib.loads(text(variant, dataset))["parameters"]
+        expected = {option.name for option in model.options()} - {"seed", "device", *OURS}
+        assert parameters.keys() == expected, (variant, dataset)
 
 
-@each
-def test_every_parameter_has_a_reason_in_a_line_of_its_own(variant: str, dataset: str) -> None:
-    whole = text(variant, dataset)
-    assert whole.startswith("# ") and all(len(line) <= 120 for line in whole.splitlines())
-    lines = whole.split("[parameters]\n")[1].split("\n\n")[0].splitlines()
-    said = [re.fullmatch(r"(\w+) = [^#]+? +# \S.+", line) for line in lines]
-    assert all(said), [line for line, found in zip(lines, said, strict=True) if not found]
-    assert [found[1] for found in said if found] == list(tomllib.loads(whole)["parameters"])
+def test_every_parameter_has_a_reason_on_its_line() -> None:
+    for variant, dataset in ALL:
+        whole = text(variant, dataset)
+        assert whole.startswith("# "), (variant, dataset)
+        assert [line for line in whole.splitlines() if len(line) > 120] == []
+        lines = whole.split("[parameters]\n")[1].split("\n\n")[0].splitlines()
+        matches = [re.fullmatch(r"(\w+) = [^#]+? +# \S.+", line) for line in lines]
+        assert all(matches), [line for line, match in zip(lines, matches, strict=True) if not match]
+        assert [match[1] for match in matches if match] == list(tomllib.loads(whole)["parameters"]), (variant, dataset)
 
 
-@each
-def test_what_is_quoted_stands_in_the_paper(variant: str, dataset: str) -> None:
+def test_quotes_are_in_the_paper() -> None:
     if not (file := SHARED / "paper.tex").is_file():
         pytest.skip("no ../shared/paper.tex on this machine")
     paper = plain(file.read_text(encoding="utf-8"))
-    comments = re.findall(r"# .*", text(variant, dataset))
-    quoted = [words for comment in comments for words in re.findall(r'"([^"]+)"', comment)]
-    assert quoted and [words for words in quoted if plain(words) not in paper] == []
+    for variant, dataset in ALL:
+        comments = re.findall(r"# .*", text(variant, dataset))
+        quoted = [words for comment in comments for words in re.findall(r'"([^"]+)"', comment)]
+        assert quoted and [words for words in quoted if plain(words) not in paper] == [], (variant, dataset)
 
 
 def plain(latex: str) -> str:
-    """Words as they are read, in one line."""
+    """The text without LaTeX markup, in one line."""
     for pattern, plain in [(r"~?\\citep?\{[^}]*\}", ""), (r"~?\\name~?", " DySAT "), (r"\\emph\{([^}]*)\}", r"\1")]:
         latex = re.sub(pattern, plain, latex)
     return " ".join(latex.translate(str.maketrans("~", " ", "$\\")).split()).lower()
 
 
-@pytest.mark.parametrize("dataset", DATASETS)
-@pytest.mark.parametrize("variant", ["dysat", "dysat-text", "incsat"])
-def test_the_layers_are_the_papers(variant: str, dataset: str) -> None:
-    values = built(variant, dataset).values()
-    deep = ((16,), (128,)) if dataset == "enron" else ((16, 8), (256, 128))
-    assert tuple(values[key] for key in LAYERS) == (*deep, (16,), (128,))
+def test_attention_models_have_the_layers_of_the_paper() -> None:
+    for variant in ("dysat", "dysat-text", "incsat"):
+        for dataset in DATASETS:
+            model = built(variant, dataset)
+            structural = ((16,), (128,)) if dataset == "enron" else ((16, 8), (256, 128))
+            assert tuple(getattr(model, key) for key in LAYERS) == (*structural, (16,), (128,)), (variant, dataset)
 
 
-@each
-def test_every_row_has_its_figures(variant: str, dataset: str) -> None:
-    published = tomllib.loads(text(variant, dataset))["published"]
-    assert published.keys() == (
-        {"incsat"}
-        if variant == "incsat"
-        else {"single_step", "new_link", *(["ablation"] if variant.startswith("dysat") else [])}
-    )
-    ablation = published.pop("ablation", {})
-    assert set(ablation) == (set(ABLATIONS) if variant.startswith("dysat") else set())
-    for figures in (*published.values(), *ablation.values()):
-        assert figures.keys() == FIGURES and all(0 < value < 100 for value in figures.values())
+def test_every_preset_has_published_figures() -> None:
+    for variant, dataset in ALL:
+        published = tomllib.loads(text(variant, dataset))["published"]
+        is_dysat = variant.startswith("dysat")
+        tables = {"incsat"} if variant == "incsat" else {"single_step", "new_link", *(["ablation"] if is_dysat else [])}
+        assert published.keys() == tables, (variant, dataset)
+        ablation = published.pop("ablation", {})
+        assert set(ablation) == (set(ABLATIONS) if is_dysat else set()), (variant, dataset)
+        for figures in (*published.values(), *ablation.values()):
+            assert figures.keys() == FIGURES and all(0 < value < 100 for value in figures.values()), (variant, dataset)
 
 
-def test_the_figures_are_those_of_the_paper_and_none_is_missing() -> None:
+def test_published_figures_equal_those_of_the_paper() -> None:
     if not (file := SHARED / "published.toml").is_file():
         pytest.skip("no ../shared/published.toml on this machine")
     ours: dict[str, dict[str, dict[str, Any]]] = {"single_step": {}, "new_link": {}, "ablation": {}, "incsat": {}}
@@ -144,7 +144,7 @@ def test_the_figures_are_those_of_the_paper_and_none_is_missing() -> None:
             for table, rows in (of_row | {"ablation": published.get("ablation", {})}).items():
                 for name, figures in rows.items():
                     known = ours[table].setdefault(name, {}).setdefault(dataset, figures)
-                    assert known == figures, f"{row} on {dataset}: two presets say different things in {table}"
+                    assert known == figures, f"{row} on {dataset}: two presets differ in {table}"
     # Rows that the paper prints twice.
     ours["ablation"]["Original"] = ours["incsat"]["DySAT"] = ours["single_step"]["DySAT"]
     ours["incsat"]["DynGEM"] = ours["single_step"]["DynGEM"]
@@ -152,14 +152,14 @@ def test_the_figures_are_those_of_the_paper_and_none_is_missing() -> None:
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_the_aggregator_that_was_best_in_the_paper_is_named(dataset: str) -> None:
+def test_the_best_aggregator_of_the_paper_is_named(dataset: str) -> None:
     names = {"enron": "GCN", "uci": "GCN", "yelp": "LSTM", "ml-10m": "max-pooling"}
     assert f"The best of four aggregators in the paper: {names[dataset]}." in text("graphsage", dataset)
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
 @pytest.mark.parametrize("variant", ["dysat", "dysat-text"])
-def test_dysat_is_what_was_best_on_validation(variant: str, dataset: str) -> None:
+def test_dysat_presets_are_best_on_validation(variant: str, dataset: str) -> None:
     preset = "text" if variant == "dysat-text" else "program"
     name = "uci_cpu" if (preset, dataset) == ("program", "uci") else f"single_step_{dataset}"
     assert f"(results/{name}.json)" in text(variant, dataset)
@@ -167,19 +167,19 @@ def test_dysat_is_what_was_best_on_validation(variant: str, dataset: str) -> Non
     options = best(rows, dataset=dataset, preset=preset, self_loops="drop")
     layers = {key: built(variant, dataset).values()[key] for key in LAYERS}
     if options["patience"] == options["epochs"]:
-        options["patience"] = None  # that is all of them
+        options["patience"] = None  # patience never applies
     assert built(variant, dataset).values() == dysat.DySAT.from_preset(preset, **layers, **options).values()
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_incsat_is_what_was_measured(dataset: str) -> None:
+def test_incsat_presets_are_the_measured_options(dataset: str) -> None:
     found = json.loads((RESULTS / f"incsat_{dataset}.json").read_text())["models"]
     assert measured(built("incsat", dataset)) == found[0]["options"]
 
 
 @each_baseline
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_a_baseline_is_what_was_best_on_validation(variant: str, dataset: str) -> None:
+def test_baseline_presets_are_best_on_validation(variant: str, dataset: str) -> None:
     _, method, _ = ROWS[variant]
     chosen = tuned(variant, dataset)
     setting = chosen or best(results(variant, dataset) or results(variant, "uci"))
@@ -188,7 +188,7 @@ def test_a_baseline_is_what_was_best_on_validation(variant: str, dataset: str) -
     notes = [line for line in lines if line.split(" = ")[0] in setting]
     assert len(notes) == len(setting)
     assert all(source in note for note in notes)
-    # What stayed as it was while the others were tried, where it is not the default.
+    # Options that were fixed during tuning at other values than the default.
     fixed = {"dynaernn": {"patience": 8}, "graphsage-gat": {"aggregator": "gat"}}.get(variant, {})
     if dataset in ("yelp", "ml-10m") and variant in ("dyngem", "dynaernn"):
         fixed = {**fixed, "batch_size": 512}
@@ -196,8 +196,8 @@ def test_a_baseline_is_what_was_best_on_validation(variant: str, dataset: str) -
 
 
 @pytest.mark.parametrize("dataset", ["yelp", "ml-10m"])
-def test_every_grid_of_the_large_datasets_was_judged_whole(dataset: str) -> None:
-    there = {variant: len({json.dumps(found) for found, _ in judged(variant, dataset)[1]}) for variant in ROWS}
+def test_the_grids_of_the_large_datasets_are_complete(dataset: str) -> None:
+    there = {variant: len({json.dumps(found) for found, _ in evaluated(variant, dataset)[1]}) for variant in ROWS}
     whole = {variant: prod(map(len, SPACES[variant].values())) for variant in TUNED}
     more = dict.fromkeys(("dysat", "dysat-text"), prod(map(len, SPACES["dysat"].values())))
     assert {variant: n for variant, n in there.items() if n} == whole | (more if dataset == "ml-10m" else {})
@@ -205,48 +205,48 @@ def test_every_grid_of_the_large_datasets_was_judged_whole(dataset: str) -> None
 
 @pytest.mark.parametrize("dataset", ["yelp", "ml-10m"])
 @pytest.mark.parametrize("variant", TUNED)
-def test_where_a_grid_was_judged_stands_beside_what_was_chosen(variant: str, dataset: str) -> None:
+def test_tuned_parameters_name_their_validation_snapshots(variant: str, dataset: str) -> None:
     notes = [line for line in text(variant, dataset).splitlines() if f"(results/tuning_{dataset}.json)" in line]
-    steps, chosen = judged(variant, dataset)[0], tuned(variant, dataset)
+    steps, chosen = evaluated(variant, dataset)[0], tuned(variant, dataset)
     said = f" at snapshot{'s' * (len(steps) > 1)} {', '.join(map(str, steps))} (results/"
     assert [line.split(" = ")[0] for line in notes] == list(chosen)
     assert all(said in line for line in notes)
 
 
 @pytest.mark.parametrize("variant", ["dysat", "dysat-text"])
-def test_the_whole_grid_on_ml_10m_chooses_dysat_as_it_is(variant: str) -> None:
+def test_the_complete_grid_on_ml_10m_confirms_dysat(variant: str) -> None:
     setting = tuned(variant, "ml-10m")
     assert setting.keys() == {"learning_rate", "negative_weight"}
     assert setting == {key: built(variant, "ml-10m").values()[key] for key in setting}
 
 
 def results(variant: str, dataset: str) -> list[dict[str, Any]]:
-    """What there is of a row of the paper's table."""
+    """The measured results of a row of the paper's table."""
     file = RESULTS / f"baselines_{dataset}.json"
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
     return [row for row in rows if (row["row"], row["self_loops"]) == (ROWS[variant][0], "drop")]
 
 
 def tuned(variant: str, dataset: str) -> dict[str, Any]:
-    """The best of the grid's settings on validation."""
-    _, fair = judged(variant, dataset)
+    """The best setting of the grid on validation."""
+    _, fair = evaluated(variant, dataset)
     return dict(max(fair, key=lambda found: found[1], default=({}, 0.0))[0])
 
 
-def judged(variant: str, dataset: str) -> tuple[list[int], list[tuple[dict[str, Any], float]]]:
-    """The snapshots at which the most settings of the grid were judged, and the mean of each setting over them.
+def evaluated(variant: str, dataset: str) -> tuple[list[int], list[tuple[dict[str, Any], float]]]:
+    """The snapshots at which most settings of the grid were evaluated, and the mean of each setting over them.
 
-    In a bipartite graph node2vec's walks depend on p / q alone: a setting that was not judged at a snapshot has the
-    value of one with the same ratio.
+    In a bipartite graph node2vec's walks depend on p / q only: a setting that was not evaluated at a snapshot has the
+    value of a setting with the same ratio.
     """
     file = RESULTS / f"tuning_{dataset}.json"
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
     known = [(row["setting"], row["values"]) for row in rows if row["row"] == variant]
     if variant == "node2vec":
-        alike: dict[float, dict[str, float]] = {}
+        same_ratio: dict[float, dict[str, float]] = {}
         for setting, values in known:
-            alike.setdefault(setting["p"] / setting["q"], {}).update(values)
-        known = [(setting, {**alike[setting["p"] / setting["q"]], **values}) for setting, values in known]
+            same_ratio.setdefault(setting["p"] / setting["q"], {}).update(values)
+        known = [(setting, {**same_ratio[setting["p"] / setting["q"]], **values}) for setting, values in known]
     counts = Counter(step for _, values in known for step in values)
     shared = [step for step, count in counts.items() if count == max(counts.values())]
     fair = [(setting, fmean(values[s] for s in shared)) for setting, values in known if values.keys() >= set(shared)]

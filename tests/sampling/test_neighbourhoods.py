@@ -1,4 +1,4 @@
-"""Neighbours are drawn as they should be, found again by position, and pairs are of nodes that meet on a walk."""
+"""Sampled neighbourhoods: probabilities, positions within layers, and pairs from walks."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch.testing import assert_close
 from dysat import Snapshot
 from dysat.sampling.neighbourhoods import Neighbourhoods
 
-LINKS = {(0, 1): 1.0, (0, 2): 3.0, (0, 3): 4.0, (2, 2): 9.0, (2, 3): 1.0, (3, 4): 2.0}  # node 5 has none, 6 itself
-ALONE = {(6, 6): 1.0}
+LINKS = {(0, 1): 1.0, (0, 2): 3.0, (0, 3): 4.0, (2, 2): 9.0, (2, 3): 1.0, (3, 4): 2.0}  # node 5 has no link
+LOOP = {(6, 6): 1.0}
 
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def links(weighted: bool = True) -> Neighbourhoods:
-    given = LINKS | ALONE
+def neighbourhoods(weighted: bool = True) -> Neighbourhoods:
+    given = LINKS | LOOP
     u, v = np.array(list(given)).T
     snapshot = Snapshot.from_links(u, v, np.array(list(given.values())), num_nodes=7, start=0, stop=1)
     return Neighbourhoods.of(snapshot, weighted=weighted)
 
 
-def chances(weighted: bool) -> Tensor:
-    """How likely each neighbour is, by loops; a node without any has itself."""
+def probabilities(weighted: bool) -> Tensor:
+    """The probability of each neighbour, by loops; a node without neighbours draws itself."""
     found = torch.zeros(7, 7, dtype=torch.float64)
     for (u, v), weight in LINKS.items():
         if u != v:
@@ -38,46 +38,46 @@ def chances(weighted: bool) -> Tensor:
 
 
 def shares(pairs: Tensor) -> Tensor:
-    """How often each second node comes with each first one."""
+    """Relative frequency of the second node for each first node."""
     counts = torch.bincount(pairs[:, 0] * 7 + pairs[:, 1], minlength=49).view(7, 7).double()
     return counts / counts.sum(1, keepdim=True).clamp(min=1)
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_neighbours_are_drawn_by_weight_or_all_alike(weighted: bool) -> None:
+def test_neighbours_are_drawn_by_weight_or_uniformly(weighted: bool) -> None:
     count, asked = 20_000, torch.tensor([5, 0, 2, 3, 1, 4, 6])
-    nodes, (hop,) = links(weighted).draw(asked, (count,), seeded())
+    nodes, (hop,) = neighbourhoods(weighted).draw(asked, (count,), seeded())
     assert torch.equal(nodes[hop.receivers], asked)
     drawn = torch.stack([asked[:, None].expand(-1, count), nodes[hop.senders]], 2).flatten(0, 1)
-    assert_close(shares(drawn), chances(weighted), atol=0.02, rtol=0)
+    assert_close(shares(drawn), probabilities(weighted), atol=0.02, rtol=0)
 
 
-def test_every_layer_has_the_nodes_it_needs_and_no_others() -> None:
+def test_every_layer_has_exactly_the_nodes_it_needs() -> None:
     asked = torch.tensor([1, 5])
-    nodes, hops = links().draw(asked, (3, 2), seeded(1))
+    nodes, hops = neighbourhoods().draw(asked, (3, 2), seeded(1))
     assert [hop.senders.shape[1] for hop in hops] == [3, 2]  # the first layer first
     first, last = hops
-    middle = nodes[first.receivers]  # whose vectors the last layer is given
+    middle = nodes[first.receivers]  # the inputs of the last layer
     assert torch.equal(middle[last.receivers], asked)
     assert set(middle.tolist()) == {1, 5} | set(middle[last.senders].flatten().tolist()) == {0, 1, 5}
     assert set(nodes.tolist()) == set(middle.tolist()) | set(nodes[first.senders].flatten().tolist())
-    likely = chances(True)
+    likely = probabilities(True)
     for given, hop in ((nodes, first), (middle, last)):
         assert len(given.unique()) == len(given)
         assert (likely[given[hop.receivers][:, None], given[hop.senders]] > 0).all()
 
 
-def test_what_is_drawn_comes_from_the_generator() -> None:
-    draws = [links().draw(torch.arange(7), (4, 4), seeded(seed))[1][0].senders for seed in (0, 0, 1)]
+def test_the_generator_determines_the_draws() -> None:
+    draws = [neighbourhoods().draw(torch.arange(7), (4, 4), seeded(seed))[1][0].senders for seed in (0, 0, 1)]
     assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
 
 
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("length", [2, 3])
-def test_pairs_are_of_a_node_and_another_one_on_its_walks(weighted: bool, length: int) -> None:
+def test_walk_pairs_hold_a_start_and_another_node_of_its_walk(weighted: bool, length: int) -> None:
     walks = 10_000
-    pairs = links(weighted).walk_pairs(walks, length, seeded()).long()
-    step = chances(weighted)
+    pairs = neighbourhoods(weighted).walk_pairs(walks, length, seeded()).long()
+    step = probabilities(weighted)
     met = step.clone() if length == 2 else step + step @ step
     met.fill_diagonal_(0)
     counts = torch.bincount(pairs[:, 0] * 7 + pairs[:, 1], minlength=49).view(7, 7)
@@ -85,7 +85,7 @@ def test_pairs_are_of_a_node_and_another_one_on_its_walks(weighted: bool, length
     assert not counts[[5, 6]].any()
 
 
-def test_negatives_are_drawn_by_the_number_of_neighbours() -> None:
-    drawn = links().negatives().draw(torch.zeros(40_000, dtype=torch.int64), generator=seeded())
+def test_negatives_are_drawn_by_degree() -> None:
+    drawn = neighbourhoods().negatives().draw(torch.zeros(40_000, dtype=torch.int64), generator=seeded())
     wanted = torch.tensor([3, 1, 2, 3, 1, 0, 0], dtype=torch.float64) ** 0.75
     assert_close(torch.bincount(drawn, minlength=7).double() / 40_000, wanted / wanted.sum(), atol=0.02, rtol=0)

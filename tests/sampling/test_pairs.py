@@ -1,8 +1,8 @@
-"""Pairs that are not linked: each as likely as any other, none twice, none that is a link."""
+"""Unlinked pairs: uniform, distinct, and never a link."""
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ from dysat.sampling.pairs import UnlinkedPairs, _number, _pair, unlinked_between
 NONE = np.empty((0, 2), dtype=np.int64)
 
 
-@pytest.mark.parametrize("wanted", [30, 140])  # drawn until there are enough; listed
-def test_negatives_are_a_fair_sample(wanted: int) -> None:
+@pytest.mark.parametrize("wanted", [30, 140])  # drawn with rejection; drawn from a list
+def test_unlinked_pairs_are_uniform(wanted: int) -> None:
     rng = np.random.default_rng(0)
     links = np.array([(u, v) for u, v in combinations(range(21), 2) if (u + v) % 7 == 0])
     free = {(u, v) for u, v in combinations(range(21), 2) if (u + v) % 7}
@@ -29,7 +29,7 @@ def test_negatives_are_a_fair_sample(wanted: int) -> None:
     assert 110 < chi2 < 260  # about χ² with 180 − 1 degrees of freedom
 
 
-def test_pair_numbers_run_over_all_pairs() -> None:
+def test_numbers_enumerate_all_pairs() -> None:
     expected = sorted(combinations(range(40), 2), key=lambda pair: pair[::-1])
     assert [tuple(pair) for pair in _pair(np.arange(780)).tolist()] == expected
     last = 2**31 - 2  # the largest id a graph can have
@@ -39,8 +39,8 @@ def test_pair_numbers_run_over_all_pairs() -> None:
     assert _number(ends).tolist() == [first - 1, first, first + last - 1]
 
 
-def test_numbers_and_pairs_are_each_others_inverse() -> None:
-    # Around v (v − 1) / 2, where a root that is rounded would change v, for v up to the largest a graph can have.
+def test_number_and_pair_are_inverse() -> None:
+    # Near v (v − 1) / 2 a rounding error of the root would change v; up to the largest v a graph can have.
     v = np.unique(np.concatenate([2 ** np.arange(1, 31), np.random.default_rng(0).integers(2, 2**31 - 1, 20_000)]))
     first = v * (v - 1) // 2
     for numbers in (first - 1, first, first + 1, first + v - 1):
@@ -50,42 +50,40 @@ def test_numbers_and_pairs_are_each_others_inverse() -> None:
 
 
 @pytest.mark.parametrize("num_nodes", [0, 1, 2, 5, 30])
-@pytest.mark.parametrize("wanted", [0, 1, 10, 1000])
-def test_as_many_as_wanted_or_there_are(num_nodes: int, wanted: int) -> None:
-    everyone = list(combinations(range(num_nodes), 2))
-    for links in ([], everyone[::3], everyone[:-1], everyone):
+def test_as_many_as_wanted_or_as_exist(num_nodes: int) -> None:
+    every = list(combinations(range(num_nodes), 2))
+    for wanted, links in product([0, 1, 10, 1000], [[], every[::3], every[:-1], every]):
         given = np.array(links, dtype=np.int64).reshape(-1, 2)
         drawn = unlinked_pairs(num_nodes, given, wanted, np.random.default_rng(0))
-        assert drawn.dtype == np.int64 and drawn.shape == (min(wanted, len(everyone) - len(links)), 2)
+        assert drawn.dtype == np.int64 and drawn.shape == (min(wanted, len(every) - len(links)), 2)
         pairs = set(map(tuple, drawn.tolist()))
-        assert len(pairs) == len(drawn) and pairs <= set(everyone) - set(links)
+        assert len(pairs) == len(drawn) and pairs <= set(every) - set(links)
 
 
-def test_links_may_repeat_and_be_in_any_order() -> None:
+def test_links_can_repeat_and_be_unsorted() -> None:
     links = np.array([(1, 2), (0, 1), (1, 2)])
     assert sorted(unlinked_pairs(4, links, 9, np.random.default_rng(0)).tolist()) == [[0, 2], [0, 3], [1, 3], [2, 3]]
 
 
-def test_large_graphs_are_drawn_from_not_listed() -> None:
+def test_pairs_of_huge_graphs_are_not_listed() -> None:
     drawn = unlinked_pairs(2**31 - 1, NONE, 1000, np.random.default_rng(0))
     assert len(np.unique(_number(drawn))) == 1000 and (drawn[:, 0] < drawn[:, 1]).all()
     assert drawn.min() >= 0 and drawn.max() < 2**31 - 1
-    # v is the larger of two uniform ids: its mean is two thirds, that of u one third of the largest.
+    # u and v are the smaller and the larger of two uniform ids, with means of one and two thirds of the largest id.
     np.testing.assert_allclose(drawn.mean(0) / 2**31, [1 / 3, 2 / 3], atol=0.04)
 
 
-def test_the_generator_decides() -> None:
+def test_the_generator_determines_the_pairs() -> None:
     one, two, other = (unlinked_pairs(100, NONE, 50, np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert np.array_equal(one, two) and not np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("newest", [0, 1, 5, 9, 12])
-@pytest.mark.parametrize("wanted", [5, 1000])
-def test_one_end_is_new(newest: int, wanted: int) -> None:
+@pytest.mark.parametrize(("newest", "wanted"), [(0, 5), (1, 1000), (5, 5), (9, 1000), (9, 5), (12, 5)])
+def test_one_node_is_at_least_newest(newest: int, wanted: int) -> None:
     links = np.array([(0, 1), (1, 5), (5, 9), (8, 9)])
     free = {(u, v) for u, v in combinations(range(12), 2) if v >= newest} - set(map(tuple, links.tolist()))
     rng, seen = np.random.default_rng(0), set()
-    for _ in range(300):
+    for _ in range(200):
         drawn = [tuple(pair) for pair in unlinked_pairs(12, links, wanted, rng, newest=newest).tolist()]
         assert len(set(drawn)) == len(drawn) == min(wanted, len(free))
         seen |= set(drawn)
@@ -93,26 +91,29 @@ def test_one_end_is_new(newest: int, wanted: int) -> None:
 
 
 LEFT, RIGHT = np.array([0, 2, 3, 7, 8, 11, 14]), np.array([1, 4, 5, 9, 10, 12])
-BETWEEN = np.array([(0, 1), (4, 8), (9, 11), (2, 12), (2, 3), (4, 5), (6, 13)])  # the last three are not between
+BETWEEN = np.array(
+    [(0, 1), (4, 8), (9, 11), (2, 12), (2, 3), (4, 5), (6, 13)]
+)  # the last three are not between the sets
 
 
-@pytest.mark.parametrize("newest", [0, 3, 9, 13, 20])
-@pytest.mark.parametrize("wanted", [6, 12, 1000])  # drawn or listed
+@pytest.mark.parametrize(  # few are drawn with rejection, many are listed
+    ("newest", "wanted"), [(0, 6), (0, 1000), (3, 12), (9, 6), (9, 1000), (13, 12), (20, 6)]
+)
 def test_pairs_between_two_sets(newest: int, wanted: int) -> None:
-    everyone = {tuple(sorted((u, v))) for u in LEFT.tolist() for v in RIGHT.tolist()}
-    free = {(u, v) for u, v in everyone - set(map(tuple, BETWEEN.tolist())) if v >= newest}
+    every = {tuple(sorted((u, v))) for u in LEFT.tolist() for v in RIGHT.tolist()}
+    free = {(u, v) for u, v in every - set(map(tuple, BETWEEN.tolist())) if v >= newest}
     counts = dict.fromkeys(free, 0)
     rng = np.random.default_rng(0)
-    for _ in range(600):
+    for _ in range(300):
         drawn = [tuple(pair) for pair in unlinked_between(LEFT, RIGHT, BETWEEN, wanted, rng, newest=newest).tolist()]
         assert len(drawn) == len(set(drawn)) == min(wanted, len(free))
         for pair in drawn:
-            counts[pair] += 1  # a KeyError is a pair that may not be drawn
-    expected = 600 * min(wanted, len(free)) / max(len(free), 1)
+            counts[pair] += 1  # KeyError: a pair that must not be drawn
+    expected = 300 * min(wanted, len(free)) / max(len(free), 1)
     assert all(abs(count - expected) < 5 * (expected + 1) ** 0.5 for count in counts.values())
 
 
-def test_sides_that_are_empty_or_large() -> None:
+def test_empty_and_huge_sets() -> None:
     rng = np.random.default_rng(0)
     for left, right in ((LEFT[:0], RIGHT), (LEFT, RIGHT[:0]), (LEFT[:0], RIGHT[:0])):
         assert unlinked_between(left, right, BETWEEN, 5, rng).shape == (0, 2)
@@ -127,7 +128,7 @@ def taken_numbers(num_nodes: int, links: list[tuple[int, int]]) -> torch.Tensor:
     return torch.tensor(sorted(u * num_nodes + v for u, v in both))
 
 
-def test_free_pairs_are_drawn_fairly_and_links_never() -> None:
+def test_free_ordered_pairs_are_uniform() -> None:
     links = [(u, v) for u, v in combinations(range(9), 2) if (u + v) % 3 == 0]
     free = {(u, v) for u in range(9) for v in range(9) if u != v and (u + v) % 3}
     drawn = UnlinkedPairs(taken_numbers(9, links), 9).draw(20_000, torch.Generator().manual_seed(0))
@@ -147,13 +148,13 @@ def test_the_first_and_the_last_free_pair_are_drawn(first: int) -> None:
     assert sorted({tuple(pair) for pair in pairs.tolist()}) == left
 
 
-def test_no_pair_is_free_where_all_are_linked() -> None:
+def test_no_pair_is_drawn_if_all_are_linked() -> None:
     generator = torch.Generator().manual_seed(0)
     assert UnlinkedPairs(taken_numbers(5, list(combinations(range(5), 2))), 5).draw(9, generator).shape == (0, 2)
     assert UnlinkedPairs(taken_numbers(1, []), 1).draw(9, generator).shape == (0, 2)
 
 
-def test_free_pairs_of_the_largest_graph() -> None:
+def test_free_ordered_pairs_of_the_largest_graph() -> None:
     size = 2**31 - 1
     pairs = UnlinkedPairs(torch.tensor([0, size + 1, size * size - 1]), size).draw(999, torch.Generator())
     assert (pairs >= 0).all() and (pairs < size).all() and pairs.max() > 0.99 * size

@@ -1,4 +1,4 @@
-"""Open triads against plain loops over sets."""
+"""Open triads compared with plain loops."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def weight(links: Links, a: int, b: int) -> float:
 
 
 def open_triads(known: list[int], steps: list[Links]) -> dict[tuple[int, int, int, int], bool]:
-    """(t, i, j, k) with i < j of all steps but the last, and whether i and j are linked then."""
+    """(t, i, j, k) with i < j, for all steps but the last, and whether i and j are linked in the next step."""
     found = {}
     for t, (now, later) in enumerate(pairwise(steps)):
         for i, j in combinations(range(known[t]), 2):
@@ -61,7 +61,7 @@ STEPS = drawn(KNOWN, 0.35)
 FIRST = [0, 9, 21, 33]
 
 
-def test_rows_are_nodes_of_steps() -> None:
+def test_rows_are_nodes_by_step() -> None:
     links = stacked(KNOWN, STEPS)
     wanted = [(FIRST[t] + u, FIRST[t] + v, w) for t in range(4) for (u, v), w in sorted(STEPS[t].items()) if u != v]
     assert list(zip(*(part.tolist() for part in links.links()), strict=True)) == wanted
@@ -77,7 +77,7 @@ def test_rows_are_nodes_of_steps() -> None:
     assert torch.equal(apart, ~linked & (a != b))
 
 
-def test_others_are_the_nodes_known_at_the_step() -> None:
+def test_others_are_drawn_from_the_known_nodes_of_the_step() -> None:
     links = stacked(KNOWN, STEPS)
     found = links.others(torch.tensor([0, 8, 9, 46]), 4000, seeded())
     for row, (first, number) in zip(found, [(0, 9), (0, 9), (9, 12), (33, 14)], strict=True):
@@ -86,7 +86,7 @@ def test_others_are_the_nodes_known_at_the_step() -> None:
         assert (counts[first : first + number] / 4000 - 1 / number).abs().max() < 0.03
 
 
-def test_triads_that_stay_open_are_drawn_alike() -> None:
+def test_triads_that_stay_open_are_equally_likely() -> None:
     links, wanted = stacked(KNOWN, STEPS), open_triads(KNOWN, STEPS)
     found, stays = links.draw(200_000, seeded())
     steps = torch.searchsorted(links.first, found.k, right=True) - 1
@@ -103,8 +103,8 @@ def test_triads_that_stay_open_are_drawn_alike() -> None:
         assert (w_ik, w_jk) == (weight(STEPS[t], i, k), weight(STEPS[t], j, k))
 
 
-@pytest.mark.parametrize("block", [1, 20, 1 << 22])
-def test_pairs_that_close_come_with_all_their_triads(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block", [1, 1 << 22])
+def test_closing_returns_all_triads_of_the_pairs_that_close(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triads, "BLOCK", block)
     links, wanted = stacked(KNOWN, STEPS), open_triads(KNOWN, STEPS)
     found, pairs = links.closing(99, seeded())
@@ -124,16 +124,16 @@ def test_pairs_that_close_come_with_all_their_triads(block: int, monkeypatch: py
         assert (w_ik, w_jk) == (weight(STEPS[t], i, k), weight(STEPS[t], j, k))
 
 
-def test_of_many_common_neighbours_some_are_drawn() -> None:
+def test_closing_draws_from_many_common_neighbours() -> None:
     now: Links = {(min(end, k), max(end, k)): 1.0 for end in (0, 9) for k in range(1, 9)} | {(1, 2): 1.0, (3, 4): 1.0}
     links = stacked([10, 10], [now, {(0, 9): 1.0, (2, 3): 1.0}])
     seen: Counter[int] = Counter()
-    for seed in range(400):
+    for seed in range(200):
         found, pairs = links.closing(3, seeded(seed))
         centres = [k for k, pair in zip(found.k.tolist(), pairs.tolist(), strict=True) if pair == 0]
         assert len(set(centres)) == 3 and pairs.tolist() == [0, 0, 0, 1, 1]
         seen.update(centres)
-    assert seen.keys() == set(range(1, 9)) and max(abs(count - 150) for count in seen.values()) < 50
+    assert seen.keys() == set(range(1, 9)) and max(abs(count - 75) for count in seen.values()) < 35
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_of_many_common_neighbours_some_are_drawn() -> None:
     ],
     ids=str,
 )
-def test_without_triads_there_are_none(known: list[int], steps: list[Links]) -> None:
+def test_graphs_without_triads(known: list[int], steps: list[Links]) -> None:
     links = stacked(known, steps)
     found, stays = links.draw(10, seeded())
     assert len(stays) == 0 and all(len(part) == 0 for part in found)
@@ -155,7 +155,7 @@ def test_without_triads_there_are_none(known: list[int], steps: list[Links]) -> 
     assert len(pairs) == 0 and all(len(part) == 0 for part in found)
 
 
-def test_a_triangle_is_no_open_triad() -> None:
+def test_triangles_are_not_open_triads() -> None:
     triangle = {(0, 1): 1.0, (1, 2): 1.0, (0, 2): 1.0}
     links = stacked([3, 3], [triangle, {(0, 1): 1.0}])
     assert not links.draw(50, seeded())[1].any() and len(links.draw(50, seeded())[1]) == 50

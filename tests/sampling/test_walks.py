@@ -1,4 +1,4 @@
-"""Walks and contexts against the weights and the list of pairs they stand for."""
+"""Walks compared with link weights, and contexts compared with an explicit list of pairs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TINY = 5e-324
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 on_each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=cuda)])
 
-# Weights of all sizes side by side; zeros at the front, inside and at the end of a row; rows without any weight.
+# Weights of all magnitudes; zeros at the start, middle and end of a row; rows without weight.
 LINKS = [
     {1: 1.0, 2: 2.0, 3: 7.0},
     {0: 0.0, 4: 0.0},
@@ -46,38 +46,38 @@ def seeded(device: str = "cpu", seed: int = 0) -> torch.Generator:
 
 
 def expect_shares(values: list[int], shares: dict[int, float]) -> None:
-    """Values come as often as their weights say, those of weight 0 never."""
+    """Values occur in proportion to their weights; values of weight 0 never."""
     largest = max(shares.values())
     relative = {value: share / largest for value, share in shares.items() if share > 0}
     seen = Counter(values)
     assert seen.keys() <= relative.keys()
     likely = {value: share for value, share in relative.items() if share > 1e-6}
     expected = [share / sum(likely.values()) * len(values) for share in likely.values()]
-    assert seen.keys() <= likely.keys(), "one in a million came up"
+    assert seen.keys() <= likely.keys(), "an event of probability 1e-6 occurred"
     assert len(likely) == 1 or chisquare([seen[value] for value in likely], expected).pvalue > 1e-4
 
 
 class TestWalks:
     @on_each_device
-    @pytest.mark.parametrize("row", range(len(LINKS)))
-    def test_steps_follow_the_weights(self, row: int, device: str) -> None:
-        starts = torch.full((50_000,), row, device=device)
-        walks = random_walks(*csr(LINKS, device), starts, 2, generator=seeded(device, row))
+    def test_steps_follow_the_weights(self, device: str) -> None:
+        starts = torch.arange(len(LINKS), device=device).repeat_interleave(20_000)
+        walks = random_walks(*csr(LINKS, device), starts, 2, generator=seeded(device))
         assert walks.dtype == torch.int32 and walks.device == starts.device
-        assert (walks[:, 0] == row).all()
-        stays = not any(LINKS[row].values())
-        expect_shares(walks[:, 1].tolist(), {row: 1.0} if stays else LINKS[row])
+        assert torch.equal(walks[:, 0].long(), starts)
+        for row, steps in enumerate(walks[:, 1].view(len(LINKS), -1).tolist()):
+            stays = not any(LINKS[row].values())
+            expect_shares(steps, {row: 1.0} if stays else LINKS[row])
 
     @on_each_device
-    def test_every_step_leaves_from_where_the_last_one_came(self, device: str) -> None:
+    def test_every_step_continues_from_the_last(self, device: str) -> None:
         links = [{(row + hop) % 7: float(row + hop) for hop in range(1, 5)} for row in range(7)]
         starts = torch.arange(7, device=device).repeat(300)
         walks = random_walks(*csr(links, device), starts, 40, generator=seeded(device)).tolist()
         for row, shares in enumerate(links):
             expect_shares([there for walk in walks for here, there in pairwise(walk) if here == row], shares)
 
-    @pytest.mark.parametrize("chunk", [1, 7, 1000])
-    def test_neighbours_in_a_walk_are_linked(self, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("chunk", [7, 1000])
+    def test_walks_follow_links_in_every_chunk(self, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "CPU_CHUNK", chunk)
         far = torch.randint(100, (60, 4), generator=seeded()).tolist()
         links = [dict.fromkeys(sorted(set(row)), 1.0) for row in far] + [{} for _ in range(40)]
@@ -88,13 +88,13 @@ class TestWalks:
 
     @on_each_device
     @pytest.mark.parametrize(("num_rows", "num_starts", "length"), [(0, 0, 3), (4, 0, 3), (4, 4, 1), (4, 6, 5)])
-    def test_no_links(self, num_rows: int, num_starts: int, length: int, device: str) -> None:
+    def test_graphs_without_links(self, num_rows: int, num_starts: int, length: int, device: str) -> None:
         starts = torch.arange(num_starts, device=device) % max(num_rows, 1)
         walks = random_walks(*csr([{}] * num_rows, device), starts, length, generator=seeded(device))
         assert torch.equal(walks, starts.int().unsqueeze(1).expand(-1, length))
 
     @on_each_device
-    def test_the_generator_alone_decides(self, device: str) -> None:
+    def test_the_generator_determines_the_walks(self, device: str) -> None:
         graph, starts = csr(LINKS, device), torch.arange(10, device=device).repeat(20)
         here, there = torch.get_rng_state(), torch.cuda.get_rng_state() if device == "cuda" else None
         first, again, other = (random_walks(*graph, starts, 9, generator=seeded(device, s)) for s in (1, 1, 2))
@@ -103,14 +103,14 @@ class TestWalks:
         assert there is None or torch.equal(there, torch.cuda.get_rng_state())
 
     @pytest.mark.parametrize("highest", [True, False])
-    def test_the_ends_of_a_row_stay_in_it(self, highest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_extreme_random_numbers_stay_in_their_row(self, highest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch, "randint", lambda high, shape, **_: torch.full(shape, (high - 1) * highest))
         steps = random_walks(*csr(LINKS), torch.arange(10), 2, generator=seeded())[:, 1].tolist()
         for row, (links, step) in enumerate(zip(LINKS, steps, strict=True)):
             positive = [node for node, weight in links.items() if weight > 0] or [row]
             assert step == positive[-highest]
 
-    def test_a_share_of_a_billionth_in_the_last_of_many_rows(self) -> None:
+    def test_a_share_of_a_billionth_is_exact_in_the_last_of_many_rows(self) -> None:
         num_rows = 100_000
         weights = torch.tensor([1e9, 1.0, 0.0]).repeat(num_rows)
         offsets, rows = torch.arange(num_rows + 1) * 3, torch.arange(num_rows)
@@ -121,7 +121,7 @@ class TestWalks:
 
 
 def pair_list(walks: list[list[int]], num_rows: int, window: int) -> list[list[int]]:
-    """The contexts of each row, one by one, from the definition."""
+    """The contexts of each row, by the definition."""
     pairs: list[list[int]] = [[] for _ in range(num_rows)]
     for walk in walks:
         for i, node in enumerate(walk):
@@ -132,31 +132,31 @@ def pair_list(walks: list[list[int]], num_rows: int, window: int) -> list[list[i
 
 
 def draw_each_pair(contexts: Contexts, row: int, count: int) -> list[int]:
-    """Draw as if the random numbers were the middles of `count` equal parts: every pair comes exactly once."""
+    """Draw with the midpoints of `count` equal intervals as random numbers, so that every pair occurs exactly once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "rand", lambda *shape, **_: ((torch.arange(count) + 0.5) / count).double().expand(shape))
         return contexts.draw(torch.tensor([row]), count, generator=seeded())[0].tolist()
 
 
-# Some repeat a node or stay on it, as walks on self-loops and isolated rows do; row 5 never occurs, 6 has no pair.
+# Some walks repeat a node or stay on it, as with self-loops and isolated rows; row 5 never occurs, row 6 has no pair.
 WALKS = [[0, 1, 0, 2, 2, 3], [4, 4, 4, 4, 1, 4], [6, 6, 6, 6, 6, 6], [3, 2, 1, 0, 1, 2], [7, 7, 0, 7, 0, 0]]
 
 
 class TestContexts:
     @on_each_device
     @pytest.mark.parametrize("window", [1, 2, 3, 100])
-    def test_contexts_come_as_often_as_in_the_list(self, window: int, device: str) -> None:
+    def test_contexts_occur_as_often_as_in_the_list(self, window: int, device: str) -> None:
         contexts = Contexts.from_walks(torch.tensor(WALKS, device=device), 9, window)
         pairs = pair_list(WALKS, 9, window)
         assert contexts.num_pairs.tolist() == [len(row) for row in pairs]
-        drawn = contexts.draw(torch.arange(9, device=device), 20_000, generator=seeded(device))
-        assert drawn.dtype == torch.int64 and drawn.shape == (9, 20_000)
+        drawn = contexts.draw(torch.arange(9, device=device), 5_000, generator=seeded(device))
+        assert drawn.dtype == torch.int64 and drawn.shape == (9, 5_000)
         for row, listed in zip(drawn.tolist(), pairs, strict=True):
             expect_shares(row, {node: float(count) for node, count in Counter(listed).items()} or {-1: 1.0})
 
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
     @given(st.integers(1, 7), st.integers(1, 6), st.integers(0, 8), st.data())
-    def test_every_pair_has_its_number(self, length: int, num_rows: int, window: int, data: st.DataObject) -> None:
+    def test_every_pair_has_one_number(self, length: int, num_rows: int, window: int, data: st.DataObject) -> None:
         nodes = st.integers(0, num_rows - 1)
         walks = data.draw(st.lists(st.lists(nodes, min_size=length, max_size=length), max_size=5))
         contexts = Contexts.from_walks(torch.tensor(walks).reshape(len(walks), length), num_rows, window)
@@ -166,7 +166,7 @@ class TestContexts:
             drawn = draw_each_pair(contexts, row, max(len(listed), 1))
             assert sorted(drawn) == sorted(listed or [-1])
 
-    def test_walks_of_a_graph(self) -> None:
+    def test_contexts_of_walks_on_a_graph(self) -> None:
         walks = random_walks(*csr(LINKS), torch.arange(10).repeat(5), 15, generator=seeded())
         contexts, pairs = Contexts.from_walks(walks, 10, 4), pair_list(walks.tolist(), 10, 4)
         assert contexts.num_pairs.tolist() == [len(row) for row in pairs]
@@ -174,7 +174,7 @@ class TestContexts:
 
     @on_each_device
     @pytest.mark.parametrize(("num_walks", "length", "num_rows"), [(0, 4, 3), (0, 4, 0), (3, 1, 3), (3, 0, 3)])
-    def test_no_pairs(self, num_walks: int, length: int, num_rows: int, device: str) -> None:
+    def test_walks_without_pairs(self, num_walks: int, length: int, num_rows: int, device: str) -> None:
         walks = torch.arange(num_walks, device=device).unsqueeze(1).expand(-1, length)
         contexts = Contexts.from_walks(walks, num_rows, window=2)
         assert contexts.num_pairs.tolist() == [0] * num_rows
@@ -192,7 +192,7 @@ class TestContexts:
 
 @cuda
 class TestCudaGraph:
-    def test_a_captured_draw_goes_on_drawing(self) -> None:
+    def test_replays_of_a_captured_draw_differ(self) -> None:
         contexts = Contexts.from_walks(torch.tensor(WALKS, device="cuda"), 9, 2)
         rows, generator = torch.arange(9, device="cuda"), seeded("cuda")
         contexts.draw(rows, 2_000, generator=generator)  # loads the kernels
@@ -208,7 +208,7 @@ class TestCudaGraph:
         for row, listed in zip(torch.cat(rounds, 1).tolist(), pair_list(WALKS, 9, 2), strict=True):
             expect_shares(row, {node: float(count) for node, count in Counter(listed).items()} or {-1: 1.0})
 
-    def test_the_seed_decides_there_too(self) -> None:
+    def test_the_seed_determines_the_walks(self) -> None:
         graph, starts = csr(LINKS, "cuda"), torch.arange(10, device="cuda").repeat(5_000)
         first, again = (random_walks(*graph, starts, 9, generator=seeded("cuda")) for _ in range(2))
         assert torch.equal(first, again)

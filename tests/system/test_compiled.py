@@ -1,4 +1,4 @@
-"""Compiling native.c: once, for several processes at once, and never at the cost of doing without."""
+"""Compiling native.c: once per machine, safely in parallel, and never required."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,16 @@ import torch
 from dysat.system import compiled
 from dysat.system.compiled import native
 
-SAY = "from dysat.system.compiled import native; print('yes' if native() else 'no')"
-
-
-def needs_a_compiler() -> None:
-    if compiled._compiler() is None:
-        pytest.skip("no C compiler")
+REPORT = "from dysat.system.compiled import native; print('yes' if native() else 'no')"
+needs_compiler = pytest.mark.skipif(compiled._compiler() is None, reason="no C compiler")
 
 
 @pytest.fixture
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
-    """An empty cache, and nothing remembered before or after."""
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache folder, and flags that compile quickly."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    quick = tuple(flag for flag in compiled.FLAGS if flag not in ("-O2", "-ftree-vectorize"))
+    monkeypatch.setattr(compiled, "FLAGS", quick)
     native.cache_clear()
     yield tmp_path / "cache" / "dysat"
     native.cache_clear()
@@ -37,76 +36,81 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
-def test_it_compiles_where_there_is_a_compiler() -> None:
-    """Else a mistake in native.c would only be slow."""
-    needs_a_compiler()
+@needs_compiler
+def test_native_compiles() -> None:
+    """Without this test a mistake in native.c would only make dysat slow."""
     assert native() is not None
 
 
-def test_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs_a_compiler()
+@needs_compiler
+def test_the_library_is_cached(empty_cache: Path) -> None:
     assert native() is not None
-    (made,) = fresh.iterdir()
-    before = made.stat()
+    (library,) = empty_cache.iterdir()
+    before = library.stat()
     native.cache_clear()
     assert native() is not None
-    assert [*fresh.iterdir()] == [made] and made.stat().st_mtime_ns == before.st_mtime_ns
-    native.cache_clear()
-    monkeypatch.setattr(compiled, "FLAGS", (*compiled.FLAGS, "-DOTHER"))
-    assert native() is not None and len([*fresh.iterdir()]) == 2
+    assert [*empty_cache.iterdir()] == [library] and library.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_what_is_broken_in_the_cache_is_made_anew(fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs_a_compiler()
-    assert native() is not None
-    (made,) = fresh.iterdir()
-    broken = tmp_path / "other" / "dysat" / made.name  # not in place of what is loaded
-    broken.parent.mkdir(parents=True)
-    broken.write_bytes(b"no library")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-    native.cache_clear()
-    assert native() is not None and broken.stat().st_size > 1000
+@needs_compiler
+def test_the_name_depends_on_source_flags_and_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = compiled._compiler()
+    assert compiler is not None
+    digests = [compiled._digest(compiler), compiled._digest(compiler), compiled._digest([*compiler, "-DOTHER"])]
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled, "FLAGS", (*compiled.FLAGS, "-DOTHER=1"))
+        digests.append(compiled._digest(compiler))
+    (tmp_path / "native.c").write_text(compiled.SOURCE.read_text() + "\n")
+    monkeypatch.setattr(compiled, "SOURCE", tmp_path / "native.c")
+    digests.append(compiled._digest(compiler))
+    assert digests[0] == digests[1] and len(set(digests)) == 4
 
 
+@needs_compiler
+def test_a_broken_library_is_compiled_again(empty_cache: Path) -> None:
+    compiler = compiled._compiler()
+    assert compiler is not None
+    library = empty_cache / f"native-{compiled._digest(compiler)}.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"no library")
+    assert native() is not None and library.stat().st_size > 1000
+
+
+@needs_compiler
 @pytest.mark.slow
-def test_processes_at_once(fresh: Path) -> None:
-    needs_a_compiler()
+def test_processes_compile_in_parallel(empty_cache: Path) -> None:
     started = [
-        subprocess.Popen([sys.executable, "-c", SAY], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+        subprocess.Popen([sys.executable, "-c", REPORT], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
         for _ in range(3)
     ]
     assert [process.communicate(timeout=300)[0].strip() for process in started] == ["yes"] * 3
-    assert len([*fresh.iterdir()]) == 1
+    assert len([*empty_cache.iterdir()]) == 1
 
 
-def test_not_at_import(fresh: Path) -> None:
-    subprocess.run([sys.executable, "-c", "import dysat; dysat.DySAT"], check=True, env=dict(os.environ))
-    assert not fresh.exists()
-
-
-@pytest.mark.parametrize("reason", ["switched off", "no compiler", "not a compiler", "broken", "silent", "nowhere"])
-def test_without(reason: str, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is amiss, there are none, and nothing is raised."""
+@pytest.mark.parametrize(
+    "reason", ["switched off", "no compiler", "CC is missing", "CC fails", "CC writes nothing", "no cache folder"]
+)
+def test_failures_give_none(reason: str, empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if reason == "switched off":
         monkeypatch.setenv("DYSAT_NATIVE", "0")
     elif reason == "no compiler":
         monkeypatch.delenv("CC", raising=False)
         monkeypatch.setenv("PATH", str(tmp_path))
-    elif reason == "not a compiler":
+    elif reason == "CC is missing":
         monkeypatch.setenv("CC", str(tmp_path / "nothing"))
-    elif reason == "broken":
+    elif reason == "CC fails":
         monkeypatch.setenv("CC", str(script(tmp_path / "cc", "exit 1")))
-    elif reason == "silent":
+    elif reason == "CC writes nothing":
         monkeypatch.setenv("CC", str(script(tmp_path / "cc", "exit 0")))
     else:
-        (tmp_path / "cache").write_text("a file where a folder should be")
+        (tmp_path / "cache").write_text("a file in place of the folder")
     assert native() is None
-    assert reason == "nowhere" or not [*fresh.glob("*.so")]
+    assert reason == "no cache folder" or not [*empty_cache.glob("*.so")]
 
 
-def test_other_types_are_refused() -> None:
-    """A pointer to something else would be read all the same."""
-    needs_a_compiler()
+@needs_compiler
+def test_tensors_of_another_type_are_refused() -> None:
+    """The function would read the memory as the wrong type."""
     call = native()
     assert call is not None
     x = torch.zeros(4)
@@ -114,9 +118,9 @@ def test_other_types_are_refused() -> None:
         call("elu_backward", x.double(), x, x, 4)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch has another pool")
-def test_torch_and_the_functions_share_their_threads() -> None:
-    """Though scikit-learn brings a pool of its own along."""
-    needs_a_compiler()
+@needs_compiler
+@pytest.mark.skipif(sys.platform != "linux", reason="torch uses another OpenMP library on other systems")
+def test_native_shares_the_threads_of_torch() -> None:
+    """Although scikit-learn brings another OpenMP library."""
     call = native()
-    assert call is not None and not call.alone
+    assert call is not None and not call.single_threaded

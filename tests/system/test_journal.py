@@ -1,9 +1,8 @@
-"""An append-only file of arrays: what is kept is read back bit for bit, what is not kept leaves nothing behind."""
+"""The journal: stored records are read back bit for bit, and data without a record is dropped."""
 
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from dysat.errors import ModelError
-from dysat.system.journal import ALIGN, Journal, Record, only_one
+from dysat.system.journal import ALIGN, Journal, Record
 
 ARRAYS: list[dict[str, Any]] = [
     {"a": np.arange(5, dtype=np.int32), "b": np.array([[1.5, np.nan], [-0.0, np.inf]], dtype=np.float32)},
@@ -39,14 +38,14 @@ def assert_holds(journal: Journal, arrays: list[dict[str, Any]]) -> None:
             np.testing.assert_array_equal(found[name], array, strict=True)
 
 
-def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+def test_appended_arrays_are_read_back(tmp_path: Path) -> None:
     records = written(tmp_path / "j")
     assert_holds(Journal(tmp_path / "j", records, ModelError), ARRAYS)
     assert (tmp_path / "j").stat().st_size == records[-1]["end"]
     assert all(at % ALIGN == 0 for record in records for _, _, at in record["arrays"].values())
 
 
-def test_the_beginning_never_changes(tmp_path: Path) -> None:
+def test_appending_changes_no_earlier_byte(tmp_path: Path) -> None:
     journal, before = Journal(tmp_path / "j", [], ModelError), b""
     for arrays in ARRAYS:
         journal.append(arrays)
@@ -56,20 +55,20 @@ def test_the_beginning_never_changes(tmp_path: Path) -> None:
     assert_holds(journal, ARRAYS)
 
 
-def test_it_is_read_through_one_memory_map(tmp_path: Path) -> None:
+def test_reading_uses_one_memory_map(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j", written(tmp_path / "j"), ModelError)
     a, b = journal.read(0)["a"], journal.read(4)["turned"]
     assert isinstance(a, np.memmap) and isinstance(b, np.memmap) and a._mmap is b._mmap
 
 
-def test_a_write_to_what_was_read_does_not_reach_the_file(tmp_path: Path) -> None:
+def test_writing_to_an_array_does_not_change_the_file(tmp_path: Path) -> None:
     records = written(tmp_path / "j")
     Journal(tmp_path / "j", records, ModelError).read(0)["a"][:] = 9
     assert_holds(Journal(tmp_path / "j", records, ModelError), ARRAYS)
 
 
-@pytest.mark.parametrize("kept", range(len(ARRAYS) + 1))
-def test_what_was_not_kept_is_cut_or_written_over(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("kept", [0, 2, len(ARRAYS)])
+def test_data_without_a_record_is_cut_or_overwritten(tmp_path: Path, kept: int) -> None:
     records = written(tmp_path / "j")[:kept]
     with open(tmp_path / "j", "ab") as file:
         file.write(b"half a record")
@@ -86,14 +85,16 @@ def test_what_was_not_kept_is_cut_or_written_over(tmp_path: Path, kept: int) -> 
     assert_holds(again, ARRAYS[:kept])
 
 
-def test_nothing_to_cut(tmp_path: Path) -> None:
+def test_cutting_a_missing_file_creates_none(tmp_path: Path) -> None:
     Journal(tmp_path / "j", [], ModelError).cut_back()
     assert not (tmp_path / "j").exists()
 
 
 @pytest.mark.parametrize("work", [Journal.cut_back, lambda journal: journal.read(0)], ids=["cut back", "read"])
 @pytest.mark.parametrize("left", [None, 0, 100], ids=["gone", "empty", "cut"])
-def test_records_that_are_not_there(tmp_path: Path, left: int | None, work: Callable[[Journal], object]) -> None:
+def test_missing_data_is_reported_as_damage(
+    tmp_path: Path, left: int | None, work: Callable[[Journal], object]
+) -> None:
     records = written(tmp_path / "j")
     if left is None:
         (tmp_path / "j").unlink()
@@ -105,7 +106,7 @@ def test_records_that_are_not_there(tmp_path: Path, left: int | None, work: Call
     assert str(problem.value) == f"{tmp_path / 'j'}: damaged: {left or 0} bytes, where {end:,} were written"
 
 
-def test_one_bit_is_another(tmp_path: Path) -> None:
+def test_verify_detects_a_flipped_bit(tmp_path: Path) -> None:
     records = written(tmp_path / "j")
     data = bytearray((tmp_path / "j").read_bytes())
     data[3] ^= 1
@@ -117,7 +118,7 @@ def test_one_bit_is_another(tmp_path: Path) -> None:
     journal.read(2, verify=True)
 
 
-def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = written(tmp_path / "j")
     journal = Journal(tmp_path / "j", records, ModelError)
 
@@ -133,58 +134,6 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_holds(journal, [*ARRAYS, {"a": np.arange(4)}])
 
 
-def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="j: cannot be written: No such file"):
         Journal(tmp_path / "nowhere" / "j", [], ModelError).append(ARRAYS[0])
-
-
-# One at a time
-
-
-def hold(file: Path, ready: Any, done: Any) -> None:
-    with only_one(file, ModelError):
-        ready.set()
-        done.wait(60)
-
-
-def test_a_second_process_is_refused_or_waits(tmp_path: Path) -> None:
-    (tmp_path / "lock").touch()
-    forks = multiprocessing.get_context("forkserver")
-    ready, done = forks.Event(), forks.Event()
-    process = forks.Process(target=hold, args=(tmp_path / "lock", ready, done))
-    process.start()
-    assert ready.wait(60)
-    refused = pytest.raises(ModelError, match=f"{tmp_path}: another process is at work on it; try again")
-    with refused, only_one(tmp_path / "lock", ModelError):
-        pass
-    waited: list[int] = []
-
-    def wait() -> None:
-        waited.append(1)
-        if len(waited) == 3:
-            done.set()
-            process.join()
-
-    with only_one(tmp_path / "lock", ModelError, wait=wait):
-        assert len(waited) == 3 and process.exitcode == 0
-
-
-def test_waiting_can_be_given_up(tmp_path: Path) -> None:
-    (tmp_path / "lock").touch()
-
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    first, second = only_one(tmp_path / "lock", ModelError), only_one(tmp_path / "lock", ModelError, wait=stop)
-    with first, pytest.raises(KeyboardInterrupt), second:
-        pass
-    with only_one(tmp_path / "lock", ModelError):
-        pass
-
-
-def test_a_lock_on_nothing(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ModelError, match="lock: cannot be written: No such file"),
-        only_one(tmp_path / "lock", ModelError),
-    ):
-        pass

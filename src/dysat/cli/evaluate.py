@@ -35,7 +35,7 @@ from dysat.experiments.evaluate.outcome import PROBES, Evaluation, Figures, per_
 from dysat.experiments.evaluate.request import Probe
 from dysat.system.extras import require
 from dysat.system.process import keep_freed_memory
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 
 OUT = Path("evaluation")
 
@@ -137,7 +137,7 @@ def evaluate_command(
     else:
         _show(found, source, out, everyone)
     if markdown is not None:
-        with write_beside(markdown, ModelError) as beside:
+        with replace_file(markdown, ModelError) as beside:
             beside.write_text(found.markdown(everyone=everyone) + "\n", encoding="utf-8")
     if plot is not None:
         _draw(found, plot, everyone)

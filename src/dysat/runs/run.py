@@ -8,6 +8,7 @@
     metrics.json          how well the last snapshot was predicted
     history.csv           one row per epoch (of the last snapshot, if the method learns snapshot by snapshot)
     stream/               what updates have added (see `stream`)
+    .lock                 held by the process that writes to the folder
 
 Training has two stages. In the backtest, a model that has not seen the last snapshot predicts it, and its best epoch
 sets the number of epochs. The final model then learns from all snapshots.
@@ -42,8 +43,8 @@ from dysat.nn.device import choose_device
 from dysat.runs.backtest import backtest_facts, hold_out_last
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
 from dysat.runs.stream import Stream, without_features
-from dysat.system.journal import only_one
-from dysat.system.storage import umask, write_beside
+from dysat.system.locks import lock_folder
+from dysat.system.storage import replace_file, umask
 from dysat.system.toml import as_toml
 from dysat.training import Epoch, Progress
 
@@ -175,7 +176,7 @@ class Run:
         if self.finished:
             return True
         watch = watch or Watch()
-        with only_one(self.folder / CONFIG, ModelError):
+        with lock_folder(self.folder, ModelError):
             # Load the graph, the options and the last checkpoint.
             kind, graph = LEARNERS[self.config["method"]], self.graph()
             options = dict(self.config["options"])
@@ -288,7 +289,7 @@ def write_results(
 
 def write_text(file: Path, text: str) -> None:
     """Write a text file atomically."""
-    with write_beside(file, ModelError) as temporary:
+    with replace_file(file, ModelError) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 

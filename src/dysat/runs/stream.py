@@ -31,7 +31,7 @@ from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 from dysat.nn.stored import Rows
 from dysat.system.journal import Journal
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 from dysat.system.tensors import read_tensors, write_tensors
 
 STREAM, STATE, SNAPSHOTS, SUMMARY = "stream", "state.safetensors", "snapshots.bin", "summary.bin"
@@ -200,7 +200,7 @@ class Stream:
         file, text = self.folder / UPDATES, f"[\n{lines}\n]\n"  # one line per update
         if file.is_file() and file.read_bytes() == text.encode():
             return
-        with write_beside(file, ModelError) as temporary:
+        with replace_file(file, ModelError) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="")
 
 

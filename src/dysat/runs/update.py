@@ -20,10 +20,10 @@ from dysat.evaluation.probe import auc
 from dysat.models.base.link_model import DIGITS, GRAPH_FOLDER
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
-from dysat.runs.run import CONFIG, Run, Watch
+from dysat.runs.run import Run, Watch
 from dysat.runs.stream import Stream, Updated, without_features
 from dysat.sampling.pairs import unlinked_between, unlinked_pairs
-from dysat.system.journal import only_one
+from dysat.system.locks import lock_folder
 
 LIKELIEST = 100  # top forecasts compared with the links that came
 SHOWN = 10  # of those that came true; a run may see thousands of updates and stores little of each
@@ -178,7 +178,7 @@ def updating(
     `made` says how the graph was cut if the run does not record it: `every` or `count`, and `self_loops`.
     """
     watch = watch or Watch()
-    with only_one(run.folder / CONFIG, ModelError, wait=_waiting(run, watch) if wait else None):
+    with lock_folder(run.folder, ModelError, wait=_waiting(run, watch) if wait else None):
         run = Run.open(run.folder)
         if not run.finished:
             raise ModelError(f"{run.folder}: not fully trained yet; dysat fit --resume {run.folder} continues")

@@ -1,1 +1,1 @@
-"""What training draws from a graph: walks, the contexts of a node, and negatives."""
+"""Samples drawn from a graph for training: walks and their contexts, negatives, pairs, triads, neighbourhoods."""

@@ -1,7 +1,7 @@
-"""All snapshots as one graph: every (node, step) with links is a row, every link an entry between two rows.
+"""All snapshots as one sparse graph: every (node, step) with links is a row, every link an entry between two rows.
 
-What a node is in a step without links does not depend on the step, so one row stands for all of them: a node
-costs as much as it has links, not as many snapshots as there are.
+The structural embedding of a node without links is the same in every step, so all those steps share one row. The cost
+of a node therefore depends on its links, not on the number of snapshots.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from dysat.system.compiled import native
 LinkWeights = Literal["raw", "normalized"]
 Unknown = Literal["masked", "zero"]
 PIECE = 32
-LARGEST = 1e30  # what is computed from weights must stay within a float32
+LARGEST = 1e30  # link weight; results computed from weights must fit in a float32
 
 
 class Pieces(NamedTuple):
-    """Receiver and first entry of every piece, whether its receiver has others, and which receivers have several."""
+    """The entries of a pattern in pieces: for each piece its receiver and first entry.
+
+    `shared`: whether the receiver has more than one piece; `long`: the receivers with more than one piece.
+    """
 
     receivers: Tensor
     firsts: Tensor
@@ -34,7 +37,7 @@ class Pieces(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Who receives from whom: the entries of a sparse matrix, in order of receiver.
+    """The entries of a sparse matrix [receivers × senders], in order of receiver.
 
     Shapes: receivers, senders [E]; offsets [R + 1]: the entries of receiver i are offsets[i] … offsets[i + 1].
     """
@@ -46,7 +49,7 @@ class Pattern:
 
     @classmethod
     def from_counts(cls, counts: Tensor, senders: Tensor, num_senders: int) -> Pattern:
-        """`counts[i]` entries for receiver i, one after the other."""
+        """Receiver i gets the next `counts[i]` of the senders."""
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         receivers = torch.arange(len(counts), device=counts.device)
         receivers = torch.repeat_interleave(receivers, counts, output_size=len(senders))
@@ -62,16 +65,16 @@ class Pattern:
 
     @property
     def by_sender(self) -> Tensor:
-        """The entries in order of sender, and of receiver for the same sender.  # [E]"""
-        return self._across[0]
+        """Entry numbers sorted by sender, then by receiver.  # [E]"""
+        return self._by_sender[0]
 
     @property
     def transposed(self) -> Pattern:
-        """The same entries with the two roles exchanged; its entry i is entry `by_sender[i]` here."""
-        return self._across[1]
+        """The transposed matrix; its entry i is entry `by_sender[i]` of this one."""
+        return self._by_sender[1]
 
     @cached_property
-    def _across(self) -> tuple[Tensor, Pattern]:
+    def _by_sender(self) -> tuple[Tensor, Pattern]:
         if self.senders.is_cpu and (call := native()):
             offsets = self.senders.new_empty(self.num_senders + 1)
             order, sorted_, others = self.senders.new_empty(3, self.num_entries)
@@ -87,13 +90,13 @@ class Pattern:
 
     @classmethod
     def lookup(cls, rows: Tensor, num_senders: int) -> Pattern:
-        """Every receiver has one entry: the row it looks up."""
+        """One entry per receiver: the row it looks up."""
         offsets = torch.arange(len(rows) + 1, device=rows.device)
         return cls(offsets[:-1], rows, offsets, num_senders)
 
     @cached_property
     def pieces(self) -> Pieces:
-        """The entries in pieces of at most `PIECE`, so that no worker is busy with one long receiver alone."""
+        """The entries in pieces of at most `PIECE`, so that a receiver with many entries is shared between workers."""
         counts = self.offsets.diff()
         number = (-(-counts // PIECE)).clamp(min=1)  # a receiver without entries has an empty piece
         receivers = torch.repeat_interleave(torch.arange(self.num_receivers, device=counts.device), number)
@@ -106,7 +109,7 @@ class Pattern:
         )
 
     def part(self, receivers: Tensor) -> Part:
-        """Some receivers with all their entries, and no other senders than theirs."""
+        """Select receivers with all their entries, and only the senders of those entries."""
         counts = self.offsets.diff()[receivers]
         total = int(counts.sum()) if len(counts) else 0
         first = self.offsets[receivers] - (counts.cumsum(0) - counts)
@@ -119,18 +122,17 @@ class Pattern:
         return Part(receivers, senders, entries, pattern)
 
     def expanded(self, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Every head of every receiver as a receiver of its own.
+        """Treat every head of every receiver as a separate receiver.
 
-        Returns the place of each of its entries in a matrix [E, H], their senders (sender · H + head) and where
-        each receiver's begin.  # [E · H], [E · H], [R · H]
+        Returns, for the entries in this order, their position in a flattened matrix [E, H] and their sender
+        (sender · H + head), and the first entry of each receiver.  # [E · H], [E · H], [R · H]
         """
-        found = self._expanded.get(num_heads)
-        if found is None:
-            found = self._expanded[num_heads] = self._expand(num_heads)
-        return found
+        if num_heads not in self._expanded:
+            self._expanded[num_heads] = self._expand(num_heads)
+        return self._expanded[num_heads]
 
     def is_short_lived(self, num_heads: int) -> bool:
-        """Whether expanding would not pay: for one head there is no need, and a batch's own pattern is used twice."""
+        """Whether expanding does not pay off: one head needs none, and the pattern of a batch is used only twice."""
         self._uses[num_heads] = self._uses.get(num_heads, 0) + 1
         return num_heads == 1 or self._uses[num_heads] <= 2
 
@@ -155,7 +157,7 @@ class Pattern:
 
 
 class Part(NamedTuple):
-    """Some receivers of a pattern [R'], the senders they need [S'], their entries [E'], and these as a pattern."""
+    """Selected receivers of a pattern [R'], their senders [S'], their entries [E'], and the pattern of these alone."""
 
     receivers: Tensor
     senders: Tensor
@@ -167,11 +169,11 @@ class Part(NamedTuple):
 class Block:
     """The whole graph as rows and entries.
 
-    Rows 0 … A − 1 are the nodes with links, step by step (`steps`: the A rows' offsets by step); row A + n is node n
-    in any step without links; row A + N is nothing: all zero.
+    Rows 0 … A − 1 are the nodes with links, step by step; rows [steps[t], steps[t + 1]) belong to step t. Row A + n is
+    node n in every step in which it has no links. Row A + N is all zero.
 
-    Shapes: node, step [A]; links: a Pattern of A rows, weights [E]; row_of [N, T], −1 for a step that is masked;
-    known [T] on the host.
+    Shapes: node, step [A]; steps [T + 1]; links: a Pattern of A rows, weights [E]; row_of [N, T], −1 where masked;
+    known: T numbers of known nodes, on the host.
     """
 
     node: Tensor
@@ -196,31 +198,31 @@ class Block:
 
     @cached_property
     def nodes(self) -> Pattern:
-        """Which node's input each row looks up."""
+        """The node whose input each row looks up."""
         return Pattern.lookup(self.node, self.num_nodes)
 
     @cached_property
     def degrees(self) -> Tensor:
-        """How many neighbours each row has, itself not counted.  # [A]"""
+        """Number of neighbours of each row, not counting the row itself.  # [A]"""
         others = (self.links.receivers != self.links.senders).to(torch.int64)
         return torch.zeros_like(self.node).index_add_(0, self.links.receivers, others)
 
     def histories(self, nodes: Tensor, steps: Tensor) -> tuple[Pattern, Tensor]:
-        """For each (node, step) asked for: the rows of that node up to and including that step, and their steps.
+        """For each query (node, step): the rows of that node up to and including that step, and their steps.
 
-        The senders of the pattern are rows of the block.  # each of nodes, steps [Q]; the pattern has P entries
+        Returns a pattern from queries to rows of the block, with P entries.  # nodes, steps [Q] → [P] steps
         """
         counts = steps + 1
         total = int(counts.sum()) if len(counts) else 0
-        asked = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), counts, output_size=total)
+        query = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), counts, output_size=total)
         first = counts.cumsum(0) - counts
-        at = torch.arange(total, device=nodes.device) - first[asked]  # [P] steps
-        rows = self.row_of[nodes[asked], at]
-        # Whoever asks sees at least itself: nothing, if it is not known yet.
-        rows = torch.where((rows < 0) & (at == steps[asked]), self.num_active + self.num_nodes, rows)
+        at = torch.arange(total, device=nodes.device) - first[query]  # [P] steps
+        rows = self.row_of[nodes[query], at]
+        # A query always sees its own step; if the node is not known yet, that is the zero row.
+        rows = torch.where((rows < 0) & (at == steps[query]), self.num_active + self.num_nodes, rows)
         if bool((rows < 0).any()):
             seen = rows >= 0
-            counts = torch.zeros_like(counts).index_add_(0, asked[seen], torch.ones_like(asked[seen]))
+            counts = torch.zeros_like(counts).index_add_(0, query[seen], torch.ones_like(query[seen]))
             rows, at = rows[seen], at[seen]
         return Pattern.from_counts(counts, rows, self.num_active + self.num_nodes + 1), at
 
@@ -235,10 +237,11 @@ def whole_block(
     every_step: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Block:
-    """The graph as a block. `self_loops` links every node with itself (weight 1, added to what is there).
+    """Convert a graph to a block.
 
-    `lonely`: a known node without links has a row; otherwise it is zero. `unknown`: what a node is before it is known.
-    `every_step`: a known node has a row of its own in every step, links or not, for input that changes with time.
+    `self_loops` adds a self-loop of weight 1 to every row. With `lonely`, a known node without links has a row of its
+    own; otherwise it uses the zero row. `unknown` says whether a node is masked or zero before it is known. With
+    `every_step`, a known node has a separate row in every step, for inputs that change with time.
     """
     known, device = graph.known, graph.device
     rows = [torch.arange(s.num_nodes, device=device) if every_step else s.rows for s in graph]
@@ -256,7 +259,7 @@ def whole_block(
         root = torch.where(total > 0, total.rsqrt(), 0)
         weights = weights * root[receivers] * root[senders]
     if len(weights) and float(weights.max()) > LARGEST:
-        raise GraphError(f"a link of weight {float(weights.max()):.3g}: models take weights up to {LARGEST:.0e}")
+        raise GraphError(f"a link has weight {float(weights.max()):.3g}; models accept weights up to {LARGEST:.0e}")
     entries = torch.bincount(receivers, minlength=len(node))
     links = Pattern.from_counts(entries, senders, len(node))
     return Block(node, step, steps, links, weights.to(dtype), row_of, known)
@@ -274,16 +277,16 @@ def _rows(graph: DynamicGraph, node: Tensor, step: Tensor, *, lonely: bool, unkn
 
 
 def _entries(graph: DynamicGraph, row_of: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Per snapshot: receiving row, sending row, weight."""
-    found = []
+    """Receiving rows, sending rows and weights of each snapshot."""
+    entries = []
     for t, snapshot in enumerate(graph):
         receivers, neighbours, weights = snapshot.entries()
-        found.append((row_of[receivers, t], row_of[neighbours, t], weights))
-    return found
+        entries.append((row_of[receivers, t], row_of[neighbours, t], weights))
+    return entries
 
 
 def _with_loops(receivers: Tensor, senders: Tensor, weights: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Every row linked with itself by 1 more than it was; entries stay in order of receiver."""
+    """Add 1 to the self-loop of every row; entries stay in order of receiver."""
     loops = receivers == senders
     own = torch.ones(num_rows, dtype=weights.dtype, device=weights.device)
     own.index_add_(0, receivers[loops], weights[loops])

@@ -1,4 +1,4 @@
-"""Neighbours drawn for some nodes, then for those, and so on: what layers that see a sample of the links need."""
+"""Sampled neighbourhoods of several hops, for layers that aggregate a sample of the neighbours (GraphSAGE)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dysat.sampling.walks import WeightedRows, random_walks
 
 
 class Hop(NamedTuple):
-    """Who receives from whom in one layer, as positions among the nodes whose vectors the layer is given.
+    """The receivers of one layer and their sampled senders, as positions among the layer's input nodes.
 
     Shapes: receivers [b], senders [b, k].
     """
@@ -27,7 +27,7 @@ class Hop(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """The neighbours of every known node, self-loops left out; of a node without any, itself.
+    """The neighbours of every known node, without self-loops; a node without neighbours draws itself.
 
     Shapes: offsets [N + 1], neighbours [E'], weights [E'].
     """
@@ -38,7 +38,7 @@ class Neighbourhoods:
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, weighted: bool) -> Neighbourhoods:
-        """Drawn by the weights of a snapshot's links, or all alike."""
+        """The neighbourhoods of a snapshot, drawn in proportion to link weights or uniformly."""
         receivers, senders, weights = snapshot.entries()
         other = receivers != senders
         nodes = torch.arange(snapshot.num_nodes + 1, device=receivers.device)
@@ -51,24 +51,24 @@ class Neighbourhoods:
 
     @property
     def degrees(self) -> Tensor:
-        """How many neighbours each node has.  # [N]"""
+        """Number of neighbours of each node.  # [N]"""
         return self.offsets.diff()
 
     @cached_property
     def rows(self) -> WeightedRows:
-        """What neighbours are drawn from."""
+        """The table from which neighbours are drawn."""
         itself = torch.arange(self.num_nodes, device=self.offsets.device)
         return WeightedRows.from_csr(self.offsets, self.neighbours, self.weights, otherwise=itself)
 
     def negatives(self) -> Negatives:
-        """Nodes by degree^¾, all of group 0."""
+        """A sampler of nodes by degree^¾, all in group 0."""
         return Negatives.by_degree(self.degrees, self.offsets.new_tensor([0, self.num_nodes]))
 
     def draw(self, nodes: Tensor, fan_out: Sequence[int], generator: torch.Generator) -> tuple[Tensor, list[Hop]]:
-        """The nodes whose inputs are needed for the vectors of some, and what every layer does with them.
+        """Return the nodes whose inputs are needed to compute the vectors of `nodes`, and the hop of every layer.
 
-        `fan_out` has the neighbours drawn for each layer, the first one first, with replacement. A node that is needed
-        more than once in a layer has the same neighbours each time (Algorithm 2 of Hamilton et al. 2017).
+        `fan_out` is the number of neighbours drawn with replacement for each layer, the first layer first. A node that
+        occurs more than once in a layer has the same neighbours each time (Algorithm 2 of Hamilton et al. 2017).
         """
         hops = []
         for count in reversed(fan_out):
@@ -82,7 +82,7 @@ class Neighbourhoods:
         return nodes, hops[::-1]
 
     def walk_pairs(self, walks_per_node: int, length: int, generator: torch.Generator) -> Tensor:
-        """Every node, beside each other node on each of its walks, as often as it is met.  # [P, 2], int32"""
+        """Pairs of a start node and each other node on its walks, with repeats.  # [P, 2], int32"""
         starts = self.degrees.nonzero()[:, 0].repeat_interleave(walks_per_node)
         walks = random_walks(self.offsets, self.neighbours, self.weights, starts, length, generator=generator)
         pairs = torch.stack([walks[:, :1].expand(-1, length - 1), walks[:, 1:]], 2).flatten(0, 1)

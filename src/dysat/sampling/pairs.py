@@ -1,4 +1,4 @@
-"""Pairs of nodes that are not linked, uniformly at random."""
+"""Pairs of nodes: unlinked pairs drawn uniformly, and a mix of linked, active and random pairs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 
 Ids = NDArray[np.int64]
-LATELY = 3  # snapshots
+RECENT_SNAPSHOTS = 3
 
 
 def unlinked_pairs(num_nodes: int, links: Ids, wanted: int, rng: np.random.Generator, *, newest: int = 0) -> Ids:
-    """Up to `wanted` distinct pairs u < v that are not linked, with v ≥ `newest`, uniformly.  # [≤ wanted, 2]"""
+    """Draw up to `wanted` distinct unlinked pairs u < v with v ≥ `newest`, uniformly.  # [≤ wanted, 2]"""
     last, skipped = (number * (number - 1) // 2 for number in (num_nodes, newest))
-    linked = _number(links) - skipped  # pairs are numbered by v, so those of older nodes come first, below 0
+    linked = _number(links) - skipped  # pairs are numbered by v, so pairs of older nodes come first, below 0
     return _pair(_draw(last - skipped, linked, wanted, rng) + skipped)
 
 
 def distinct_pairs(pairs: Ids, num_nodes: int) -> Ids:
-    """Each pair of two different nodes once, as u < v, in order.  # [B, 2] → [≤ B, 2]"""
+    """Return each pair of different nodes once, as u < v, sorted.  # [B, 2] → [≤ B, 2]"""
     low, high = np.sort(pairs, axis=1).T
     keys = np.unique((low * num_nodes + high)[low != high])
     return np.stack(np.divmod(keys, max(1, num_nodes)), axis=1)
@@ -30,11 +30,12 @@ def distinct_pairs(pairs: Ids, num_nodes: int) -> Ids:
 def unlinked_between(
     left: Ids, right: Ids, links: Ids, wanted: int, rng: np.random.Generator, *, newest: int = 0
 ) -> Ids:
-    """The same for pairs of a node of `left` and one of `right`, two sets without a common node, each in order.
+    """Draw up to `wanted` distinct unlinked pairs of a node of `left` and a node of `right`.
 
-    So pairs of two kinds are drawn, such as a user and an item.  # [≤ wanted, 2]
+    `left` and `right` are sorted and disjoint, such as users and items; the larger node must be ≥ `newest`.
+    # [≤ wanted, 2]
     """
-    # Two rectangles end to end: newer nodes of the left with all of the right, then older ones with newer ones.
+    # Number the pairs in two rectangles: newer left nodes × all right nodes, then older left × newer right nodes.
     older, older_right = int(np.searchsorted(left, newest)), int(np.searchsorted(right, newest))
     width, narrow = len(right), len(right) - older_right
     first = (len(left) - older) * width
@@ -50,11 +51,11 @@ def unlinked_between(
 
 
 class UnlinkedPairs:
-    """Ordered pairs (u, v) that are free, uniformly and with repeats, on any device and without a second try.
+    """Draws unlinked ordered pairs (u, v), uniformly and with repeats, on any device and without rejection.
 
-    A pair has the number u · N + v. `taken` are the numbers of all other pairs, in order: of links in both directions,
-    and of (v, v). Before the i-th of them lie taken[i] − i free ones; so the k-th free number is k plus how many of
-    those counts are at most k.
+    Pair (u, v) has the number u · N + v. `taken` are the sorted numbers of all pairs that must not be drawn: links in
+    both directions, and (v, v). Before taken[i] there are taken[i] − i free numbers, so the k-th free number is k plus
+    the number of those counts that are at most k.
     """
 
     def __init__(self, taken: Tensor, num_nodes: int) -> None:
@@ -62,7 +63,7 @@ class UnlinkedPairs:
         self.num_nodes, self.num_free = num_nodes, num_nodes**2 - len(taken)
 
     def draw(self, wanted: int, generator: torch.Generator) -> Tensor:
-        """So many pairs, or none where all are taken.  # [wanted, 2]"""
+        """Draw `wanted` pairs, or none if all pairs are taken.  # [wanted, 2]"""
         wanted = wanted if self.num_free else 0
         k = torch.randint(max(1, self.num_free), (wanted,), generator=generator, device=generator.device)
         numbers = k + torch.searchsorted(self.free_before, k, right=True)
@@ -70,8 +71,8 @@ class UnlinkedPairs:
 
 
 def _draw(total: int, without: Ids, wanted: int, rng: np.random.Generator) -> Ids:
-    """Up to `wanted` distinct numbers below `total`, each as likely as any other.  # [≤ wanted]"""
-    if total <= 4 * max(wanted, len(without)):  # few: list them, for drawing would mostly hit links and repeats
+    """Draw up to `wanted` distinct numbers below `total`, uniformly, except those in `without`.  # [≤ wanted]"""
+    if total <= 4 * max(wanted, len(without)):  # few: list them, since most draws would be links or repeats
         numbers = rng.permutation(np.setdiff1d(np.arange(total), without))
     else:  # more than half of the draws are new
         numbers = np.empty(0, dtype=np.int64)
@@ -79,37 +80,37 @@ def _draw(total: int, without: Ids, wanted: int, rng: np.random.Generator) -> Id
             drawn = rng.integers(0, total, 2 * wanted)
             numbers = np.concatenate([numbers, drawn[~np.isin(drawn, without)]])
             first = np.unique(numbers, return_index=True)[1]
-            numbers = numbers[np.sort(first)]  # in the order drawn, so that the first are a fair sample
+            numbers = numbers[np.sort(first)]  # in the order drawn, so that the first `wanted` are a uniform sample
     return numbers[:wanted]
 
 
 def _number(pairs: Ids) -> Ids:
-    """Pairs u < v, numbered (0,1), (0,2), (1,2), (0,3), …  # [B, 2] → [B]"""
+    """Number pairs u < v in the order (0,1), (0,2), (1,2), (0,3), …  # [B, 2] → [B]"""
     u, v = pairs[:, 0], pairs[:, 1]
     return v * (v - 1) // 2 + u
 
 
 def _pair(numbers: Ids) -> Ids:
-    """The pairs with these numbers.  # [B] → [B, 2]"""
+    """The inverse of `_number`.  # [B] → [B, 2]"""
     v = np.floor(np.sqrt(2.0 * numbers + 0.25) + 0.5).astype(np.int64)
-    v -= v * (v - 1) // 2 > numbers  # the root may be rounded up to a whole number
+    v -= v * (v - 1) // 2 > numbers  # the root may have been rounded up to an integer
     return np.stack([numbers - v * (v - 1) // 2, v], axis=1)
 
 
 def mixed_pairs(graph: DynamicGraph, number: int, seed: int) -> Tensor:
-    """At most `number` pairs of each kind, each pair once, of the nodes known in the end.  # [B, 2], u < v
+    """Draw at most `number` pairs of each of four kinds, without repeats, from the known nodes.  # [B, 2], u < v
 
-    The kinds: linked in any snapshot, the latest first; two ends of links of the last three snapshots; one such end and
-    any node; any two nodes.
+    The kinds are: pairs linked in any snapshot, the latest first; two nodes with links in the last three snapshots; one
+    such node and any node; any two nodes. Nodes with recent links are drawn in proportion to their number of links.
     """
     rng, known = np.random.default_rng([seed, len(graph)]), graph.known[-1]
     links = [np.stack([part.cpu().numpy() for part in s.links()[:2]], 1) for s in reversed(graph.snapshots)]
-    before = np.concatenate(links)
-    _, first = np.unique(before[:, 0] * known + before[:, 1], return_index=True)
-    before = before[np.sort(first)[:number]]
-    ends = np.concatenate(links[:LATELY]).ravel()
-    anyone = rng.integers(0, max(1, known), (3, number if known else 0))
-    parts = [before, anyone[:2].T]
-    if len(ends):
-        parts += [rng.choice(ends, (number, 2)), np.stack([rng.choice(ends, number), anyone[2]], 1)]
+    linked = np.concatenate(links)
+    _, first = np.unique(linked[:, 0] * known + linked[:, 1], return_index=True)
+    linked = linked[np.sort(first)[:number]]
+    active = np.concatenate(links[:RECENT_SNAPSHOTS]).ravel()
+    uniform = rng.integers(0, max(1, known), (3, number if known else 0))
+    parts = [linked, uniform[:2].T]
+    if len(active):
+        parts += [rng.choice(active, (number, 2)), np.stack([rng.choice(active, number), uniform[2]], 1)]
     return torch.from_numpy(distinct_pairs(np.concatenate(parts), known))

@@ -1,4 +1,4 @@
-"""Second-order random walks: where a step goes depends on the node before as well."""
+"""Second-order random walks (node2vec): a step depends on the current node and the one before it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 from dysat.sampling.walks import CPU_CHUNK, WeightedRows, random_walks
 
-ROUNDS = 32  # of proposals; by then looking at all neighbours costs less
-ENTRIES = 1 << 22  # neighbours looked at together
+ROUNDS = 32  # of proposals; after that, weighing all neighbours costs less
+ENTRIES = 1 << 22  # neighbours weighed at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SecondOrderSteps:
-    """Steps of node2vec: from v, reached from a, to x with a probability proportional to w_vx · α.
+    """Steps of node2vec: from v, reached from a, to x with probability proportional to w_vx · α.
 
         α = 1/p if x = a,  1 if x is linked with a,  1/q otherwise
 
-    Drawn by rejection: x is proposed by weight alone, which one search does, and accepted with probability α / max α.
-    That is exact and needs no table of all (a, v). Where p or q are extreme most proposals are refused, so after some
-    rounds what is left is drawn from all neighbours.
+    Rejection sampling: one binary search proposes x by weight alone; it is accepted with probability α / max α. This is
+    exact and needs no table of all (a, v). If p or q is extreme, most proposals are rejected, so after `ROUNDS` rounds
+    the remaining walks choose among all neighbours.
 
     Shapes:
         offsets [R + 1], neighbours [E], weights [E], pairs [E]: row · R + neighbour, in order.
@@ -33,13 +33,13 @@ class SecondOrderSteps:
     weights: Tensor
     pairs: Tensor
     proposals: WeightedRows
-    returning: float  # 1/p, 1 and 1/q, each over the largest of them
+    returning: float  # 1/p, 1 and 1/q, each divided by the largest of them
     near: float
     far: float
 
     @classmethod
     def from_csr(cls, offsets: Tensor, neighbours: Tensor, weights: Tensor, p: float, q: float) -> Self:
-        """Row r is linked with `neighbours[offsets[r]:offsets[r + 1]]`, at least one in all."""
+        """Row r is linked with `neighbours[offsets[r]:offsets[r + 1]]`; there is at least one link."""
         num_rows = len(offsets) - 1
         rows = torch.arange(num_rows, device=offsets.device)
         pairs = torch.repeat_interleave(rows, offsets.diff(), output_size=len(neighbours)) * num_rows + neighbours
@@ -49,9 +49,9 @@ class SecondOrderSteps:
         return cls(offsets, neighbours, weights, pairs.sort().values, proposals, *alphas)
 
     def draw(self, before: Tensor, here: Tensor, *, generator: torch.Generator) -> Tensor:
-        """The next row of each walk.  # [S], [S] → [S]"""
+        """Draw the next row of each walk.  # [S], [S] → [S]"""
         there = torch.empty_like(here)
-        left = torch.arange(len(here), device=here.device)  # walks without a step
+        left = torch.arange(len(here), device=here.device)  # walks that still need a step
         for _ in range(ROUNDS):
             if not len(left):
                 return there
@@ -66,14 +66,14 @@ class SecondOrderSteps:
         return there
 
     def _alpha(self, before: Tensor, there: Tensor) -> Tensor:
-        """α over its largest value.  # [B], [B] → [B]"""
+        """α / max α.  # [B], [B] → [B]"""
         wanted = before * (len(self.offsets) - 1) + there
         at = torch.searchsorted(self.pairs, wanted).clamp(max=len(self.pairs) - 1)
         alpha = torch.where(self.pairs[at] == wanted, self.near, self.far)
         return alpha.masked_fill(there == before, self.returning)
 
     def _draw_from_all(self, before: Tensor, here: Tensor, generator: torch.Generator) -> Tensor:
-        """The same by the formula, from all neighbours of each row.  # [B], [B] → [B]"""
+        """Draw by the formula, with the weights of all neighbours.  # [B], [B] → [B]"""
         walks = torch.arange(len(here), device=here.device)
         degrees = self.offsets.diff()[here]
         offsets = torch.nn.functional.pad(degrees.cumsum(0), (1, 0))  # [B + 1]
@@ -95,9 +95,9 @@ def second_order_walks(
     q: float,
     generator: torch.Generator,
 ) -> Tensor:
-    """Walks of node2vec, all at once; their first step, and all steps where p = q = 1, go by weight alone.
+    """Walks of node2vec; the first step, and every step if p = q = 1, depends on link weights alone.
 
-    Rows are undirected: a neighbour has the row among its own. A row without weight keeps the walk where it is.
+    Links are undirected: both directions must be present. A walk stays on a row that has no positive weight.
 
     Shapes:
         offsets [R + 1], neighbours [E], weights [E] (at least 0), starts [S] → walks [S, length] (int32).

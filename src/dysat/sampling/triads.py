@@ -1,4 +1,4 @@
-"""Open triads of all snapshots: two nodes that have a common neighbour, but no link, and whether they get one."""
+"""Open triads of all snapshots: two unlinked nodes with a common neighbour, and whether they link in the next step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from dysat.data.csr import Snapshot
 
-BLOCK = 1 << 22  # neighbours that are looked through at once
+BLOCK = 1 << 22  # neighbours compared at once
 
 
 class Triads(NamedTuple):
-    """Nodes i and j of a step, both linked with k, and the weights of those links.  # each [B], nodes as rows"""
+    """Nodes i and j of a step, both linked with k, as rows, and the weights of those links.  # each [B]"""
 
     i: Tensor
     j: Tensor
@@ -27,10 +27,10 @@ class Triads(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StackedLinks:
-    """The links of all snapshots as one graph, in which node v at step t is row first[t] + v; self-loops left out.
+    """The links of all snapshots as one graph without self-loops; node v at step t is row first[t] + v.
 
     Shapes:
-        rows [E'], neighbours [E'], weights [E'] (both directions, in order), first [T + 1].
+        rows [E'], neighbours [E'], weights [E'] (both directions, sorted), first [T + 1].
     """
 
     rows: Tensor
@@ -51,26 +51,26 @@ class StackedLinks:
 
     @cached_property
     def known(self) -> Tensor:
-        """How many nodes are known at the step of each row: so far away is the same node a step later.  # [R]"""
+        """Number of known nodes at the step of each row; row + known is the same node one step later.  # [R]"""
         return torch.repeat_interleave(self.first.diff(), self.first.diff())
 
     @cached_property
     def offsets(self) -> Tensor:
-        """Where the entries of each row begin.  # [R + 1]"""
+        """First entry of each row.  # [R + 1]"""
         return torch.searchsorted(self.rows, torch.arange(len(self.known) + 1, device=self.rows.device))
 
     @cached_property
     def numbers(self) -> Tensor:
-        """row · R + neighbour, in order.  # [E']"""
+        """row · R + neighbour, sorted.  # [E']"""
         return self.rows * len(self.known) + self.neighbours
 
     def links(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Every link of every step once, i before j, and its weight.  # each [E]"""
+        """Every link of every step once, with i < j, and its weight.  # each [E]"""
         once = self.rows < self.neighbours
         return self.rows[once], self.neighbours[once], self.weights[once]
 
     def find(self, rows: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether two rows are linked, and at which entry.  # [B], [B] → [B] (bool), [B]"""
+        """Whether two rows are linked, and the entry of that link.  # [B], [B] → [B] (bool), [B]"""
         if not len(self.numbers):
             return torch.zeros_like(rows, dtype=torch.bool), torch.zeros_like(rows)
         wanted = (rows * len(self.known) + others).contiguous()
@@ -78,19 +78,19 @@ class StackedLinks:
         return self.numbers[at] == wanted, at
 
     def others(self, rows: Tensor, wanted: int, generator: torch.Generator) -> Tensor:
-        """Nodes known at the step of each row, uniformly, linked or not.  # [B] → [B, wanted]"""
+        """Draw known nodes of the step of each row, uniformly, linked or not.  # [B] → [B, wanted]"""
         known = self.known[rows]
         step = torch.searchsorted(self.first, rows.contiguous(), right=True) - 1
         drawn = torch.rand(len(rows), wanted, dtype=torch.float64, generator=generator, device=rows.device)
         return self.first[step, None] + (drawn * known[:, None]).long()
 
     def apart(self, rows: Tensor, others: Tensor) -> Tensor:
-        """Whether two rows are neither linked nor the same.  # [...], [...] → [...]"""
+        """Whether two rows are different and not linked.  # [...], [...] → [...]"""
         return ~self.find(rows, others)[0] & (rows != others)
 
     @cached_property
     def ways(self) -> Tensor:
-        """In how many ways the rows up to each are between two others, in order, with a step to come.  # [R]"""
+        """Cumulative number of ordered pairs of neighbours over the rows; 0 for rows of the last step.  # [R]"""
         degrees = self.offsets.diff()
         last = torch.arange(len(degrees), device=degrees.device) >= self.first[-2]
         return (degrees * (degrees - 1)).masked_fill(last, 0).cumsum(0)
@@ -100,10 +100,10 @@ class StackedLinks:
         return int(self.ways[-1]) if len(self.ways) else 0
 
     def draw(self, wanted: int, generator: torch.Generator) -> tuple[Triads, Tensor]:
-        """Two links of one row, uniformly, and whether they are an open triad that stays open at the next step.
+        """Draw two links of one row, uniformly, and whether they form an open triad that stays open in the next step.
 
-        Each such triad is as likely as any other, those that count among the drawn ones vary in number: to list the
-        neighbours' pairs of a node with thousands takes too much.  # [wanted] each, none where there is no such row
+        Every such triad is equally likely, but their number among the drawn ones varies: listing all pairs of
+        neighbours of a node with thousands would take too long.  # [wanted] each; empty if no row has two neighbours
         """
         wanted = wanted if self.num_ways else 0
         number = torch.randint(max(1, self.num_ways), (wanted,), generator=generator, device=self.rows.device)
@@ -119,28 +119,28 @@ class StackedLinks:
         return Triads(i, j, k, self.weights[one], self.weights[two]), ~(now | next_)
 
     def closing(self, most: int, generator: torch.Generator) -> tuple[Triads, Tensor]:
-        """The open triads of pairs that are linked at the next step, by pair, and the pairs' numbers.  # [B] each
+        """The open triads of pairs that link in the next step, grouped by pair, and the pair numbers.  # [B] each
 
-        All such pairs; of a pair's common neighbours at most so many, drawn. They are no more than the links times
-        that, and are found in time of the degrees of the links' lesser ends.
+        Contains all such pairs, each with at most `most` randomly chosen common neighbours. The time grows with the
+        smaller degree of each pair.
         """
         i, j = self._newly_linked()
         degrees = self.offsets.diff()
         fewer = degrees[i] <= degrees[j]
-        i, j = torch.where(fewer, i, j), torch.where(fewer, j, i)  # the neighbours of i are gone through
+        i, j = torch.where(fewer, i, j), torch.where(fewer, j, i)  # the neighbours of i are searched
         blocks = torch.bincount(degrees[i].cumsum(0) // BLOCK, minlength=1).tolist()
         numbers = torch.arange(len(i), device=i.device)
         parts = [self._common(i, j, block, most, generator) for block in torch.split(numbers, blocks)]
         pairs, entries, at = (torch.cat(part) for part in zip(*parts, strict=True))
-        found = Triads(i[pairs], j[pairs], self.neighbours[entries], self.weights[entries], self.weights[at])
-        return found, torch.unique_consecutive(pairs, return_inverse=True)[1]
+        triads = Triads(i[pairs], j[pairs], self.neighbours[entries], self.weights[entries], self.weights[at])
+        return triads, torch.unique_consecutive(pairs, return_inverse=True)[1]
 
     def _newly_linked(self) -> tuple[Tensor, Tensor]:
-        """Pairs of a step's rows that are linked at the next step and not at this one.  # [P], [P]"""
+        """Pairs of rows of a step that are linked in the next step but not in this one.  # [P], [P]"""
         i, j, _ = self.links()
         step = torch.searchsorted(self.first, i, right=True) - 1
         i, j, step = (part[step > 0] for part in (i, j, step))
-        back = self.first[step] - self.first[step - 1]  # how many were known
+        back = self.first[step] - self.first[step - 1]  # nodes known in the step before
         before = j - self.first[step] < back
         i, j = (i - back)[before], (j - back)[before]
         new = ~self.find(i, j)[0]
@@ -149,15 +149,15 @@ class StackedLinks:
     def _common(
         self, i: Tensor, j: Tensor, pairs: Tensor, most: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Pairs, each as often as it has common neighbours, and the entries of their links with i and with j."""
+        """Pairs, repeated for each common neighbour, and the entries of its links with i and with j."""
         sizes = self.offsets.diff()[i[pairs]]
         entries = torch.repeat_interleave(self.offsets[i[pairs]] - sizes.cumsum(0) + sizes, sizes)
         entries += torch.arange(len(entries), device=entries.device)
         pairs = torch.repeat_interleave(pairs, sizes)
         common, at = self.find(j[pairs], self.neighbours[entries])
         pairs, entries, at = pairs[common], entries[common], at[common]
-        # In random order within a pair; the first so many stay.
+        # Shuffle within each pair and keep the first `most`.
         drawn = torch.rand(len(pairs), dtype=torch.float64, generator=generator, device=pairs.device)
-        order = (pairs + drawn / 2).argsort()  # a half, so that no sum is rounded up to the next pair
+        order = (pairs + drawn / 2).argsort()  # halved, so that no sum rounds up to the next pair
         stays = order[torch.arange(len(pairs), device=pairs.device) - torch.searchsorted(pairs, pairs) < most]
         return pairs[stays], entries[stays], at[stays]

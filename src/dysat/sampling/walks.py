@@ -1,4 +1,4 @@
-"""Random walks on compressed sparse rows, and the contexts of a node in them."""
+"""Random walks on compressed sparse rows, and the contexts of nodes in these walks."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch import Tensor
 
 from dysat.system.compiled import native
 
-CPU_CHUNK = 65_536  # walks at a time: few enough for the cache, enough to keep every core busy
+CPU_CHUNK = 65_536  # walks at a time: few enough to fit in the cache, enough to keep every core busy
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WeightedRows:
-    """Rows of values with weights, from which a value is drawn with a probability proportional to its weight.
+    """Rows of weighted values; a value is drawn with probability proportional to its weight.
 
-    Row r owns the integers [r · 2^bits, (r + 1) · 2^bits), cut in proportion to its weights; `ends` says where the
-    share of each value ends. So one binary search for a random integer of the row draws from it. Integers, because
+    Row r owns the integers [r · 2^bits, (r + 1) · 2^bits), divided in proportion to its weights; `ends` is where the
+    share of each value ends. One binary search for a random integer of the row then draws a value. Integers, because
     `r + u` in float64 loses bits of u as r grows, and can round into the next row.
 
     Shapes:
-        ends [E'], values [E'] (int64), with E' = E + rows without weight, whose one value is `otherwise`.
+        ends [E'], values [E'] (int64), where E' = E + number of rows without weight, whose only value is `otherwise`.
     """
 
     ends: Tensor
@@ -32,30 +32,30 @@ class WeightedRows:
 
     @classmethod
     def from_csr(cls, offsets: Tensor, values: Tensor, weights: Tensor, otherwise: Tensor) -> Self:
-        """Row r holds `values[offsets[r]:offsets[r + 1]]`, or `otherwise[r]` where no weight is above 0."""
+        """Row r holds `values[offsets[r]:offsets[r + 1]]`, or `otherwise[r]` if no weight is above 0."""
         bits = min(52, 62 - len(otherwise).bit_length())
         rows = torch.repeat_interleave(offsets.diff(), output_size=len(values))  # [E]
         shares, empty = _cumulative_shares(offsets, rows, weights)  # [E], [rows without weight]
         ends = (rows << bits) + (shares * 2.0**bits).round().long()
         if len(empty):
-            # They come first, so that they also do after a stable sort beside the next row's zeros.
+            # First, so that a stable sort puts them before zero-width shares of the next row.
             ends, order = torch.cat([(empty + 1) << bits, ends]).sort(stable=True)
             values = torch.cat([otherwise[empty], values])[order]
         return cls(ends, values, bits)
 
     def draw(self, rows: Tensor, *, generator: torch.Generator) -> Tensor:
-        """A value of each row, independently.  # [...] → [...]"""
+        """Draw one value of each row, independently.  # [...] → [...]"""
         keys = torch.randint(1 << self.bits, rows.shape, generator=generator, device=rows.device)
         keys.add_(rows, alpha=1 << self.bits)
-        # right=True: a share of no width ends where the one before it ends, and is never the first beyond a key.
+        # right=True: a zero-width share ends where the one before it ends, so it is never the first beyond a key.
         return self.values[torch.searchsorted(self.ends, keys, right=True)]
 
 
 def _cumulative_shares(offsets: Tensor, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Share of its row up to and with each entry, 1 at the row's last weight above 0; and the rows without any.
+    """Cumulative share of each entry in its row, 1 from the row's last positive weight on; and the rows without weight.
 
-    Weights count relative to the largest of their row and are added as integers: the sums are exact, so a row
-    depends on no other row, and the last sum over the total is 1.
+    Weights are scaled by the largest of their row and added as integers. The sums are exact, so rows do not affect each
+    other and the last share is exactly 1.
     """
     num_rows, device = len(offsets) - 1, weights.device
     largest = torch.zeros(num_rows, dtype=torch.float64, device=device)
@@ -63,7 +63,7 @@ def _cumulative_shares(offsets: Tensor, rows: Tensor, weights: Tensor) -> tuple[
     relative = weights.double() / largest.masked_fill(largest == 0, 1.0)[rows]  # [E]
     longest = int(offsets.diff().max()) if num_rows else 0
     units = (relative * 2.0 ** (62 - longest.bit_length())).round().long()
-    # The sum over all rows may pass 2^63 and wrap around; differences within a row stay right.
+    # The sum over all rows may exceed 2^63 and wrap around; differences within a row stay correct.
     sums = torch.nn.functional.pad(units.cumsum(0), (1, 0))  # [E + 1]
     before = sums[offsets[:-1]]  # [R]
     totals = sums[offsets[1:]] - before
@@ -74,9 +74,9 @@ def _cumulative_shares(offsets: Tensor, rows: Tensor, weights: Tensor) -> tuple[
 def random_walks(
     offsets: Tensor, neighbours: Tensor, weights: Tensor, starts: Tensor, length: int, *, generator: torch.Generator
 ) -> Tensor:
-    """First-order walks: a step goes to a neighbour with a probability proportional to the link's weight.
+    """First-order walks: a step goes to a neighbour with probability proportional to the weight of the link.
 
-    A row without neighbours, or with zero weights only, keeps the walk where it is.
+    A walk stays on a row that has no neighbours or only zero weights.
 
     Shapes:
         offsets [R + 1], neighbours [E], weights [E] (at least 0), starts [S] → walks [S, length] (int32).
@@ -95,10 +95,10 @@ def random_walks(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Contexts:
-    """The pairs (node, context) of stored walks, without a list of them.
+    """The (node, context) pairs of stored walks, without listing them.
 
     Position i of walk w pairs w[i] with every w[j] ≠ w[i] at most `window` positions away. Pairs are numbered by
-    node, then by occurrence of the node, then by j; a number leads back to its pair.
+    node, then by occurrence of the node, then by j; a pair is computed from its number.
 
     Shapes:
         walks [S, L], order [S · L]: occurrences sorted by row, as positions in the flattened walks;
@@ -125,17 +125,17 @@ class Contexts:
 
     @property
     def num_pairs(self) -> Tensor:
-        """Pairs of each row.  # [R]"""
+        """Number of pairs of each row.  # [R]"""
         return self.first_of_row.diff()
 
     @cached_property
     def _starts(self) -> Tensor:
-        """The first occurrence with a pair of each row or a later one.  # [R + 1]"""
+        """First occurrence that has a pair and belongs to the row or a later row.  # [R + 1]"""
         return torch.searchsorted(self.first_of_occurrence, self.first_of_row)
 
     def draw(self, rows: Tensor, count: int, *, generator: torch.Generator) -> Tensor:
-        """Contexts of each row, uniformly from its pairs with replacement; −1 for a row without.  # [B] → [B, count]"""
-        if self.walks.numel() == 0:  # nothing to point at
+        """Draw contexts of each row from its pairs, with replacement; −1 if it has none.  # [B] → [B, count]"""
+        if self.walks.numel() == 0:  # no position to index
             return rows.new_full((len(rows), count), -1, dtype=torch.int64)
         uniform = torch.rand(len(rows), count, dtype=torch.float64, generator=generator, device=rows.device)
         if rows.is_cpu and self.order.dtype == torch.int32 and (call := native()):
@@ -146,20 +146,20 @@ class Contexts:
         first = self.first_of_row[rows].unsqueeze(1)  # [B, 1]
         pairs = self.first_of_row[rows + 1].unsqueeze(1) - first
         pair = first + (uniform * pairs).long().minimum(pairs - 1)  # [B, count]
-        # Of occurrences that begin with the same number all but the last have no pair, hence right=True.
+        # right=True: of occurrences that start at the same number, only the last has pairs.
         occurrence = torch.searchsorted(self.first_of_occurrence, pair, right=True) - 1
-        occurrence = occurrence.clamp(0, len(self.order) - 1)  # rows without pairs may point outside
+        occurrence = occurrence.clamp(0, len(self.order) - 1)  # rows without pairs may be out of range
         rank = pair - self.first_of_occurrence[occurrence]
         return self._context(rows, self.order[occurrence].long(), rank).masked_fill(pairs == 0, -1)
 
     def _context(self, rows: Tensor, position: Tensor, rank: Tensor) -> Tensor:
-        """The rank-th node within the window of a position that is another than the row itself.  # [B, count]"""
-        shifts = torch.arange(-self.window, self.window + 1, device=rows.device)  # [2w + 1]; 0 meets the row itself
+        """The rank-th node, other than the row itself, in the window of a position.  # [B, count]"""
+        shifts = torch.arange(-self.window, self.window + 1, device=rows.device)  # [2w + 1]; 0 is the row itself
         inside = (position % self.walks.shape[1]).unsqueeze(2) >= -shifts  # [B, count, 2w + 1]; no rank is past the end
         near = (position.unsqueeze(2) + shifts).clamp(0, self.walks.numel() - 1)
         nodes = self.walks.flatten()[near]
         valid = inside & (nodes != rows[:, None, None])
-        # How many are valid up to each shift, as a product: a scan over so short an axis is slow on CUDA.
+        # A cumulative sum as a matrix product: a scan over such a short axis is slow on CUDA.
         upto = torch.ones(len(shifts), len(shifts), device=rows.device).triu()
         before = valid.to(upto.dtype) @ upto <= rank.unsqueeze(2)
         chosen = before.sum(2, keepdim=True).clamp(max=2 * self.window)
@@ -167,7 +167,7 @@ class Contexts:
 
 
 def _count_contexts(walks: Tensor, window: int) -> Tensor:
-    """How many pairs begin at each position.  # [S, L]"""
+    """Number of pairs whose node is at each position.  # [S, L]"""
     counts = torch.zeros(walks.shape, dtype=torch.int16 if window < 2**14 else torch.int32, device=walks.device)
     for shift in range(1, window + 1):
         differ = walks[:, shift:] != walks[:, :-shift]

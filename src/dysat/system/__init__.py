@@ -1,1 +1,1 @@
-"""Nothing about graphs: files, locks, compiled code and the process."""
+"""Files, locks, compiled code and process settings; nothing here knows about graphs."""

@@ -1,6 +1,6 @@
-"""The functions of native.c: compiled once for this machine, kept in the user's cache, called with tensors.
+"""The functions of native.c: compiled once per machine, stored in the user's cache, called with tensors.
 
-Where there is no C compiler, or anything else is amiss, there are none, and whoever asks does without.
+Without a C compiler, or if compiling fails for any reason, `native()` is None and callers use torch instead.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import torch
 from torch import Tensor
 
 SOURCE = Path(__file__).with_name("native.c")
-# No contraction and no reordering: what a row comes to must not depend on where in an array it stands.
+# No contraction and no reordering: the result of a row must not depend on its position in the array.
 FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-ffp-contract=off", "-fno-math-errno",
          "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared")  # fmt: skip
-PATIENCE = 120  # seconds for the compiler
+COMPILE_TIMEOUT = 120  # seconds
 
-# What each function takes before the number of threads: arrays of float32 (x; r: with rows a stride apart), of float64
-# (d), of int64 (i), of int32 (h) and of bytes (b), whole numbers (n) and others (f, or e with
-# twice the digits).
+# Argument types of each function, one letter each; the number of threads follows as the last argument.
+# Arrays: float32 (x), float32 with strided rows (r), float64 (d), int64 (i), int32 (h), bytes (b).
+# Numbers: int64 (n), float32 (f), float64 (e).
 SIGNATURES = {
     "weighted_sum": "xxiiixxnnnn",
     "pair_dot": "xxiixnnn",
@@ -62,7 +62,7 @@ _C_TYPES = {**dict.fromkeys(_TYPES, ctypes.c_void_p), "n": ctypes.c_int64, "f": 
 
 
 class Native:
-    """The functions by name; `alone` if they must do with one thread."""
+    """Calls the functions by name; `single_threaded` if they may use one thread only."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._functions = {}
@@ -71,24 +71,27 @@ class Native:
             function.argtypes = [*(_C_TYPES[kind] for kind in signature), ctypes.c_int64]
             function.restype = None
             self._functions[name] = function
-        self.alone = not _shares_threads(library)
+        self.single_threaded = not _shares_threads(library)
 
     def __call__(self, name: str, *args: Tensor | float | None) -> None:
-        """Call one, on as many threads as torch uses. What it writes must lie in order; what it reads is made to."""
-        given: list[Tensor | float | None] = []
+        """Call a function on as many threads as torch uses. Inputs are made contiguous; outputs must already be."""
+        values: list[Tensor | float | None] = []
         for kind, arg in zip(SIGNATURES[name], args, strict=True):
             if isinstance(arg, Tensor):
                 if arg.dtype != _TYPES[kind] or not arg.is_cpu:
                     raise TypeError(f"{name}: {arg.dtype} on {arg.device} is not {_TYPES[kind]} on the CPU")
                 arg = arg if kind == "r" else arg.contiguous()
-            given.append(arg)
-        threads = 1 if self.alone else torch.get_num_threads()
-        self._functions[name](*[a.data_ptr() if isinstance(a, Tensor) else a for a in given], threads)
+            values.append(arg)
+        threads = 1 if self.single_threaded else torch.get_num_threads()
+        self._functions[name](*[v.data_ptr() if isinstance(v, Tensor) else v for v in values], threads)
 
 
 @cache
 def native() -> Native | None:
-    """The compiled functions, or None: DYSAT_NATIVE=0, no compiler, nowhere to keep them. The first call compiles."""
+    """Return the compiled functions; the first call compiles them.
+
+    None if DYSAT_NATIVE=0, if there is no compiler or if the cache folder cannot be written.
+    """
     if os.environ.get("DYSAT_NATIVE", "1") == "0" or sys.platform == "win32":
         return None
     try:
@@ -99,11 +102,11 @@ def native() -> Native | None:
 
 
 def _compiler() -> list[str] | None:
-    """`$CC`, or the first that is there."""
-    named = shlex.split(os.environ.get("CC", ""))
-    if named:
-        return named if shutil.which(named[0]) else None
-    return next(([found] for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+    """`$CC` if it is set, else the first of cc, gcc and clang that is installed."""
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen if shutil.which(chosen[0]) else None
+    return next(([path] for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
 
 
 def _cache_folder() -> Path:
@@ -111,38 +114,38 @@ def _cache_folder() -> Path:
 
 
 def _load(compiler: list[str], folder: Path) -> Native:
-    """From the cache, or compiled into it."""
+    """Load the library from the cache; compile it if it is missing or broken."""
     path = folder / f"native-{_digest(compiler)}.so"
     if path.exists():
         try:
             return Native(ctypes.CDLL(str(path)))
         except (OSError, AttributeError):
-            pass  # what somebody else left there, or half of it
+            pass  # damaged, or of another program
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as beside:
-        made = Path(beside) / path.name
-        _run([*compiler, *FLAGS, str(SOURCE), "-o", str(made), "-lm"])
-        made.replace(path)  # whole or not at all, whoever else does the same
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        library = Path(temporary) / path.name
+        _run([*compiler, *FLAGS, str(SOURCE), "-o", str(library), "-lm"])
+        library.replace(path)  # atomic: other processes may compile at the same time
     return Native(ctypes.CDLL(str(path)))
 
 
 def _digest(compiler: list[str]) -> str:
-    """Of what machine code depends on: what is predefined names compiler, version and the processor's abilities."""
-    predefined = _run([*compiler, *FLAGS, "-dM", "-E", "-x", "c", os.devnull])
-    parts = (SOURCE.read_bytes(), " ".join([*compiler, *FLAGS]).encode(), predefined)
+    """Hash everything the machine code depends on: source, flags, compiler and instruction set."""
+    macros = _run([*compiler, *FLAGS, "-dM", "-E", "-x", "c", os.devnull])  # name the compiler and the instruction set
+    parts = (SOURCE.read_bytes(), " ".join([*compiler, *FLAGS]).encode(), macros)
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:20]
 
 
 def _run(command: list[str]) -> bytes:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=True)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMPILE_TIMEOUT, check=True)
     return done.stdout
 
 
 def _shares_threads(library: ctypes.CDLL) -> bool:
-    """Whether torch and these functions have one pool of threads: two that spin while they wait are slow."""
+    """Whether torch and these functions use the same OpenMP pool; two pools that spin while waiting are slow."""
     try:
         torch_cpu = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        pools = {ctypes.cast(used.omp_get_num_threads, ctypes.c_void_p).value for used in (library, torch_cpu)}
+        pools = {ctypes.cast(each.omp_get_num_threads, ctypes.c_void_p).value for each in (library, torch_cpu)}
     except (OSError, AttributeError):
         return False
     return len(pools) == 1

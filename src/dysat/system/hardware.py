@@ -1,4 +1,4 @@
-"""The machine a measurement was made on, and the memory a process needed."""
+"""The machine a measurement runs on, and the peak memory of this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 def hardware() -> dict[str, Any]:
-    """Where a measurement was made."""
+    """Describe this machine: CPU, cores, GPU and the versions of Python and torch."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
@@ -26,12 +26,12 @@ def hardware() -> dict[str, Any]:
 
 
 def peak_gib(device: str | torch.device = "cpu") -> float:
-    """The most memory that this process has held so far."""
+    """Peak memory of this process in GiB: resident memory, or memory allocated by torch on a GPU."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated() / 2**30
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
-    for line in lines:  # rusage would have the peak of the process that started this one, where that is higher
+    for line in lines:  # not rusage, which inherits the peak of the parent process if that is higher
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 2**20
     unit = 2**30 if sys.platform == "darwin" else 2**20

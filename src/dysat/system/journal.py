@@ -1,15 +1,14 @@
-"""An append-only file of arrays, read through one memory map; and a lock, so that one process at a time appends.
+"""An append-only file of arrays, read through one memory map.
 
-What is appended counts once whoever keeps the records says so: on the next opening the file is cut back to the records
-that were kept, so a write that was killed leaves nothing behind.
+The caller stores the records. Data becomes part of the journal when its record is stored: the next opening cuts the
+file back to the stored records, so a killed write leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,12 @@ from numpy.typing import NDArray
 from dysat.errors import DysatError
 
 Array = NDArray[Any]
-Record = dict[str, Any]  # plain values, to be kept as JSON: arrays by name (type, shape, place), size, checksum
+Record = dict[str, Any]  # plain values for JSON: arrays by name (type, shape, offset), end of the record, checksum
 ALIGN = 64  # bytes
 
 
 class Journal:
-    """The arrays of some records, in a file."""
+    """The arrays of a list of records, in one file."""
 
     def __init__(self, file: Path, records: Sequence[Record], error: type[DysatError]) -> None:
         self.file, self.records, self.error = file, list(records), error
@@ -32,17 +31,17 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes of the records; what lies after them does not count."""
+        """Bytes up to the end of the last record; anything after that is ignored."""
         return int(self.records[-1]["end"]) if self.records else 0
 
     def check(self) -> None:
-        """All records must be there."""
-        found = self.file.stat().st_size if self.file.exists() else 0
-        if found < self.size:
-            raise self.error(f"{self.file}: damaged: {found:,} bytes, where {self.size:,} were written")
+        """Raise if the file is shorter than its records."""
+        size = self.file.stat().st_size if self.file.exists() else 0
+        if size < self.size:
+            raise self.error(f"{self.file}: damaged: {size:,} bytes, where {self.size:,} were written")
 
     def cut_back(self) -> None:
-        """Remove what a write that was killed has left after the last record."""
+        """Remove what a killed write left after the last record."""
         self.check()
         try:
             if self.file.exists() and self.file.stat().st_size > self.size:
@@ -51,17 +50,17 @@ class Journal:
             raise self.error(f"{self.file}: cannot be written: {problem.strerror or problem}") from problem
 
     def append(self, arrays: Mapping[str, Array]) -> Record:
-        """Write arrays at the end, down to the disk; the record is what to keep of them."""
+        """Append arrays and sync them to disk; returns the record for the caller to store."""
         digest = hashlib.sha256()
-        about: dict[str, list[Any]] = {}
+        layout: dict[str, list[Any]] = {}
         at = self.size
         try:
             with open(self.file, "r+b" if self.file.exists() else "w+b") as out:
-                out.truncate(at)  # what was not kept
+                out.truncate(at)  # drops data whose record was not stored
                 for name, array in arrays.items():
                     at = -(-at // ALIGN) * ALIGN
                     data = np.asarray(array, order="C")
-                    about[name] = [data.dtype.str, list(data.shape), at]
+                    layout[name] = [data.dtype.str, list(data.shape), at]
                     out.seek(at)
                     out.write(data.data if data.size else b"")
                     digest.update(data.data if data.size else b"")
@@ -71,15 +70,15 @@ class Journal:
                 os.fsync(out.fileno())
         except OSError as problem:
             raise self.error(f"{self.file}: cannot be written: {problem.strerror or problem}") from problem
-        record = {"arrays": about, "end": at, "sha256": digest.hexdigest()}
+        record = {"arrays": layout, "end": at, "sha256": digest.hexdigest()}
         self.records.append(record)
         self._map = None
         return record
 
     def read(self, index: int, *, verify: bool = False) -> dict[str, Array]:
-        """The arrays of a record; no write to them ever reaches the file."""
+        """Return the arrays of a record; writing to them does not change the file."""
         record = self.records[index]
-        arrays = {name: self._view(*about) for name, about in record["arrays"].items()}
+        arrays = {name: self._view(*layout) for name, layout in record["arrays"].items()}
         if verify:
             digest = hashlib.sha256()
             for array in arrays.values():
@@ -96,43 +95,3 @@ class Journal:
             self._map = np.memmap(self.file, dtype=np.uint8, mode="c", shape=(self.size,))
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return self._map[at : at + size].view(dtype).reshape(shape)
-
-
-@contextmanager
-def only_one(file: Path, error: type[DysatError], *, wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold a lock on a file, which ends with the process however it ends; a second one is refused.
-
-    Or it is asked to `wait` a moment, again and again until it is its turn; what that raises ends it.
-    """
-    try:
-        handle = os.open(file, os.O_RDWR)
-    except OSError as problem:
-        raise error(f"{file}: cannot be written: {problem.strerror or problem}") from problem
-    try:
-        while not _lock(handle):
-            if wait is None:
-                raise error(f"{file.parent}: another process is at work on it; try again when it has ended")
-            wait()
-        yield
-    finally:
-        os.close(handle)  # which gives the lock back
-
-
-def _lock(handle: int) -> bool:
-    """Whether the file is ours now."""
-    if os.name == "nt":  # pragma: no cover
-        import msvcrt
-
-        os.lseek(handle, 1 << 30, os.SEEK_SET)  # beyond what anybody reads
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-        except OSError:
-            return False
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -1,11 +1,12 @@
-/* What costs most on a CPU, compiled where it runs: see compiled.py, and docs/architecture.md for why.
+/* The most expensive operations on a CPU, compiled on the machine that runs them (compiled.py; docs/architecture.md).
 
-   Letters as in Python: E entries, R receivers, S senders, H heads, F features of a head, Q queries, T steps. Arrays are
-   dense, rows one after the other, float32 and int64. A pattern is `offsets` [R + 1] and `senders` [E]; where `order` is
-   given (or NULL), what belongs to entry e stands in row order[e].
+   Letters as in Python: E entries, R receivers, S senders, H heads, F features per head, Q queries, T steps. Arrays are
+   dense and row-major, float32 and int64. A pattern is `offsets` [R + 1] and `senders` [E]; with an `order` (or NULL),
+   the values of entry e are in row order[e].
 
-   Every number is computed by one thread, in an order that no number of threads changes: same input, same bits. Sums are
-   written with fma_ and compiled without contraction, so that the end of a loop computes what its middle does. */
+   Every number is computed by one thread, in an order that does not depend on the number of threads: the same input
+   gives the same bits. Sums are written with fma_ and compiled without contraction, so that the remainder of a
+   vectorised loop rounds like its body. */
 
 #include <math.h>
 #include <omp.h>
@@ -14,9 +15,9 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-#define MOST_HEADS 256       /* of what is kept on the stack; nn/native.py asks for no more */
-#define WORTH_A_THREAD 20000 /* multiplications; fewer cost less than waking one */
-#define PARTS 64             /* of a sum over everything: as many whatever the number of threads */
+#define MOST_HEADS 256       /* size of arrays on the stack; the caller in nn/ops checks it */
+#define WORTH_A_THREAD 20000 /* multiplications; fewer cost less than waking a thread */
+#define PARTS 64             /* of a sum over all rows: independent of the number of threads */
 
 /* ---- threads ---- */
 
@@ -25,7 +26,7 @@ static int team(int64_t work, int64_t threads) {
     return (int)(useful < threads ? useful : threads);
 }
 
-/* The first row of part i of n: as many entries in each, a row counting as one more. offsets NULL: rows alone. */
+/* First row of part i of n. Parts have equal numbers of entries plus rows, or (offsets NULL) equal numbers of rows. */
 static int64_t first_row(const int64_t *offsets, int64_t rows, int64_t i, int64_t n) {
     if (!offsets) return rows * i / n;
     if (i >= n) return rows;
@@ -38,7 +39,7 @@ static int64_t first_row(const int64_t *offsets, int64_t rows, int64_t i, int64_
     return low;
 }
 
-/* Run what follows for the rows [low, high) of every thread. */
+/* Run the statement for the rows [low, high) of every thread. */
 #define IN_THREADS(work, offsets, rows, ...)                                         \
     {                                                                                \
         const int members = team(work, threads);                                     \
@@ -50,7 +51,7 @@ static int64_t first_row(const int64_t *offsets, int64_t rows, int64_t i, int64_
         }                                                                            \
     }
 
-/* Call f with a small width as a constant, so that its loops are unrolled; longer loops need no help. */
+/* Call f with small widths as constants, so that its loops are unrolled; longer loops do not need it. */
 #define WITH_WIDTH(F, f, ...)               \
     switch (F) {                            \
     case 4: f(__VA_ARGS__, 4); break;       \
@@ -59,7 +60,7 @@ static int64_t first_row(const int64_t *offsets, int64_t rows, int64_t i, int64_
     default: f(__VA_ARGS__, F);             \
     }
 
-/* The same for the number of heads and their width, which come in few pairs. */
+/* The same for common pairs of number of heads and width. */
 #define WITH_SHAPE(H, F, f, ...)                              \
     if ((H) == 16 && (F) == 16) f(__VA_ARGS__, 16, 16);       \
     else if ((H) == 16 && (F) == 8) f(__VA_ARGS__, 16, 8);    \
@@ -76,9 +77,9 @@ INLINE float fma_(float a, float b, float c) {
 #endif
 }
 
-/* e^x for x ≤ 0, as 2^n e^r with |r| ≤ ½ ln 2; 0 below 2^-125, where floats lose digits. */
+/* e^x for x ≤ 0, as 2^n e^r with |r| ≤ ½ ln 2; 0 below 2^-125, where floats become subnormal. */
 INLINE float exp_(float x) {
-    const float round = 12582912.0f; /* 1.5 · 2^23: what is added to it is rounded to a whole number in its last bits */
+    const float round = 12582912.0f; /* 1.5 · 2^23: adding it rounds to an integer, found in the last bits */
     float shifted = fma_(x, 1.44269504f, round);
     float n = shifted - round;
     float r = fma_(n, 2.12194440e-4f, fma_(n, -0.693359375f, x));
@@ -109,8 +110,8 @@ INLINE void add_neighbours(const float *restrict in, float *restrict out, const 
     for (int64_t i = 0; i < n; i++) out[i] = in[2 * i] + in[2 * i + 1];
 }
 
-/* a · b of every head. For known shapes neighbours are added until one number of each head is left: sums inside of
-   vectors, one head after the other, are slow.  [H, F] → [H] */
+/* a · b for every head. Constant shapes add neighbouring numbers until one per head is left, because summing within
+   vectors, head by head, is slow.  [H, F] → [H] */
 INLINE void dots(const float *restrict a, const float *restrict b, float *restrict out, const int64_t H,
                  const int64_t F) {
     if (!__builtin_constant_p(H) || (F != 8 && F != 16)) {
@@ -125,7 +126,7 @@ INLINE void dots(const float *restrict a, const float *restrict b, float *restri
     if (F == 16) add_neighbours(eighth, out, H);
 }
 
-/* out += w x, of every head.  w [H], x [H, F] */
+/* out += w x for every head.  w [H], x [H, F] */
 INLINE void add_heads(float *restrict out, const float *restrict w, const float *restrict x, const int64_t H,
                       const int64_t F) {
     for (int64_t h = 0; h < H; h++)
@@ -137,7 +138,7 @@ INLINE void add_to(float *restrict out, float w, const float *restrict x, const 
     for (int64_t f = 0; f < F; f++) out[f] = fma_(w, x[f], out[f]);
 }
 
-/* A row to add to: a copy of what it begins with, or zeros. */
+/* Initialise a sum with a row, or with zeros. */
 INLINE void begin(float *restrict out, const float *first, int64_t n) {
     if (first) memcpy(out, first, n * sizeof(float));
     else memset(out, 0, n * sizeof(float));
@@ -147,7 +148,7 @@ INLINE void fetch(const float *row, int64_t numbers) {
     for (int64_t i = 0; i < numbers; i += 16) __builtin_prefetch(row + i);
 }
 
-#define AHEAD 3 /* entries whose rows are fetched before they are needed */
+#define AHEAD 3 /* number of entries by which rows are prefetched */
 
 /* ---- sums and products over the entries of a pattern ---- */
 
@@ -198,7 +199,7 @@ INLINE void head_dots_rows(const float *x, const float *a, float *out, int64_t l
         for (int64_t k = 0; k < K; k++) dots(x + i * H * F, a + k * H * F, out + (i * K + k) * H, H, F);
 }
 
-/* out_ik = x_i · a_k of every head.  x [A, H, F], a [K, H, F] → [A, K, H] */
+/* out_ik = x_i · a_k for every head.  x [A, H, F], a [K, H, F] → [A, K, H] */
 void head_dots(const float *x, const float *a, float *out, int64_t A, int64_t K, int64_t H, int64_t F,
                int64_t threads) {
     IN_THREADS(A * K * H * F, NULL, A, WITH_SHAPE(H, F, head_dots_rows, x, a, out, low, high, K))
@@ -216,10 +217,10 @@ INLINE void head_dots_backward_rows(const float *grad, const float *x, const flo
     }
 }
 
-/* The gradients of x, added to `first` [A, H, F] or NULL, and of a; `parts` [PARTS, K, H, F] is space. */
+/* Gradients of x, added to `first` [A, H, F] or NULL, and of a; `parts` [PARTS, K, H, F] is workspace. */
 void head_dots_backward(const float *grad, const float *x, const float *a, const float *first, float *parts, float *d_x, float *d_a,
                         int64_t A, int64_t K, int64_t H, int64_t F, int64_t threads) {
-    const int64_t size = K * H * F, pieces = A / 64 + 1 < PARTS ? A / 64 + 1 : PARTS; /* by the work, not by the threads */
+    const int64_t size = K * H * F, pieces = A / 64 + 1 < PARTS ? A / 64 + 1 : PARTS; /* by work, not by threads */
 #pragma omp parallel for schedule(static) num_threads(team(2 * A * size, threads))
     for (int64_t p = 0; p < pieces; p++) {
         const int64_t low = first_row(NULL, A, p, pieces), high = first_row(NULL, A, p + 1, pieces);
@@ -229,7 +230,7 @@ void head_dots_backward(const float *grad, const float *x, const float *a, const
     for (int64_t p = 0; p < pieces; p++) add_to(d_a, 1.0f, parts + p * size, size);
 }
 
-/* grad · ELU'(·), from what ELU gave: 1 above 0, else out + 1.  [n] */
+/* grad · ELU', computed from the output of ELU: 1 above 0, else out + 1.  [n] */
 void elu_backward(const float *grad, const float *out, float *inner, int64_t n, int64_t threads) {
     IN_THREADS(n, NULL, n, for (int64_t i = low; i < high; i++) {
         inner[i] = out[i] > 0 ? grad[i] : grad[i] * (out[i] + 1);
@@ -276,7 +277,7 @@ INLINE void softmax_rows(const float *logits, const int64_t *offsets, const int6
     }
 }
 
-/* Of the receivers [low, high). */
+/* Softmax of the receivers [low, high). */
 static __attribute__((noinline)) void softmax_of(const float *logits, const int64_t *offsets, const int64_t *order,
                                                  float *out, int64_t low, int64_t high, int64_t H) {
     WITH_WIDTH(H, softmax_rows, logits, offsets, order, out, low, high)
@@ -304,7 +305,7 @@ INLINE void softmax_backward_rows(const float *alpha, const float *grad, const i
     }
 }
 
-/* α (grad − Σ α grad), the sum over the entries of the same receiver.  [E, H] → [E, H] */
+/* α (grad − Σ α grad), where the sum runs over the entries of the same receiver.  [E, H] → [E, H] */
 void softmax_backward(const float *alpha, const float *grad, const int64_t *offsets, const int64_t *order, float *out,
                       int64_t R, int64_t H, int64_t threads) {
     IN_THREADS(4 * offsets[R] * H, offsets, R,
@@ -327,7 +328,7 @@ INLINE void entry_logits_rows(const float *sender, const float *receiver, const 
         }
 }
 
-/* LeakyReLU(w_e (s_u + r_v)) of every entry e = (v ← u).  s [S, H], r [R, H] with rows a stride apart → [E, H] */
+/* LeakyReLU(w_e (s_u + r_v)) for every entry e = (v ← u).  s [S, H], r [R, H] with strided rows → [E, H] */
 void entry_logits(const float *sender, const float *receiver, const float *weights, const int64_t *offsets,
                   const int64_t *senders, float *out, int64_t R, int64_t H, int64_t sender_stride,
                   int64_t receiver_stride, float slope, int64_t threads) {
@@ -345,7 +346,7 @@ INLINE void entry_logits_backward_rows(const float *grad, const float *logits, c
         }
 }
 
-/* The gradient of s_u + r_v of every entry: a weight is not negative, so logits have the sign of LeakyReLU's input. */
+/* Gradient of s_u + r_v for every entry. Weights are not negative, so a logit has the sign of LeakyReLU's input. */
 void entry_logits_backward(const float *grad, const float *logits, const float *weights, float *out, int64_t E,
                            int64_t H, float slope, int64_t threads) {
     IN_THREADS(E * H, NULL, E,
@@ -354,7 +355,7 @@ void entry_logits_backward(const float *grad, const float *logits, const float *
 
 /* ---- attention over histories ---- */
 
-/* Of entry e: the keys of its row, or (at = d) the values, plus those of its step where there are any.  [d] */
+/* The keys (or, with at = d, the values) of entry e: those of its row, plus those of its step if there are any.  [d] */
 INLINE void row_and_step(const float *kv, const float *kv_step, const int64_t *senders, const int64_t *steps, int64_t e,
                          int64_t d, int64_t at, float *restrict out) {
     const float *row = kv + senders[e] * 2 * d + at;
@@ -389,7 +390,7 @@ INLINE void history_rows(const float *q, const float *kv, const float *kv_step, 
     }
 }
 
-/* z_i = Σ β_e keep_e v_e over the entries e of query i, β = softmax of q_i · k_e; k and v are a row's plus a step's.
+/* z_i = Σ β_e keep_e v_e over the entries e of query i, β = softmax of q_i · k_e; k and v are sums of row and step.
    q [Q, H, F], kv [S, 2, H, F], kv_step [T, 2, H, F] or NULL, keep [E, H] or NULL → beta [E, H], out [Q, H, F] */
 void history_attention(const float *q, const float *kv, const float *kv_step, const int64_t *offsets,
                        const int64_t *senders, const int64_t *steps, const float *keep, float *beta, float *out,
@@ -410,9 +411,9 @@ INLINE void history_backward_rows(const float *grad, const float *z, const float
     float mean[MOST_HEADS], d_beta[MOST_HEADS];
     for (int64_t i = low; i < high; i++) {
         const int64_t first = offsets[i], stop = offsets[i + 1];
-        const float *dz = grad + i * d, several = stop - first > 1; /* one entry's β is 1, whatever its logit */
+        const float *dz = grad + i * d, several = stop - first > 1; /* a single entry has β = 1, whatever its logit */
         memset(d_q + i * d, 0, d * sizeof(float));
-        dots(dz, z + i * d, mean, H, F); /* Σ β dβ is dz · z */
+        dots(dz, z + i * d, mean, H, F); /* Σ β dβ = dz · z */
         for (int64_t e = first; e < stop; e++) {
             if (e + AHEAD < offsets[high]) fetch(kv + senders[e + AHEAD] * 2 * d, 2 * d);
             float *restrict to_logit = weights + e * 2 * H, *restrict kept = to_logit + H;
@@ -449,8 +450,8 @@ INLINE void history_sum_rows(const float *weights, const float *q, const float *
     }
 }
 
-/* The gradients of q, of kv and of kv_step (or NULL). `parts` [PARTS, T, 2, H, F] and `weights` [E, 2 H] are space; the
-   pattern seen from the senders is `by_offsets` [S + 1], `by_receivers` [E], `by_order` [E]. */
+/* Gradients of q, kv and kv_step (or NULL). `parts` [PARTS, T, 2, H, F] and `weights` [E, 2 H] are workspace; the
+   transposed pattern is `by_offsets` [S + 1], `by_receivers` [E], `by_order` [E]. */
 void history_attention_backward(const float *grad, const float *z, const float *q, const float *kv,
                                 const float *kv_step, const int64_t *offsets, const int64_t *senders,
                                 const int64_t *steps, const float *keep, const float *beta, const int64_t *by_offsets,
@@ -458,7 +459,7 @@ void history_attention_backward(const float *grad, const float *z, const float *
                                 float *d_q, float *d_kv, float *d_kv_step, int64_t Q, int64_t S, int64_t T, int64_t H,
                                 int64_t F, int64_t threads) {
     const int64_t E = offsets[Q], d = H * F, size = T * 2 * d;
-    const int64_t pieces = E / 256 + 1 < PARTS ? E / 256 + 1 : PARTS; /* by the work, not by the threads */
+    const int64_t pieces = E / 256 + 1 < PARTS ? E / 256 + 1 : PARTS; /* by work, not by threads */
 #pragma omp parallel num_threads(team(E * 4 * d, threads))
     {
         float *space = malloc(d * sizeof(float));
@@ -482,7 +483,7 @@ void history_attention_backward(const float *grad, const float *z, const float *
 
 /* ---- dropout ---- */
 
-/* 32 random bits: a mix of a place and a key of 64 bits, of which the second half comes in halfway. */
+/* 32 random bits: a hash of a position and a 64-bit key, whose upper half is added in the third line. */
 INLINE uint32_t random_bits(uint32_t place, uint32_t key, uint32_t other_key) {
     uint32_t bits = place * 0x9E3779B1u + key;
     bits = (bits ^ (bits >> 16)) * 0x85EBCA6Bu;
@@ -491,7 +492,7 @@ INLINE uint32_t random_bits(uint32_t place, uint32_t key, uint32_t other_key) {
     return bits ^ (bits >> 15);
 }
 
-/* The 32 values of a block: 16 lower halves of random bits, then 16 upper halves. */
+/* Drop within a block of 32 values: 16 use the lower halves of the random bits, then 16 the upper halves. */
 INLINE void drop_block(const float *restrict x, float *restrict out, int64_t block, uint32_t key, uint32_t other_key,
                        uint32_t dropped, float scale) {
     uint32_t bits[16];
@@ -500,7 +501,7 @@ INLINE void drop_block(const float *restrict x, float *restrict out, int64_t blo
     for (int i = 0; i < 16; i++) out[16 + i] = (bits[i] >> 16) >= dropped ? x[16 + i] * scale : 0;
 }
 
-/* x · scale, or 0 with probability dropped / 2^16, as the key says for each place.  [n]; dropout.py has it in NumPy */
+/* x · scale, or 0 with probability dropped / 2^16, by key and position.  [n]; nn/dropout.py does the same in NumPy */
 void dropout(const float *x, float *out, int64_t n, int64_t key, int64_t dropped, float scale, int64_t threads) {
     const uint32_t low_key = (uint32_t)key, high_key = (uint32_t)((uint64_t)key >> 32);
     const int64_t blocks = (n + 31) / 32;
@@ -519,9 +520,9 @@ void dropout(const float *x, float *out, int64_t n, int64_t key, int64_t dropped
     })
 }
 
-/* ---- patterns and what is drawn ---- */
+/* ---- patterns and sampling ---- */
 
-/* The entries in order of sender, and of receiver for the same sender: the pattern from the other side.
+/* Transpose a pattern: its entries sorted by sender, then by receiver.
    senders, receivers [E] → offsets [S + 1], order, sorted, others [E] */
 void transpose(const int64_t *senders, const int64_t *receivers, int64_t *offsets, int64_t *order, int64_t *sorted,
                int64_t *others, int64_t E, int64_t S, int64_t threads) {
@@ -535,21 +536,21 @@ void transpose(const int64_t *senders, const int64_t *receivers, int64_t *offset
         sorted[at] = senders[e];
         others[at] = receivers[e];
     }
-    memmove(offsets + 1, offsets, S * sizeof(int64_t)); /* every offset has moved on to where the next begins */
+    memmove(offsets + 1, offsets, S * sizeof(int64_t)); /* every offset has advanced to the next one */
     offsets[0] = 0;
 }
 
-/* The last place in [low, high) whose number is at most x: numbers do not fall, and the first one there is. */
+/* Last index in [low, high) whose number is at most x. Numbers are sorted, and numbers[low] is at most x. */
 static int64_t last_at_most(const int64_t *numbers, int64_t low, int64_t high, int64_t x) {
     for (int64_t n = high - low; n > 1;) {
         const int64_t half = n / 2;
-        low += (numbers[low + half] <= x) * half; /* no branch: half of them would be guessed wrong */
+        low += (numbers[low + half] <= x) * half; /* no branch: half would be mispredicted */
         n -= half;
     }
     return low;
 }
 
-/* The rank-th node within the window of a position that is another than the row itself. */
+/* The rank-th node, other than the row itself, in the window of a position. */
 static int64_t context(const int32_t *walks, int64_t length, int64_t window, int64_t position, int64_t row,
                        int64_t rank) {
     const int64_t inside = (int32_t)position % (int32_t)length;
@@ -559,8 +560,9 @@ static int64_t context(const int32_t *walks, int64_t length, int64_t window, int
     return -1;
 }
 
-/* Contexts of each row by a number in [0, 1), as sampling/walks.py has it; −1 for a row without. The occurrences of row r
-   that have a pair lie in [starts[r], starts[r + 1]).  starts [R + 1], rows [B], uniform [B, count] → out [B, count] */
+/* Contexts of each row, chosen by numbers in [0, 1) as in sampling/walks.py; −1 for a row without pairs. Occurrences of
+   row r that have a pair lie in [starts[r], starts[r + 1]).
+   starts [R + 1], rows [B], uniform [B, count] → out [B, count] */
 void draw_contexts(const int32_t *walks, const int32_t *order, const int64_t *first_of_occurrence,
                    const int64_t *first_of_row, const int64_t *starts, const int64_t *rows, const double *uniform,
                    int64_t *out, int64_t length, int64_t window, int64_t B, int64_t count, int64_t threads) {
@@ -581,8 +583,9 @@ void draw_contexts(const int32_t *walks, const int32_t *order, const int64_t *fi
 
 /* ---- paths ---- */
 
-/* Σ_zy b_uz b_zy a_yv over all three-step paths from u to v, of pairs in order of u: those of u_i are v[starts[i]] up to
-   v[starts[i + 1]]. b and a are the entries of the same N rows.  offsets [N + 1], neighbours, b, a [E] → out [P] */
+/* Σ_zy b_uz b_zy a_yv over all three-step paths from u to v, for pairs sorted by u: the partners of u_i are
+   v[starts[i]] … v[starts[i + 1] − 1]. b and a are values of the same entries of N rows.
+   offsets [N + 1], neighbours, b, a [E] → out [P] */
 void three_steps(const int64_t *offsets, const int64_t *neighbours, const double *b, const double *a, const int64_t *u,
                  const int64_t *starts, const int64_t *v, double *out, int64_t U, int64_t N, int64_t threads) {
     IN_THREADS(offsets[N] * U, starts, U, {
@@ -602,19 +605,19 @@ void three_steps(const int64_t *offsets, const int64_t *neighbours, const double
     })
 }
 
-/* ---- order ---- */
+/* ---- ranks ---- */
 
-/* How many of n numbers in order are below x, or (or_equal) not above it; NaN is above all. */
+/* How many of n sorted numbers are below x, or (or_equal) not above it; NaN counts as largest. */
 INLINE int64_t number_below(const float *ordered, int64_t n, float x, const int or_equal) {
     const float *base = ordered;
-    for (; n > 1; n -= n / 2) { /* no branch: half of them would be guessed wrong */
+    for (; n > 1; n -= n / 2) { /* no branch: half would be mispredicted */
         const float middle = base[n / 2 - 1];
         base += (or_equal ? !(middle > x) : !(middle >= x)) ? n / 2 : 0;
     }
     return base - ordered + (or_equal ? !(*base > x) : !(*base >= x));
 }
 
-/* What part of a column's ordered numbers is below each of its values, half of the equal ones counted.
+/* Fraction of a column's sorted numbers that are below each of its values, counting half of the equal ones.
    values [F, B], ordered [F, n], n > 0 → out [B, F] */
 void standings(const float *values, const float *ordered, double *out, int64_t F, int64_t B, int64_t n,
                int64_t threads) {
@@ -630,8 +633,8 @@ void standings(const float *values, const float *ordered, double *out, int64_t F
 
 /* ---- trees ---- */
 
-/* Sums of g and h over the rows of every group that fall into the same bin of a feature, added in order of the rows.
-   bins [F, n], features [K], group [n], g, h [n] → out [groups, K, B, 2], where the sums are added to what is there */
+/* Sums of g and h per group, feature and bin, in order of the rows; they are added to `out`.
+   bins [F, n], features [K], group [n], g, h [n] → out [groups, K, B, 2] */
 void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *g, const double *h,
               double *out, int64_t n, int64_t K, int64_t B, int64_t threads) {
     IN_THREADS(n * K, NULL, K, for (int64_t k = low; k < high; k++) {
@@ -644,7 +647,7 @@ void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group
     })
 }
 
-/* Which feature and after which bin each group is split best: where (Σg)² / (Σh + l2) gains most on both sides together.
+/* The feature and the bin after which to split each group, with the largest gain of (Σg)² / (Σh + l2) over both sides.
    Neither side may have Σh < least; without a gain above tiny the bin is B.  sums [n, K, B, 2] → which, cut [n] */
 void best_splits(const double *sums, int64_t *which, int64_t *cut, int64_t n, int64_t K, int64_t B, double l2,
                  double least, double tiny, int64_t threads) {
@@ -677,9 +680,9 @@ void best_splits(const double *sums, int64_t *which, int64_t *cut, int64_t n, in
     }
 }
 
-#define ROWS_AT_ONCE 64 /* whose features stay near while one tree after the other looks at them */
+#define ROWS_AT_ONCE 64 /* rows whose features stay in the cache while all trees read them */
 
-/* What R trees of M nodes say of each row, added in order to what is there; a leaf's children are the leaf itself.
+/* Add the predictions of R trees of M nodes for each row to `out`, in order; the children of a leaf are the leaf itself.
    x [n, F], feature, left, right, threshold, value [R, M] → out [n] */
 void tree_sums(const double *x, const int64_t *feature, const int64_t *left, const int64_t *right,
                const double *threshold, const double *value, double *out, int64_t n, int64_t F, int64_t R, int64_t M,

@@ -1,7 +1,7 @@
-"""A folder of named arrays and one manifest, in open formats: written beside and renamed, checked on load.
+"""Folders of arrays with a manifest, in open formats: written atomically, checked on load.
 
-`<manifest>.json` holds what is small and readable, with the size and SHA-256 of every array; each array is
-a `.npy` file, so it can be memory-mapped. Nothing is ever pickled.
+`<name>.json` holds small values and the size and SHA-256 of every array; each array is a `.npy` file, so it can be
+memory-mapped. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dysat.errors import DysatError
 
 Array = NDArray[Any]
-# What NumPy may raise on a file that is not what it says.
+# Exceptions NumPy may raise on a damaged file.
 DAMAGE = (OSError, ValueError, KeyError, TypeError, SyntaxError, EOFError, MemoryError, OverflowError, TokenError)
 
 
@@ -37,36 +37,36 @@ def write_folder(
     overwrite: bool,
     error: type[DysatError],
 ) -> Path:
-    """Write `path/<name>.json` and one `.npy` per array; the folder appears whole or not at all."""
-    folder = Path(os.path.abspath(path))  # renaming may move the current folder itself
+    """Write `path/<name>.json` and one `.npy` per array; the folder appears complete or not at all."""
+    folder = Path(os.path.abspath(path))  # absolute: renaming may move the current folder itself
     check_target(folder, name, overwrite=overwrite, error=error)
-    beside: Path | None = None
+    temporary: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        files = {key: _write_array(beside / f"{key}.npy", array) for key, array in arrays.items()}
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        files = {key: _write_array(temporary / f"{key}.npy", array) for key, array in arrays.items()}
         content = {"format": f"dysat-{name}", "version": version, **manifest, "files": files}
         content["checksum"] = _checksum(content)
-        with open(beside / f"{name}.json", "w", encoding="utf-8") as out:
+        with open(temporary / f"{name}.json", "w", encoding="utf-8") as out:
             lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()]
             out.write("{\n" + ",\n".join(lines) + "\n}\n")
             out.flush()
             os.fsync(out.fileno())
-        beside.chmod(0o777 & ~umask())
-        check_target(folder, name, overwrite=overwrite, error=error)  # it may have appeared meanwhile
-        _swap_in(beside, folder)
+        temporary.chmod(0o777 & ~umask())
+        check_target(folder, name, overwrite=overwrite, error=error)  # again: it may have appeared meanwhile
+        _swap_in(temporary, folder)
     except OSError as problem:
         raise error(f"{folder}: cannot be written: {problem.strerror or problem}") from problem
     finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 
 def read_folder(
     path: str | os.PathLike[str], name: str, version: int, *, verify: bool, mmap: bool, error: type[DysatError]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read what `write_folder` wrote. `verify` compares every byte with its checksum; without it only sizes are."""
+    """Read a folder of `write_folder`. `verify` compares checksums; without it only file sizes are compared."""
     folder = Path(path)
     manifest = _read_manifest(folder, name, version, error)
     if verify and manifest.get("checksum") != _checksum(manifest):
@@ -79,7 +79,7 @@ def read_folder(
                 raise error(f"{file}: damaged: {file.stat().st_size:,} bytes instead of {facts['bytes']:,}")
             if verify and _sha256(file) != facts["sha256"]:
                 raise error(f"{file}: damaged: its content does not match the checksum in {name}.json")
-            # Copy-on-write: torch wants writable memory, and no write ever reaches the file.
+            # Copy-on-write: torch wants writable memory, and the file must not change.
             arrays[key] = np.load(file, mmap_mode="c" if mmap else None, allow_pickle=False)
         except FileNotFoundError:
             raise error(f"{folder}: damaged: {key}.npy is missing") from None
@@ -89,27 +89,27 @@ def read_folder(
 
 
 @contextmanager
-def write_beside(file: Path, error: type[DysatError]) -> Iterator[Path]:
-    """A path to write to; then it takes the place of `file`, which is there whole or as it was before."""
-    beside: Path | None = None
+def replace_file(file: Path, error: type[DysatError]) -> Iterator[Path]:
+    """Give a temporary path to write to, then rename it to `file`: `file` is replaced completely or not at all."""
+    temporary: Path | None = None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=file.suffix, dir=file.parent)
-        beside = Path(name)
+        temporary = Path(name)
         os.close(handle)
-        yield beside
-        with open(beside, "rb+") as written:
+        yield temporary
+        with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
-        beside.chmod(0o666 & ~umask())
-        os.replace(beside, file)  # noqa: PTH105
+        temporary.chmod(0o666 & ~umask())
+        os.replace(temporary, file)  # noqa: PTH105
     except OSError as problem:
         raise error(f"{file}: cannot be written: {problem.strerror or problem}") from problem
     finally:
-        if beside is not None:
-            beside.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def check_target(folder: Path, name: str, *, overwrite: bool, error: type[DysatError]) -> None:
-    """Refuse to write over anything, unless told to and it is one of our own folders."""
+    """Raise if `folder` exists, unless `overwrite` is set and it is a `name` folder with no other files in it."""
     if not folder.name or folder.name == "..":
         raise error(f"{str(folder)!r} is not the name of a new folder")
     if not os.path.lexists(folder):
@@ -161,7 +161,7 @@ def _write_array(file: Path, array: Array) -> dict[str, Any]:
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:
-    """Of a manifest, but for the checksum itself; the same before it is written and after it is read."""
+    """Hash a manifest without its checksum; the result is the same before writing and after reading."""
     content = {key: value for key, value in manifest.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -171,23 +171,23 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
 
-def _swap_in(beside: Path, folder: Path) -> None:
+def _swap_in(temporary: Path, folder: Path) -> None:
     if not os.path.lexists(folder):
-        beside.rename(folder)
+        temporary.rename(folder)
         return
     old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
     folder.rename(old / folder.name)
     try:
-        beside.rename(folder)
+        temporary.rename(folder)
     except OSError:
-        (old / folder.name).rename(folder)  # should this fail too, the old one stays where it is
+        (old / folder.name).rename(folder)  # if this fails too, the old folder stays in `old`
         old.rmdir()
         raise
     shutil.rmtree(old, ignore_errors=True)
 
 
 def umask() -> int:
-    """What new files may not allow."""
+    """Return the permission bits that new files do not get."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""Tables on disk: Parquet or CSV, by the name of the file."""
+"""Write tables as Parquet or CSV, chosen by the file's suffix."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any
 import numpy as np
 
 from dysat.errors import GraphError
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 
 
 def write_table(parts: Sequence[Mapping[str, Any]], file: Path) -> int:
-    """Write columns, part after part; a single value fills its column, an array of two axes is a column of lists.
+    """Write the parts of a table one after another; returns the number of rows.
 
-    In CSV the lists become columns of their own, numbered from 0. Returns the number of rows.
+    A part maps column names to values. A single value fills its column; a two-dimensional array is a column of lists,
+    which CSV splits into columns numbered from 0.
     """
     write = {".parquet": _write_parquet, ".csv": _write_csv}.get(file.suffix)
     if write is None:
         raise GraphError(f"{file}: tables are written as .parquet or .csv")
     full = [_filled(part) for part in parts]
-    full = [part for part in full if _rows(part)] or full[:1]  # a part without rows has no types either
-    with write_beside(file, GraphError) as beside:
-        write(full, str(beside))
+    full = [part for part in full if _rows(part)] or full[:1]  # the types of an empty part are unknown
+    with replace_file(file, GraphError) as temporary:
+        write(full, str(temporary))
     return sum(map(_rows, full))
 
 
 def _filled(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Every column as long as the longest."""
+    """Repeat single values to the length of the other columns."""
     single = (int, float, str)
     rows = max((len(column) for column in part.values() if not isinstance(column, single)), default=1)
     return {name: np.full(rows, c) if isinstance(c, single) else c for name, c in part.items()}
@@ -41,7 +42,7 @@ def _rows(part: Mapping[str, Any]) -> int:
 def _write_parquet(parts: Sequence[Mapping[str, Any]], file: str) -> None:
     try:
         import polars as pl
-    except ImportError:  # a machine that only trains
+    except ImportError:  # Polars is not needed for training
         return _write_with_arrow(parts, file)
     frames = []
     for part in parts:
@@ -60,7 +61,7 @@ def _write_parquet(parts: Sequence[Mapping[str, Any]], file: str) -> None:
 
 
 def _plain(column: Any) -> Any:
-    """Objects as a list, which every library understands."""
+    """Convert an array of objects to a list, which Polars and pyarrow both accept."""
     return column.tolist() if isinstance(column, np.ndarray) and column.dtype.hasobject else column
 
 

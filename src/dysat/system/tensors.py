@@ -1,4 +1,4 @@
-"""One file of named tensors and facts about them: safetensors, written beside and renamed, checked on load."""
+"""A file of named tensors and metadata: safetensors, written atomically, checked on load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dysat.errors import DysatError
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 
 
 def write_tensors(
@@ -25,40 +25,60 @@ def write_tensors(
     *,
     error: type[DysatError],
 ) -> None:
-    """Write a file that is there whole or not at all; what stood there before stays until then."""
+    """Write tensors and `facts`; an existing file is replaced completely or not at all."""
     from safetensors.torch import save
 
     arrays = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
     content = {"format": f"dysat-{name}", "version": version, **facts}
     text = json.dumps(content)
     data = save(arrays, {"dysat": text, "checksum": _checksum(text, arrays)})
-    with write_beside(path, error) as beside:
-        beside.write_bytes(data)
+    with replace_file(path, error) as temporary:
+        temporary.write_bytes(data)
 
 
 def read_tensors(
     path: Path, name: str, version: int, *, error: type[DysatError]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read what `write_tensors` wrote, onto the CPU; anything else is an error that says what is wrong."""
+    """Read a file of `write_tensors` onto the CPU; any other or damaged file raises `error`."""
+    while True:
+        before = _identity(path)
+        try:
+            return _read(path, name, version, error)
+        except error:
+            # safetensors opens a file twice, for its header and for its tensors. If another process replaced the file
+            # in between, the two do not match, and reading again succeeds.
+            if _identity(path) == before:
+                raise
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _read(path: Path, name: str, version: int, error: type[DysatError]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     from safetensors import SafetensorError, safe_open
 
     if not os.path.isfile(path):
         raise error(f"{path}: no such file")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            about = file.metadata() or {}
+            metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, MemoryError) as problem:
         raise error(f"{path}: damaged, or not a file of dysat: {problem}") from None
     try:
-        facts = json.loads(about.get("dysat", "null"))
+        facts = json.loads(metadata.get("dysat", "null"))
     except (ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict) or facts.get("format") != f"dysat-{name}":
         raise error(f"{path}: not a {name} of dysat")
     if not isinstance(facts.get("version"), int) or facts["version"] > version:
         raise error(f"{path}: written by a newer dysat (format {facts.get('version')}, this one reads up to {version})")
-    if about.get("checksum") != _checksum(about["dysat"], tensors):
+    if metadata.get("checksum") != _checksum(metadata["dysat"], tensors):
         raise error(f"{path}: damaged: its content does not match its checksum")
     return facts, tensors
 

@@ -1,4 +1,4 @@
-"""Plain values as TOML, which Python reads but does not write."""
+"""Write TOML, which the standard library only reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def as_toml(config: Mapping[str, Any]) -> str:
-    """Plain values, then tables of plain values; None is left out."""
+    """Format plain values and one level of tables; None is left out."""
     lines = [
         f"{key} = {_value(value)}" for key, value in config.items() if not isinstance(value, dict) and value is not None
     ]
@@ -21,5 +21,5 @@ def as_toml(config: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    # JSON's strings, numbers and truth values are TOML's; only DEL must be escaped there.
+    # JSON strings, numbers and booleans are valid TOML, except that TOML also escapes DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -16,7 +16,9 @@ from dysat import DySAT
 def test_the_scorer_is_a_logistic_regression_of_the_last_snapshot_on_what_was_known_before() -> None:
     links = [[(u, v) for u, v in combinations(range(9), 2) if (3 * u + v * v + t) % 4] for t in range(3)]
     links[2] += [(0, 9), (9, 9), (5, 5)]  # a new node and self-loops are no examples
-    model = DySAT.from_preset("text", **QUICK | {"learning_rate": 0.05, "epochs": 10}).fit(make_graph([9, 9, 10], links))
+    model = DySAT.from_preset("text", **QUICK | {"learning_rate": 0.05, "epochs": 10}).fit(
+        make_graph([9, 9, 10], links)
+    )
     pairs = np.array(list(combinations(range(9), 2)))  # most are links, so all others are their counterparts
     linked = [tuple(pair) in set(links[2]) for pair in pairs.tolist()]
     assert sum(linked) > len(pairs) / 2

@@ -1,4 +1,4 @@
-"""The loss against dense float64 rows, what stands in them, and training. The network: tests/nn/test_recurrent.py."""
+"""DynAERNN: the loss against dense float64 rows, and training. Windows and network: test_dynaernn_network.py."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from small import Links, make_graph, meetings, two_blocks
 from torch import Tensor
 from torch.testing import assert_close
 
-import dysat
 from dysat import DynamicGraph, ModelError
 from dysat.models.baselines.dynaernn import DynAERNN
-from dysat.training import Epoch, Progress
 
 SMALL: dict[str, Any] = {"encoder": (6, 5), "recurrent": (5, 4), "epochs": 3, "batch_size": 4, "device": "cpu"}
 
@@ -29,7 +27,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def adjacency(graph: DynamicGraph, step: int, link_weights: str) -> Tensor:
-    """A snapshot as a dense matrix of all nodes."""
+    """A snapshot as a dense matrix over all nodes."""
     a = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
     for u, v, weight in zip(*(part.tolist() for part in graph[step].links()), strict=True):
         a[u, v] = a[v, u] = 1.0 if link_weights == "binary" else weight
@@ -40,7 +38,7 @@ def adjacency(graph: DynamicGraph, step: int, link_weights: str) -> Tensor:
 
 
 def loss_by_hand(model: DynAERNN, graph: DynamicGraph, cells: list[tuple[int, int]]) -> float:
-    """From the embeddings on, with the decoder's output as a dense matrix."""
+    """The loss from the embeddings, with a dense decoder output."""
     learned = {name: tensor.double() for name, tensor in model._learned().items()}
     total = 0.0
     for v, t in cells:
@@ -58,10 +56,16 @@ def loss_by_hand(model: DynAERNN, graph: DynamicGraph, cells: list[tuple[int, in
     return total + model.nu1 * absolute + model.nu2 * squares
 
 
-@pytest.mark.parametrize("link_weights", ["raw", "binary", "normalized"])
-@pytest.mark.parametrize("options", [{"beta": 5.0}, {"beta": 0.1, "nu1": 0.03, "nu2": 0.2}, {"nu1": 0.0, "nu2": 0.0}])
-def test_the_loss_is_its_formula(link_weights: str, options: dict[str, float]) -> None:
-    """Of a batch that −1 fills up; a step's target is the next step's row, with nodes that are new there."""
+@pytest.mark.parametrize(
+    ("link_weights", "options"),
+    [
+        ("binary", {"beta": 5.0}),
+        ("raw", {"beta": 0.1, "nu1": 0.03, "nu2": 0.2}),
+        ("normalized", {"nu1": 0.0, "nu2": 0.0}),
+    ],
+)
+def test_the_loss_matches_its_formula(link_weights: str, options: dict[str, float]) -> None:
+    """−1 is padding; the target of a step is the row of the next step, including nodes that are new there."""
     graph = meetings()
     model = quick(link_weights=link_weights, history=2, **options).fit(graph)
     with torch.no_grad():
@@ -75,7 +79,7 @@ def test_the_loss_is_its_formula(link_weights: str, options: dict[str, float]) -
     assert_close(loss.item(), loss_by_hand(model, graph, [cells[i] for i in batch]), rtol=1e-4, atol=1e-4)
 
 
-def test_an_epoch_is_every_node_of_every_step_but_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_visits_every_node_of_every_step_but_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     given = DynAERNN.loss
 
@@ -93,7 +97,7 @@ def test_an_epoch_is_every_node_of_every_step_but_the_last(monkeypatch: pytest.M
     assert sorted(seen) == list(range(6 + 7 + 8 + 8)) and seen != sorted(seen)
 
 
-def test_links_of_steps_that_are_too_long_ago_have_no_say() -> None:
+def test_links_before_the_window_do_not_matter() -> None:
     graph = meetings()
     other = make_graph(graph.known, [[(0, 5), (1, 4)], *(_links(graph, t) for t in range(1, 5))])
     model = quick(history=2, link_weights="binary").fit(graph)
@@ -110,16 +114,16 @@ def _links(graph: DynamicGraph, step: int) -> Links:
     return list(zip(u.tolist(), v.tolist(), strict=True))
 
 
-def test_a_window_longer_than_the_past_is_the_past() -> None:
+def test_a_window_longer_than_the_past_covers_the_past() -> None:
     graph = meetings()
     long, longer = (quick(history=history).fit(graph) for history in (5, 99))
     assert torch.equal(long.embed(), longer.embed())
     assert not torch.equal(long.embed(), quick(history=4).fit(graph).embed())
 
 
-def test_one_snapshot_is_made_again() -> None:
+def test_a_single_snapshot_is_reconstructed() -> None:
     graph = two_blocks(20, 1)
-    model = quick(encoder=(32,), recurrent=(16,), epochs=300, batch_size=20, learning_rate=0.01).fit(graph)
+    model = quick(encoder=(32,), recurrent=(16,), epochs=120, batch_size=20, learning_rate=0.03).fit(graph)
     assert model.epochs_[-1].loss < 0.3 * model.epochs_[0].loss
     network = model.network_
     with torch.no_grad():
@@ -128,12 +132,12 @@ def test_one_snapshot_is_made_again() -> None:
     assert made[a > 0].mean() > 0.8 and made[a == 0].mean() < 0.4
 
 
-def test_the_next_snapshot_is_made_from_those_before() -> None:
-    """Links of two kinds of steps take turns: what comes depends on the last two."""
+def test_the_next_snapshot_is_predicted_from_the_window() -> None:
+    """Two kinds of snapshots alternate in pairs: the next kind depends on the last two."""
     pairs = {0: [(0, 1), (2, 3), (4, 5)], 1: [(0, 2), (2, 4), (4, 0), (1, 3), (3, 5), (5, 1)]}
-    steps = [0, 0, 1, 1] * 3  # after 0 comes 0 or 1
+    steps = [0, 0, 1, 1] * 3  # a 0 is followed by 0 or 1
     graph = make_graph([6] * 12, [pairs[kind] for kind in steps])
-    options: dict[str, Any] = {"encoder": (16,), "recurrent": (16,), "epochs": 300, "learning_rate": 0.01, "beta": 1.0}
+    options: dict[str, Any] = {"encoder": (16,), "recurrent": (16,), "epochs": 120, "learning_rate": 0.03, "beta": 1.0}
     long, short = (quick(history=history, batch_size=66, **options).fit(graph) for history in (2, 1))
     assert long.epochs_[-1].loss < 0.05 < 0.3 < short.epochs_[-1].loss
     network = long.network_
@@ -142,35 +146,19 @@ def test_the_next_snapshot_is_made_from_those_before() -> None:
     assert_close(made, adjacency(graph, 0, "binary").float(), atol=0.3, rtol=0.0)
 
 
-def test_training_is_told_and_stopped_and_taken_up() -> None:
-    graph, told, kept = meetings(), [], []
-    whole = quick(epochs=4).fit(graph, on_epoch=told.append)
-    assert whole.finished_ and told == whole.epochs_ and [epoch.number for epoch in told] == [1, 2, 3, 4]
-    assert all(isinstance(epoch, Epoch) and epoch.score is None for epoch in told)
-
-    def keep(now: Progress) -> None:
-        kept.append(Progress.restore(now.facts(), {name: tensor.clone() for name, tensor in now.tensors.items()}))
-
-    part = quick(epochs=4).fit(graph, stop=lambda: True, keep=keep)
-    assert not part.finished_ and len(part.epochs_) == 1
-    done = quick(epochs=4).fit(graph, progress=kept[0])
-    assert done.finished_ and torch.equal(done.embed(), whole.embed())
-    assert [epoch.loss for epoch in done.epochs_] == [epoch.loss for epoch in whole.epochs_]
-
-
-def test_links_of_weight_zero_or_huge() -> None:
+def test_zero_and_huge_weights_give_finite_embeddings() -> None:
     graph = make_graph([5, 5], [[(0, 1), (1, 2), (2, 3)], [(3, 4)]], weights=[[0.0, 1e300, 1e-300], [0.0]])
     for link_weights in ("binary", "normalized"):
         model = quick(link_weights=link_weights).fit(graph)
         assert model.embed().isfinite().all() and math.isfinite(model.epochs_[-1].loss)
-    with pytest.raises(ModelError, match=r"link_weights='raw', but a link has weight 1e\+300"):
+    with pytest.raises(ModelError, match=r"link_weights='raw': a link has weight 1e\+300, above 1e\+15"):
         quick(link_weights="raw").fit(graph)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_options_and_weights_are_refused() -> None:
     for options, message in [
-        ({"encoder": ()}, r"encoder=\(\): one number above 0"),
-        ({"recurrent": (8, 0)}, r"recurrent=\(8, 0\): one number above 0"),
+        ({"encoder": ()}, r"encoder=\(\) must have one positive number per layer"),
+        ({"recurrent": (8, 0)}, r"recurrent=\(8, 0\) must have one positive number per layer"),
         ({"history": 0}, "history=0 must be at least 1"),
         ({"beta": 0.0}, "beta=0.0 must be a finite number above 0"),
         ({"beta": math.nan}, "beta=nan must be a finite number above 0"),
@@ -186,13 +174,9 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_it_learns_on_cuda_and_is_used_without(tmp_path: Path) -> None:
+def test_a_model_trained_on_cuda_runs_on_the_cpu(tmp_path: Path) -> None:
     model = quick(device="cuda", epochs=20).fit(meetings())
     assert model.embed().is_cuda and model.epochs_[-1].loss < model.epochs_[0].loss
     model.save(tmp_path)
     there = DynAERNN.load(tmp_path, device="cpu")
     assert_close(there.embed(), model.embed().cpu(), atol=1e-3, rtol=1e-2)
-
-
-def test_it_is_a_model_of_its_name() -> None:
-    assert dysat.MODELS["dynaernn"] is DynAERNN

@@ -1,4 +1,4 @@
-"""Windows against a plain walk over the snapshots, the network against its equations, the error against a dense one."""
+"""DynAERNN: windows, recurrent autoencoder and reconstruction error against plain loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from dysat.models.baselines.dynaernn import RecurrentAutoencoder, Windows, linear_error
 
-LENGTHS = [1, 2, 3, 9]  # of five steps
+LENGTHS = [1, 2, 9]  # the graph has five steps
 
 
 def windows_of(plain: Plain, length: int, device: str = "cpu") -> Windows:
@@ -51,7 +51,7 @@ def lstm_loop(layer: nn.LSTM, sequence: list[Vector]) -> list[Vector]:
 
 
 def network_loop(net: RecurrentAutoencoder, plain: Plain, node: int, step: int, length: int) -> Vector:
-    """The last state over the rows of a node, from when it is known and not longer ago than the window."""
+    """The last state over the rows of a node in its window, from the first step at which it is known."""
     sequence = []
     for t in range(max(0, step - length + 1), step + 1):
         if node < plain.known[t]:
@@ -71,7 +71,7 @@ def dense_row(row: dict[int, float], num_nodes: int) -> Vector:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_a_window_has_the_rows_of_its_node_from_when_it_is_known(length: int) -> None:
+def test_a_window_holds_the_rows_of_its_node_since_it_is_known(length: int) -> None:
     windows = windows_of(MEETINGS, length)
     assert windows.starts.tolist() == [0, 3, 8, 13, 20, 27] and windows.windows.shape[1] == min(length, 5)
     adjacency: list[Adjacency] = [MEETINGS.adjacency(t) for t in range(5)]
@@ -88,10 +88,10 @@ def test_a_window_has_the_rows_of_its_node_from_when_it_is_known(length: int) ->
             assert [rows[i] for i in window[: len(steps)]] == [adjacency[k][v] for k in steps]
             assert window[len(steps) :] == [-1] * (len(window) - len(steps))
             seen.add(tuple(window))
-    assert len(seen) == len(windows.windows)  # each once, and no other
+    assert len(seen) == len(windows.windows)  # every window is stored once
 
 
-def test_a_target_is_the_row_one_step_later() -> None:
+def test_a_target_is_the_row_of_the_next_step() -> None:
     windows = windows_of(MEETINGS, 2)
     cells = [(v, t) for t in range(4) for v in range(MEETINGS.known[t])]
     wanted = [windows.row_of[windows.starts[t + 1] + v].item() for v, t in cells]
@@ -100,7 +100,7 @@ def test_a_target_is_the_row_one_step_later() -> None:
 
 def test_without_a_next_step_a_target_is_its_own_row() -> None:
     one = Plain(MEETINGS.links[1:2], MEETINGS.known[1:2])
-    for plain in (one, Plain([{}, one.links[0]], [0, 5])):  # nobody is known before the last step
+    for plain in (one, Plain([{}, one.links[0]], [0, 5])):  # no node is known before the last step
         windows = windows_of(plain, 3)
         assert torch.equal(windows.targets(), windows.row_of) and windows.row_of.tolist() == [1, 2, 0, 3, 4]
     assert windows_of(ONE_NODE, 3).targets().tolist() == [1]
@@ -108,7 +108,7 @@ def test_without_a_next_step_a_target_is_its_own_row() -> None:
 
 @pytest.mark.parametrize(("encoder", "recurrent"), [((3,), (2,)), ((4, 3), (3, 2))])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_the_last_state_is_that_of_the_equations(
+def test_the_last_state_matches_the_equations(
     length: int, encoder: tuple[int, ...], recurrent: tuple[int, ...]
 ) -> None:
     net = RecurrentAutoencoder(7, encoder, recurrent, generator=seeded())
@@ -124,7 +124,7 @@ def test_the_last_state_is_that_of_the_equations(
 
 @on_each_device
 @pytest.mark.parametrize("beta", [0.1, 1.0, 5.0])
-def test_the_error_is_that_of_dense_rows(beta: float, device: str) -> None:
+def test_the_error_matches_dense_rows(beta: float, device: str) -> None:
     net = RecurrentAutoencoder(7, (4, 3), (3, 2), generator=seeded())
     randomized(net).to(device)
     windows = _double(windows_of(MEETINGS, 2, device))
@@ -140,16 +140,16 @@ def test_the_error_is_that_of_dense_rows(beta: float, device: str) -> None:
     assert_close(errors.cpu(), torch.tensor(wanted, dtype=torch.float64))
 
 
-def test_the_error_and_its_gradients_are_those_without_the_short_cut() -> None:
+def test_the_error_and_its_gradients_match_squared_error() -> None:
     windows = _double(windows_of(MEETINGS, 2))
     rows = windows.rows.take(windows.row_of[5:15])
     output = nn.Linear(3, 7, dtype=torch.float64, device="meta").to_empty(device="cpu")
     randomized(output)
     x = torch.randn(10, 3, generator=seeded(1), dtype=torch.float64, requires_grad=True)
     given = (x, output.weight, output.bias)
-    short, long = linear_error(rows, x, output, 3.0), rows.squared_error(output(x), 3.0)
-    assert_close(short, long)
-    assert_close(*(torch.autograd.grad(errors.square().sum(), given) for errors in (short, long)))
+    fast, slow = linear_error(rows, x, output, 3.0), rows.squared_error(output(x), 3.0)
+    assert_close(fast, slow)
+    assert_close(*(torch.autograd.grad(errors.square().sum(), given) for errors in (fast, slow)))
 
 
 def _double(windows: Windows) -> Windows:

@@ -1,4 +1,4 @@
-"""The loss against a float64 loop of the paper's formulas, what its parts do, pair features, and training."""
+"""DynamicTriad: the loss and its parts against float64 loops of the paper's formulas; pair features; training."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from small import make_graph, meetings, two_blocks
+from torch import Tensor
 from torch.testing import assert_close
 
 import dysat
 from dysat import DynamicGraph, ModelError
-from dysat.models.baselines.dynamic_triad import DynamicTriad
-from dysat.training import Epoch, Progress
+from dysat.models.baselines.dynamic_triad import DynamicTriad, closure_loss, homophily_loss, smoothness_loss
 
 SMALL: dict[str, Any] = {"features": 6, "epochs": 3, "batch_size": 4, "device": "cpu"}
 
@@ -29,7 +29,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def weights_of(graph: DynamicGraph) -> list[dict[tuple[int, int], float]]:
-    """Of the links of each step, in both directions, over their mean."""
+    """Weights of the links of each step, in both directions, divided by their mean."""
     steps = []
     for snapshot in graph:
         u, v, weights = (part.tolist() for part in snapshot.links())
@@ -39,7 +39,7 @@ def weights_of(graph: DynamicGraph) -> list[dict[tuple[int, int], float]]:
     return [{p: w / mean for (a, b), w in step.items() for p in ((a, b), (b, a))} for step in steps]
 
 
-def test_the_loss_is_the_papers() -> None:
+def test_the_loss_matches_the_paper() -> None:
     graph = meetings()
     model = quick(negatives=2, smoothness=0.3, closure=0.7, margin=2.5).fit(graph)
     first = [sum(graph.known[:t]) for t in range(len(graph) + 1)]
@@ -51,7 +51,7 @@ def test_the_loss_is_the_papers() -> None:
     stacked = model.links()
     batch = torch.tensor([3, 20, 0, 11, 7, 25, 1, 15, 9, -1])
     value = model.loss(stacked, seeded())(batch, seeded(1)).item()
-    again = seeded(1)  # what was drawn
+    again = seeded(1)  # repeats the draws of the loss
     turned = torch.rand(10, generator=again) < 0.5
     rows = torch.stack(stacked.links()[:2], 1)[batch.clamp(min=0)]
     starts = torch.where(turned, rows[:, 1], rows[:, 0])
@@ -90,7 +90,71 @@ def test_the_loss_is_the_papers() -> None:
     assert_close(value, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_every_part_does_its_work() -> None:
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("margin", [0.0, 1.0, 30.0])
+def test_homophily_loss(margin: float) -> None:
+    u = drawn(6, 3)
+    links, others = torch.tensor([[0, 1], [4, 2], [3, 5]]), torch.tensor([[2, 3], [5, 0], [1, 1]])
+    weights = torch.tensor([[1.0, 1.0], [0.5, 0.0], [2.0, 2.0]], dtype=torch.float64)
+
+    def square(a: int, b: int) -> float:
+        return sum(float(x - y) ** 2 for x, y in zip(u[a], u[b], strict=True))
+
+    wanted, active = 0.0, 0
+    for (i, j), ks, ws in zip(links.tolist(), others.tolist(), weights.tolist(), strict=True):
+        for k, w in zip(ks, ws, strict=True):
+            gap = square(i, j) - square(i, k) + margin
+            wanted += w * max(0.0, gap)
+            active += gap > 0
+    assert active == 6 if margin == 30 else 0 < active < 6  # some pairs are far enough apart
+    assert_close(homophily_loss(u, links, others, weights, margin).item(), wanted)
+
+
+def test_smoothness_loss_covers_nodes_known_before() -> None:
+    known, u = [2, 3, 3], drawn(8, 4)
+    wanted = 0.0
+    for t, first in ((1, 2), (2, 5)):
+        for i in range(known[t - 1]):
+            wanted += float((u[first + i] - u[first - known[t - 1] + i]).square().sum())
+    assert_close(smoothness_loss(u, known).item(), wanted)
+    assert smoothness_loss(u, [8]) == 0
+
+
+def test_closure_loss() -> None:
+    z, pairs = drawn(6), torch.tensor([0, 0, 0, 1, 2, 2])
+    p = [1 / (1 + math.exp(-x)) for x in z.tolist()]
+    wanted = [-math.log(1 - math.prod(1 - p[k] for k in ks)) for ks in ([0, 1, 2], [3], [4, 5])]
+    assert_close(closure_loss(z, pairs, 3), torch.tensor(wanted, dtype=torch.float64))
+    torch.autograd.gradcheck(lambda x: closure_loss(x, pairs, 3), (z.requires_grad_(),))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 200.0])
+def test_closure_loss_is_finite_and_has_a_gradient_for_extreme_odds(scale: float) -> None:
+    z = torch.tensor([-scale, -scale, scale, -scale], requires_grad=True)
+    cost = closure_loss(z, torch.tensor([0, 0, 1, 2]), 3)
+    near = math.log1p(math.exp(-scale))  # −log σ(scale)
+    assert_close(cost.tolist()[1:], [near, scale + near], rtol=1e-5, atol=1e-15)
+    two = math.exp(-near - scale) * (2 - math.exp(-near - scale))  # 1 − (1 − σ(−scale))²
+    assert cost[0].item() == pytest.approx(-math.log(two), rel=1e-5)
+    cost.sum().backward()
+    assert z.grad is not None and z.grad.isfinite().all()
+    assert_close(z.grad[3].item(), -1 / (1 + math.exp(-scale)), rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_of_closure_loss_equals_that_of_the_papers_bound() -> None:
+    """−Σ_k C_k log P_k + (1 − C_k) log(1 − P_k), with C_k = P_k / (1 − Π (1 − P)) fixed."""
+    z = drawn(5, seed=3).requires_grad_()
+    (gradient,) = torch.autograd.grad(closure_loss(z, torch.zeros(5, dtype=torch.int64), 1).sum(), z)
+    p = torch.sigmoid(z)
+    cause = (p / (1 - (1 - p).prod())).detach()
+    bound = -(cause * p.log() + (1 - cause) * (1 - p).log()).sum()
+    assert_close(gradient, torch.autograd.grad(bound, z)[0])
+
+
+def test_smoothness_keeps_vectors_still_and_homophily_links_close() -> None:
     graph = two_blocks(16, 4)
     options = {"epochs": 60, "batch_size": 256, "closure": 0.0}
 
@@ -106,8 +170,8 @@ def test_every_part_does_its_work() -> None:
     assert distances[linked].mean() < 0.7 * distances[~linked & ~torch.eye(16, dtype=torch.bool)].mean()
 
 
-def test_triads_that_close_are_told_from_those_that_stay_open() -> None:
-    """At every step a star of leaves, of which some are linked at the next one, always the same ones."""
+def test_closing_triads_score_higher_than_open_ones() -> None:
+    """A star at every step; the same few leaves are linked at every other step."""
     star = [(0, leaf) for leaf in range(1, 13)]
     closing = list(combinations(range(1, 6), 2))
     graph = make_graph([13] * 4, [star, star + closing, star, star + closing])
@@ -119,7 +183,7 @@ def test_triads_that_close_are_told_from_those_that_stay_open() -> None:
     assert odds[closes].min() > odds[~closes].max()
 
 
-def test_a_pair_is_seen_by_its_distance() -> None:
+def test_pairs_are_scored_by_their_distance() -> None:
     graph = two_blocks(20, 4)
     model = quick(epochs=20, batch_size=256).fit(graph)
     pairs = torch.tensor(list(combinations(range(20), 2)))
@@ -129,43 +193,25 @@ def test_a_pair_is_seen_by_its_distance() -> None:
     top = model.top_links(len(pairs))
     assert_close(torch.tensor([link.score for link in top]), wanted.sigmoid().sort(descending=True).values)
     assert dysat.DySAT.pair_feature == "product"
-    one = quick().fit(graph[:1])  # nothing to learn it from: the nearer the likelier
+    one = quick().fit(graph[:1])  # nothing to train the scorer on: closer pairs score higher
     assert torch.equal(one.scorer_[0], -torch.ones(6)) and one.scorer_[1] == 0
 
 
-def test_training_is_told_and_stopped_and_taken_up() -> None:
-    graph, told, kept = meetings(), [], []
-    whole = quick(epochs=4).fit(graph, on_epoch=told.append)
-    assert whole.finished_ and told == whole.epochs_ and [epoch.number for epoch in told] == [1, 2, 3, 4]
-    assert all(isinstance(epoch, Epoch) and epoch.score is None for epoch in told)
-
-    def keep(now: Progress) -> None:
-        kept.append(Progress.restore(now.facts(), {name: tensor.clone() for name, tensor in now.tensors.items()}))
-
-    part = quick(epochs=4).fit(graph, stop=lambda: True, keep=keep)
-    assert not part.finished_ and len(part.epochs_) == 1
-    done = quick(epochs=4).fit(graph, progress=kept[0])
-    assert (
-        done.finished_ and torch.equal(done.vectors_, whole.vectors_) and torch.equal(done.strategy_, whole.strategy_)
-    )
-    assert [epoch.loss for epoch in done.epochs_] == [epoch.loss for epoch in whole.epochs_]
-
-
-def test_links_of_weight_zero_or_huge_keep_all_finite() -> None:
+def test_zero_and_huge_weights_give_finite_embeddings() -> None:
     links = [[(0, 1), (1, 2), (2, 3)]] * 2
     for given in ([0.0, 1e308, 1e-300], [1e308, 1e308, 1e308], [0.0, 0.0, 0.0]):
         model = quick().fit(make_graph([4, 4], links, weights=[given] * 2))
         assert model.embed().isfinite().all() and model.strategy_.isfinite().all()
 
 
-def test_what_is_given_back_is_not_the_models_own() -> None:
+def test_embed_returns_a_copy() -> None:
     model = quick().fit(meetings())
     before = model.embed()
     model.embed().zero_()
     assert torch.equal(model.embed(), before) and not before.requires_grad
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_options_and_weights_are_refused() -> None:
     for options, message in [
         ({"features": 0}, "features=0 must be at least 1"),
         ({"negatives": 0}, "negatives=0 must be at least 1"),
@@ -181,7 +227,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_it_learns_on_cuda_and_is_used_without(tmp_path: Path) -> None:
+def test_a_model_trained_on_cuda_runs_on_the_cpu(tmp_path: Path) -> None:
     model = quick(device="cuda", epochs=20).fit(meetings())
     assert model.embed().is_cuda and model.epochs_[-1].loss < model.epochs_[0].loss
     model.save(tmp_path)

@@ -1,9 +1,8 @@
-"""DynGEM: one snapshot after the other, a network that goes on and grows."""
+"""DynGEM: training snapshot by snapshot, warm starts and growth. The network: test_dyngem_network.py."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,10 +58,17 @@ def adjacency(graph: dysat.DynamicGraph, steps: range, link_weights: str) -> Ten
     return s / s.max() if link_weights == "normalized" else s
 
 
-@pytest.mark.parametrize("rows", ["snapshot", "so-far"])
-@pytest.mark.parametrize("link_weights", ["raw", "normalized", "binary"])
-@pytest.mark.parametrize("output", ["linear", "relu"])
-def test_loss_and_embeddings_are_their_formulas(rows: str, link_weights: str, output: str) -> None:
+@pytest.mark.parametrize(
+    ("rows", "link_weights", "output"),
+    [
+        ("snapshot", "raw", "relu"),
+        ("snapshot", "binary", "linear"),
+        ("so-far", "raw", "linear"),
+        ("so-far", "normalized", "relu"),
+        ("so-far", "binary", "relu"),
+    ],
+)
+def test_loss_and_embeddings_match_their_formulas(rows: str, link_weights: str, output: str) -> None:
     options = {"alpha": 0.3, "beta": 2.0, "nu1": 0.2, "nu2": 0.1, **GROWING}
     graph = meetings()[:2]
     model = quick(rows=rows, link_weights=link_weights, output=output, **options).fit(graph)
@@ -80,7 +86,7 @@ def test_loss_and_embeddings_are_their_formulas(rows: str, link_weights: str, ou
         z = between[-1] @ weight + bias
         between.append(z if output == "linear" and len(between) == number else z.clamp(min=0))
     y, made = between[number // 2], between[-1]
-    model.embeddings_.pop()  # the step is computed, as while it is learned
+    model.embeddings_.pop()  # the step is encoded, as during training
     assert_close(model.embed(), y.float(), atol=1e-5, rtol=1e-4)
     assert y.abs().max() > 0.1
 
@@ -95,12 +101,12 @@ def test_loss_and_embeddings_are_their_formulas(rows: str, link_weights: str, ou
             b = 2.0 if s[i, j] > 0 else 1.0
             wanted += (b * (made[i, j] - s[i, j]).item()) ** 2
             wanted += 0.3 * s[i, j].item() * (y[i] - y[j]).square().sum().item()
-    loss = model.loss(model.given_, len(active))(torch.tensor([*batch, -1]), torch.Generator())
+    loss = model.loss(model.rows_, len(active))(torch.tensor([*batch, -1]), torch.Generator())
     assert_close(loss.item(), wanted / 3 + penalty / len(active), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("options", [{}, GROWING, {"rows": "so-far"}])
-def test_fit_is_the_loop_over_partial_fit(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{}, GROWING | {"rows": "so-far"}])
+def test_fit_equals_a_loop_over_partial_fit(options: dict[str, Any]) -> None:
     graph = meetings(np.array(list("abcdefgh"), dtype=object))
     whole = quick(**options).fit(graph)
     parts = one_by_one(quick(**options), graph)
@@ -115,7 +121,7 @@ def test_fit_is_the_loop_over_partial_fit(options: dict[str, Any]) -> None:
     assert isinstance(chain, Incremental)
 
 
-def test_a_step_begins_where_the_one_before_ended() -> None:
+def test_a_step_starts_with_the_weights_of_the_step_before() -> None:
     graph = meetings()
     model = quick(ratio=0.0).fit(graph[:2])
     before, e = model.weights(), model.embed()
@@ -131,7 +137,7 @@ def test_a_step_begins_where_the_one_before_ended() -> None:
     assert torch.equal(model.embed(1), e) and model.embed().shape == (8, 4)
 
 
-def test_it_grows_as_prop_size_says_and_goes_on_learning() -> None:
+def test_the_network_grows_by_prop_size_and_keeps_learning() -> None:
     known = [6, 10, 40, 40]
     rng = np.random.default_rng(0)
     links = [sorted({(i, int(rng.integers(i))) for i in range(1, number)}) for number in known]
@@ -143,11 +149,11 @@ def test_it_grows_as_prop_size_says_and_goes_on_learning() -> None:
         assert model.network_.sizes == sizes
     assert sizes == (40, 20, 10, 5, 3)
     assert [len(e) for e in model.embeddings_] == known and model.embed().isfinite().all()
-    longer = quick(**GROWING | {"ratio": 0.5, "epochs": 40}).fit(graph)
+    longer = quick(**GROWING | {"ratio": 0.5, "epochs": 20, "batch_size": 10, "learning_rate": 5e-3}).fit(graph)
     assert longer.network_.sizes == sizes and longer.epochs_[-1].loss < 0.9 * longer.epochs_[0].loss
 
 
-def test_steps_before_stay_as_they_were_learned() -> None:
+def test_embeddings_of_earlier_steps_are_kept() -> None:
     graph = meetings()
     model = quick().fit(graph[:3])
     before = [model.embed(step) for step in range(3)]
@@ -155,10 +161,10 @@ def test_steps_before_stay_as_they_were_learned() -> None:
     assert all(torch.equal(model.embed(step), e) for step, e in enumerate(before))
     assert [len(model.embed(step)) for step in model.steps()] == [6, 7, 8, 8]
     model.embed(1).zero_()
-    assert torch.equal(model.embed(1), before[1])  # what is given out is a copy
+    assert torch.equal(model.embed(1), before[1])  # embed returns a copy
 
 
-def test_a_node_without_links_is_an_empty_row() -> None:
+def test_a_node_without_links_has_the_embedding_of_an_empty_row() -> None:
     links = [[(0, 1), (1, 2), (2, 3), (3, 4)], [(0, 1)], []]
     graph = make_graph([5, 5, 5], links)
     model = quick().fit(graph)
@@ -166,41 +172,35 @@ def test_a_node_without_links_is_an_empty_row() -> None:
     assert torch.equal(one[2], one[3]) and torch.equal(one[2], one[4]) and not torch.equal(one[0], one[2])
     empty = model.embed(2)
     assert (empty == empty[0]).all() and model.epochs_ == [] and model.finished_
-    assert_close(empty[0], one[2])  # nothing was learned
+    assert_close(empty[0], one[2])  # nothing to train on
     past = quick(rows="so-far").fit(graph)
     assert not torch.isclose(past.embed(1)[2], past.embed(1)[3]).all()
-    # The rows are those of the step before, and more is learned of them.
+    # The rows equal those of the step before, and training continues on them.
     assert len(past.epochs_) == 3 and not torch.equal(past.embed(1), past.embed(2))
 
 
-@pytest.mark.parametrize(
-    ("known", "links"),
-    [
-        ([1], [[]]),
+def test_growth_without_hidden_layers_on_small_graphs(tmp_path: Path) -> None:
+    graphs: list[tuple[list[int], list[Any]]] = [
         ([3], [[]]),
-        ([2], [[(0, 1)]]),
         ([1, 2], [[(0, 0)], [(0, 1)]]),
         ([4, 6], [[], [(0, 5)]]),
         ([5], [[(0, 1), (2, 3)]]),
         ([3, 3, 3], [[(0, 1), (1, 2)], [], []]),
-    ],
-)
-@pytest.mark.parametrize("options", [{}, {"rows": "so-far"}, {"hidden": (), "ratio": 0.5, "features": 1}])
-def test_small_graphs(known: list[int], links: list[Any], options: dict[str, Any], tmp_path: Path) -> None:
-    model = quick(**options).fit(make_graph(known, links))
-    for step, number in enumerate(known):
-        e = model.embed(step)
-        assert e.shape == (number, model.features) and e.isfinite().all()
-    assert len(model.top_links(99)) == known[-1] * (known[-1] - 1) // 2
-    model.save(tmp_path)
-    assert_same(state(DynGEM.load(tmp_path, device="cpu")), state(model))
+    ]
+    for number, (known, links) in enumerate(graphs):
+        model = quick(hidden=(), ratio=0.5, features=1).fit(make_graph(known, links))
+        for step, size in enumerate(known):
+            assert model.embed(step).shape == (size, 1) and model.embed(step).isfinite().all()
+        assert len(model.top_links(99)) == known[-1] * (known[-1] - 1) // 2
+        model.save(tmp_path / str(number))
+        assert_same(state(DynGEM.load(tmp_path / str(number), device="cpu")), state(model))
 
 
-def test_weights_of_any_size() -> None:
+def test_zero_and_huge_weights_give_finite_embeddings() -> None:
     graph = make_graph([4], [[(0, 1), (1, 2), (2, 3)]], weights=[[0.0, 1e300, 1e-300]])
     for link_weights in ("normalized", "binary"):
         assert quick(link_weights=link_weights).fit(graph).embed().isfinite().all()
-    with pytest.raises(ModelError, match=r"link_weights='raw': weights of 1e\+300 in all are too large"):
+    with pytest.raises(ModelError, match=r"link_weights='raw': a total weight of 1e\+300 is too large"):
         quick(link_weights="raw").fit(graph)
     nothing = make_graph([2], [[(0, 1)]], weights=[[0.0]])
     assert quick(link_weights="normalized").fit(nothing).embed().isfinite().all()
@@ -210,31 +210,28 @@ def fails(epoch: Any) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(
-    ("give", "error"),
-    [
-        (lambda m: m.partial_fit(replace(meetings()[4], start=9, stop=10)), GraphError),
-        (lambda m: m.partial_fit(meetings()[4], [8]), GraphError),
-        (lambda m: m.partial_fit(meetings()[4], on_epoch=fails), KeyboardInterrupt),
-        (lambda m: m.take_in(meetings(), validate=fails), KeyboardInterrupt),
-        (lambda m: m.take_in(meetings()[:4]), ModelError),
-    ],
-)
-def test_a_failed_update_changes_nothing(give: Callable[[DynGEM], Any], error: type[BaseException]) -> None:
+def test_a_failed_update_changes_nothing() -> None:
     graph, options = meetings(), {**GROWING, "ratio": 0.8}
     model = quick(**options).fit(graph[:4])
     before = state(model)
-    with pytest.raises(error):
-        give(model)
-    assert_same(state(model), before)
-    assert len(model.graph_) == 4
+    for update, error in [
+        (lambda: model.partial_fit(replace(graph[4], start=9, stop=10)), GraphError),
+        (lambda: model.partial_fit(graph[4], [8]), GraphError),
+        (lambda: model.partial_fit(graph[4], on_epoch=fails), KeyboardInterrupt),
+        (lambda: model.take_in(graph, validate=fails), KeyboardInterrupt),
+        (lambda: model.take_in(graph[:4]), ModelError),
+    ]:
+        with pytest.raises(error):
+            update()
+        assert_same(state(model), before)
+        assert len(model.graph_) == 4
     assert_same(state(model.take_in(graph)), state(quick(**options).fit(graph)))
 
 
-def test_stopped_anywhere_fit_goes_on_to_the_same_bits() -> None:
+def test_a_stopped_fit_resumes_and_reaches_the_same_bits() -> None:
     graph = meetings()
     whole = quick(**GROWING).fit(graph)
-    for stop_at in range(1, 15):
+    for stop_at in (1, 3, 4, 11, 14):  # 3 epochs for each of 5 steps
         kept: list[Progress] = []
         asked = iter([False] * (stop_at - 1) + [True] * 99)
         stopped = quick(**GROWING).fit(graph, stop=lambda asked=asked: next(asked), keep=kept.append, keep_every=1e9)
@@ -243,22 +240,22 @@ def test_stopped_anywhere_fit_goes_on_to_the_same_bits() -> None:
         assert_same(state(quick(**GROWING).fit(graph, progress=again)), state(whole))
 
 
-def test_an_update_that_is_stopped_counts_as_far_as_it_went() -> None:
+def test_a_stopped_update_keeps_what_it_learned() -> None:
     graph = meetings()
     model = quick().fit(graph[:4]).partial_fit(graph[4], stop=lambda: True)
     assert not model.finished_ and len(model.epochs_) == 1 and len(model.embeddings_) == 5
     assert model.embed().isfinite().all()
 
 
-def test_epochs_are_counted_through_all_steps() -> None:
+def test_epochs_are_numbered_across_steps() -> None:
     seen: list[tuple[int, int]] = []
     quick(epochs=2).fit(meetings(), on_epoch=lambda epoch: seen.append((epoch.number, epoch.best)))
     assert seen == [(i, i) for i in range(1, 11)]
 
 
 @pytest.mark.parametrize("probe", ["present", "past"])
-def test_epochs_are_chosen_by_what_they_change(probe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Embeddings before the newest are stored: in the past mode they can choose nothing, and the last epoch is kept."""
+def test_only_the_present_probe_chooses_epochs(probe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier embeddings are stored, so the past probe cannot compare epochs: the last epoch is kept."""
     validated: list[bool] = []
     original = DynGEM.take_in
 
@@ -273,9 +270,9 @@ def test_epochs_are_chosen_by_what_they_change(probe: str, monkeypatch: pytest.M
     assert all(math.isfinite(r.result.auc) for r in found.figures[0].of())
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_options_and_weights_are_refused() -> None:
     for options, message in [
-        ({"hidden": (8, 0)}, r"hidden=\(8, 0\): each must be at least 1"),
+        ({"hidden": (8, 0)}, r"hidden=\(8, 0\): every layer must have at least 1 unit"),
         ({"features": 0}, "features=0 must be at least 1"),
         ({"ratio": 1.0}, r"ratio=1.0 must lie in \[0, 1\)"),
         ({"ratio": math.nan}, "ratio=nan must lie"),
@@ -296,7 +293,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_it_learns_on_cuda_and_is_used_without(tmp_path: Path) -> None:
+def test_a_model_trained_on_cuda_runs_on_the_cpu(tmp_path: Path) -> None:
     model = quick(device="cuda", epochs=20, **GROWING).fit(meetings())
     assert model.embed().is_cuda and model.epochs_[-1].loss < model.epochs_[0].loss
     model.save(tmp_path)

@@ -1,4 +1,4 @@
-"""The deep autoencoder and its loss against float64 loops of their formulas; growth that changes nothing."""
+"""DynGEM: the autoencoder and its loss against float64 loops; growth keeps the function."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def some_layers(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Layers:
-    """Random ones, biases too; most units are above 0."""
+def random_layers(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Layers:
+    """Random weights and biases; most units are positive."""
     generator = seeded(seed)
     layers = first_layers(sizes, generator)
     return [
@@ -42,8 +42,8 @@ def some_layers(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Layers:
     ]
 
 
-def some_rows() -> tuple[Rows, Tensor]:
-    """Of seven nodes, one without links, one with a self-loop; and as a dense matrix."""
+def weighted_rows() -> tuple[Rows, Tensor]:
+    """Rows of seven nodes, one without links, one with a self-loop; and the dense matrix."""
     u, v = np.array([0, 0, 1, 2, 3, 4, 4]), np.array([1, 2, 4, 3, 5, 4, 5])
     weights = np.array([1.0, 2.0, 0.5, 3.0, 1.0, 1.5, 0.25])
     rows = Rows.of(Snapshot.from_links(u, v, weights, num_nodes=7, start=0, stop=1))
@@ -54,7 +54,7 @@ def some_rows() -> tuple[Rows, Tensor]:
 
 
 def passes(layers: Layers, x: Tensor, output: Output = "linear") -> list[Tensor]:
-    """What each layer makes of a row, by loops."""
+    """The output of each layer for a row, by loops."""
     found = [x.double()]
     for number, (weight, bias) in enumerate(layers, 1):
         plain = number == len(layers) and output == "linear"
@@ -67,9 +67,9 @@ def passes(layers: Layers, x: Tensor, output: Output = "linear") -> list[Tensor]
 
 
 @pytest.mark.parametrize("output", ["linear", "relu"])
-def test_it_computes_its_equation(output: Output) -> None:
-    layers, (rows, dense) = some_layers(), some_rows()
-    layers[-1] = Layer(layers[-1].weight - 0.5, layers[-1].bias)  # some outputs are below 0
+def test_encoder_and_decoder_match_their_equations(output: Output) -> None:
+    layers, (rows, dense) = random_layers(), weighted_rows()
+    layers[-1] = Layer(layers[-1].weight - 0.5, layers[-1].bias)  # some outputs are negative
     network = DeepAutoencoder(layers, output)
     assert network.sizes == SIZES and network.depth == 3
     y = network.encode_all(rows)
@@ -78,14 +78,15 @@ def test_it_computes_its_equation(output: Output) -> None:
         wanted = passes(layers, dense[i], output)
         assert_close(y[i].double(), wanted[3], atol=1e-5, rtol=1e-5)
         assert_close(made[i].double(), wanted[-1], atol=1e-5, rtol=1e-5)
-    assert (y > 0).any(1).all() and (made > 0).any(1).all()  # there is something to compare
+    assert (y > 0).any(1).all() and (made > 0).any(1).all()  # not everything is 0
     assert (made < 0).any() == (output == "linear")
 
 
-@pytest.mark.parametrize(("alpha", "beta"), [(0.0, 1.0), (0.7, 5.0), (2.0, 0.5)])
-@pytest.mark.parametrize("batch", [[3], [4, 0, 2], list(range(7))])
-def test_the_loss_is_its_formula(alpha: float, beta: float, batch: list[int]) -> None:
-    layers, (rows, dense) = some_layers(), some_rows()
+@pytest.mark.parametrize(
+    ("alpha", "beta", "batch"), [(0.0, 1.0, [4, 0, 2]), (0.7, 5.0, [3]), (2.0, 0.5, list(range(7)))]
+)
+def test_the_loss_matches_its_formula(alpha: float, beta: float, batch: list[int]) -> None:
+    layers, (rows, dense) = random_layers(), weighted_rows()
     y, made = zip(*((p[3], p[-1]) for p in (passes(layers, x) for x in dense)), strict=True)
     wanted = 0.0
     for i in batch:
@@ -99,10 +100,10 @@ def test_the_loss_is_its_formula(alpha: float, beta: float, batch: list[int]) ->
     assert_close(loss.item(), wanted / len(batch), atol=1e-4, rtol=1e-5)
 
 
-def test_the_gradient_is_that_of_the_loss() -> None:
-    rows, dense = some_rows()
+def test_the_gradient_matches_a_dense_loss() -> None:
+    rows, dense = weighted_rows()
     rows = Rows(rows.offsets, rows.columns, rows.values.double())
-    network = DeepAutoencoder(some_layers()).double()
+    network = DeepAutoencoder(random_layers()).double()
     batch = torch.tensor([0, 4, 6])
     network.loss(rows, batch, alpha=0.5, beta=2.0).backward()  # type: ignore[no-untyped-call]
     found = [p.grad.clone() for p in network.parameters() if p.grad is not None]
@@ -121,8 +122,8 @@ def test_the_gradient_is_that_of_the_loss() -> None:
         assert_close(one, p.grad)
 
 
-def test_the_penalty_is_of_weights_alone() -> None:
-    layers = some_layers()
+def test_the_penalty_covers_weights_only() -> None:
+    layers = random_layers()
     values = [w for layer in layers for w in layer.weight.flatten().tolist()]
     wanted = 0.3 * sum(abs(w) for w in values) + 0.7 * sum(w * w for w in values)
     assert_close(DeepAutoencoder(layers).penalty(0.3, 0.7).item(), wanted, atol=1e-4, rtol=1e-5)
@@ -156,7 +157,7 @@ def outputs(layers: Layers, rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 def assert_same_function(one: Layers, other: Layers) -> None:
-    rows, _ = some_rows()
+    rows, _ = weighted_rows()
     for a, b in zip(outputs(one, rows), outputs(other, rows), strict=True):
         assert a.abs().max() > 0.1
         assert_close(a, b, atol=1e-5, rtol=1e-5)
@@ -164,8 +165,8 @@ def assert_same_function(one: Layers, other: Layers) -> None:
 
 @pytest.mark.parametrize("units", [1, 2, 4, 5])
 @pytest.mark.parametrize("size", [5, 6, 23])
-def test_a_wider_layer_computes_the_same(units: int, size: int) -> None:
-    layers = some_layers()
+def test_widening_keeps_the_function(units: int, size: int) -> None:
+    layers = random_layers()
     wide = wider(layers, units, size, seeded(), noise=0.0)
     assert len(wide[units - 1].bias) == len(wide[units].weight) == size
     assert_same_function(layers, wide)
@@ -177,11 +178,11 @@ def test_a_wider_layer_computes_the_same(units: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("units", [1, 2, 3, 4, 5])
-def test_a_deeper_network_computes_the_same(units: int) -> None:
-    layers = some_layers()
+def test_deepening_keeps_the_function(units: int) -> None:
+    layers = random_layers()
     deep = deeper(layers, units)
     assert len(deep) == 7
-    rows, _ = some_rows()
+    rows, _ = weighted_rows()
     x = rows.times(layers[0].weight)
     y = x = torch.relu(x + layers[0].bias)
     for weight, bias in layers[1:]:
@@ -194,8 +195,8 @@ def test_a_deeper_network_computes_the_same(units: int) -> None:
     assert_close(x, y, atol=1e-5, rtol=1e-5)
 
 
-def test_new_nodes_change_nothing_for_the_old() -> None:
-    layers, (rows, _) = some_layers(), some_rows()
+def test_new_nodes_do_not_affect_old_ones() -> None:
+    layers, (rows, _) = random_layers(), weighted_rows()
     more = with_nodes(layers, 9, seeded())
     assert more[0].weight.shape == (9, 5) and more[-1].weight.shape == (5, 9) and len(more[-1].bias) == 9
     (y, made), (y_more, made_more) = outputs(layers, rows), outputs(more, rows)
@@ -208,24 +209,24 @@ def test_new_nodes_change_nothing_for_the_old() -> None:
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 0.6, 0.8])
 @pytest.mark.parametrize("num_nodes", [7, 8, 40])
-def test_a_grown_network_has_the_sizes_of_prop_size_and_computes_the_same(ratio: float, num_nodes: int) -> None:
-    layers, (rows, _) = some_layers(), some_rows()
+def test_growth_follows_prop_size_and_keeps_the_function(ratio: float, num_nodes: int) -> None:
+    layers, (rows, _) = random_layers(), weighted_rows()
     network = DeepAutoencoder(layers)
     grown = network.grown(num_nodes, ratio, seeded(), noise=0.0)
     assert grown.output == "linear" and DeepAutoencoder(layers, "relu").grown(8, 0.5, seeded()).output == "relu"
     assert grown.sizes == prop_size((num_nodes, *SIZES[1:]), ratio) and grown.sizes[-1] == 3
-    assert [len(w) for w in grown.weights] == [*grown.sizes, *grown.sizes[-2:0:-1]]  # the decoder mirrors it
+    assert [len(w) for w in grown.weights] == [*grown.sizes, *grown.sizes[-2:0:-1]]  # the decoder mirrors the encoder
     (y, made), (y_now, made_now) = outputs(layers, rows), outputs(grown.layers(), rows)
     assert_close(y_now, y, atol=1e-5, rtol=1e-5)
     assert_close(made_now[:, :7], made, atol=1e-5, rtol=1e-5)
     with torch.no_grad():
         grown.weights[0].zero_()
-    assert network.weights[0].abs().min() > 0  # which is left as it was
+    assert network.weights[0].abs().min() > 0  # grown is a copy
     if grown.sizes[1:] != SIZES[1:]:
         assert not torch.equal(outputs(network.grown(num_nodes, ratio, seeded()).layers(), rows)[0], y_now)  # noise
 
 
-def test_first_weights_come_from_the_generator() -> None:
+def test_initial_weights_come_from_the_generator() -> None:
     one, other, third = (first_layers(SIZES, seeded(seed)) for seed in (1, 1, 2))
     assert [tuple(layer.weight.shape) for layer in one] == [(7, 5), (5, 4), (4, 3), (3, 4), (4, 5), (5, 7)]
     assert all(torch.equal(a.weight, b.weight) for a, b in zip(one, other, strict=True))
@@ -233,8 +234,8 @@ def test_first_weights_come_from_the_generator() -> None:
     assert not any(layer.bias.any() for layer in one)
 
 
-def test_it_is_made_again_from_its_state() -> None:
-    network = DeepAutoencoder(some_layers())
+def test_a_network_is_rebuilt_from_its_state() -> None:
+    network = DeepAutoencoder(random_layers())
     again = DeepAutoencoder.of(network.state_dict(), "relu")
     assert again.sizes == SIZES and again.output == "relu"
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))

@@ -1,4 +1,4 @@
-"""node2vec as a model; its walks are in tests/sampling/test_second_order.py."""
+"""node2vec as a model. Its walks: tests/sampling/test_second_order.py."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small
 import torch
 from small import make_graph, meetings, two_blocks
 from torch import Tensor
@@ -24,16 +25,16 @@ from dysat.system.tensors import read_tensors, write_tensors
 QUICK: dict[str, Any] = {"features": 8, "walks_per_node": 3, "walk_length": 8}
 
 
-def test_an_earlier_step_is_what_was_learned_from_the_past_alone() -> None:
+def test_an_earlier_step_is_trained_on_the_past_only() -> None:
     graph = meetings()
-    model = Node2Vec(**QUICK, p=0.5, q=2).fit(graph)
-    for step in range(5):
+    model = Node2Vec(**QUICK, p=0.5, q=2.0).fit(graph)
+    for step in (0, 2, 4):
         node2vec._learn.cache_clear()
-        assert torch.equal(model.embed(step), Node2Vec(**QUICK, p=0.5, q=2).fit(graph[: step + 1]).embed())
+        assert torch.equal(model.embed(step), Node2Vec(**QUICK, p=0.5, q=2.0).fit(graph[: step + 1]).embed())
         assert torch.equal(model.embed(step), model.embed(step - 5))
 
 
-def test_the_same_bits_in_every_process() -> None:
+def test_every_process_computes_the_same_bits() -> None:
     code = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -41,8 +42,8 @@ from small import meetings
 from dysat.models.baselines.node2vec import Node2Vec
 print(Node2Vec(features=4, walks_per_node=2, walk_length=6, p=0.5).fit(meetings()).embed().numpy().tobytes().hex())
 """
-    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
-    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # another than here
+    command = [sys.executable, "-c", code, str(Path(small.__file__).parent)]
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # different from this process
     done = subprocess.run(
         command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=False
     )
@@ -51,41 +52,41 @@ print(Node2Vec(features=4, walks_per_node=2, walk_length=6, p=0.5).fit(meetings(
     assert done.stdout.strip() == here.numpy().tobytes().hex()
 
 
-def test_all_snapshots_count_with_the_sum_of_their_weights() -> None:
+def test_snapshots_are_summed_with_their_weights() -> None:
     links = [[(0, 1), (1, 2)], [(0, 1), (2, 3)], [(0, 3)]]
     apart = make_graph([4] * 3, links, weights=[[1.0, 2.0], [3.0, 1.0], [0.5]])
     together = make_graph([4], [[(0, 1), (1, 2), (2, 3), (0, 3)]], weights=[[4.0, 2.0, 1.0, 0.5]])
-    assert torch.equal(*(Node2Vec(**QUICK, q=3).fit(graph).embed() for graph in (apart, together)))
+    assert torch.equal(*(Node2Vec(**QUICK, q=3.0).fit(graph).embed() for graph in (apart, together)))
     other = make_graph([4], [[(0, 1), (1, 2), (2, 3), (0, 3)]], weights=[[4.0, 2.0, 1.0, 5.0]])
-    assert not torch.equal(*(Node2Vec(**QUICK, q=3).fit(graph).embed() for graph in (other, together)))
+    assert not torch.equal(*(Node2Vec(**QUICK, q=3.0).fit(graph).embed() for graph in (other, together)))
 
 
-def test_every_node_with_links_starts_as_often_as_any_other_in_another_order_every_time() -> None:
+def test_every_linked_node_starts_equally_many_walks_in_shuffled_order() -> None:
     graph = make_graph([9], [[(0, 1), (1, 4), (4, 7), (7, 0), (8, 8)]])
     walks = Node2Vec(walks_per_node=6, walk_length=5).walks(graph.aggregate(), torch.Generator().manual_seed(0))
     assert walks.shape == (6 * 5, 5)  # 5 rows: 0, 1, 4, 7, 8
     orders = walks[:, 0].view(6, 5)
     assert torch.equal(orders.sort(1).values, torch.arange(5, dtype=torch.int32).expand(6, 5))
     assert len(orders.unique(dim=0)) > 1
-    assert (walks[walks[:, 0] == 4] == 4).all()  # node 8 knows itself alone
+    assert (walks[walks[:, 0] == 4] == 4).all()  # node 8 has only a self-loop
 
 
-@pytest.mark.parametrize("p", [1, 0.5])
-def test_nodes_without_links_have_no_vector(p: float) -> None:
+@pytest.mark.parametrize("p", [1.0, 0.5])
+def test_nodes_without_links_have_zero_embeddings(p: float) -> None:
     graph = make_graph([6], [[(0, 2), (2, 4), (1, 5)]], weights=[[1.0, 2.0, 0.0]])
     e = Node2Vec(**QUICK, p=p).fit(graph).embed()
     assert e.shape == (6, 8) and e.any(1).tolist() == [True, False, True, False, True, False]
 
 
-def test_nodes_without_links_change_nothing_for_the_others() -> None:
-    """Neither do links of weight 0, whose nodes have a row but are never visited."""
-    among = make_graph([6], [[(1, 2), (2, 4), (0, 3)]], weights=[[1.0, 2.0, 0.0]])
+def test_nodes_without_links_do_not_affect_the_others() -> None:
+    """Nor do links of weight 0, whose nodes have a row but are never visited."""
+    mixed = make_graph([6], [[(1, 2), (2, 4), (0, 3)]], weights=[[1.0, 2.0, 0.0]])
     alone = make_graph([3], [[(0, 1), (1, 2)]], weights=[[1.0, 2.0]])
-    one, other = (Node2Vec(**QUICK, p=0.5).fit(graph).embed() for graph in (among, alone))
+    one, other = (Node2Vec(**QUICK, p=0.5).fit(graph).embed() for graph in (mixed, alone))
     assert torch.equal(one[[1, 2, 4]], other) and not one[[0, 3, 5]].any()
 
 
-def test_negatives_are_drawn_by_the_visits_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_negatives_are_drawn_by_the_number_of_visits(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def skip_gram(walks: Tensor, visits: Tensor, model: Node2Vec) -> Tensor:
@@ -104,8 +105,8 @@ def test_negatives_are_drawn_by_the_visits_of_each(monkeypatch: pytest.MonkeyPat
     ("known", "links"),
     [([1], [[]]), ([3, 3], [[], []]), ([1, 1], [[(0, 0)], [(0, 0)]]), ([4, 6], [[(0, 1), (1, 2)], []])],
 )
-def test_graphs_with_hardly_any_link(known: list[int], links: list[list[tuple[int, int]]]) -> None:
-    model = Node2Vec(**QUICK, p=0.5, q=2).fit(make_graph(known, links))
+def test_graphs_with_few_links(known: list[int], links: list[list[tuple[int, int]]]) -> None:
+    model = Node2Vec(**QUICK, p=0.5, q=2.0).fit(make_graph(known, links))
     linked = {node for pairs in links for pair in pairs for node in pair}
     for step in range(len(known)):
         assert model.embed(step).shape == (known[step], 8) and model.embed(step).isfinite().all()
@@ -113,19 +114,19 @@ def test_graphs_with_hardly_any_link(known: list[int], links: list[list[tuple[in
     assert len(model.top_links(99)) == known[-1] * (known[-1] - 1) // 2
 
 
-def test_a_hub_in_the_middle_of_the_order_keeps_its_own_vector() -> None:
-    """Two stars whose hubs, the nodes visited most, are neither first nor last: leaves are nearest to their own hub."""
+def test_leaves_are_closest_to_their_own_hub() -> None:
+    """Two stars whose hubs, the most visited nodes, are neither first nor last in node order."""
     links = [(u, 5) for u in (0, 1, 2, 3, 4)] + [(u, 8) for u in (6, 7, 9, 10, 11)]
     options: dict[str, Any] = {"features": 8, "walks_per_node": 50, "walk_length": 20, "window": 2, "epochs": 5}
     e = torch.nn.functional.normalize(Node2Vec(**options).fit(make_graph([12], [links])).embed())
-    near = e @ e.T
+    cosine = e @ e.T
     for u in (0, 1, 2, 3, 4):
-        assert near[u, 5] > near[u, 8]
+        assert cosine[u, 5] > cosine[u, 8]
     for u in (6, 7, 9, 10, 11):
-        assert near[u, 8] > near[u, 5]
+        assert cosine[u, 8] > cosine[u, 5]
 
 
-def test_a_loaded_model_learns_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaded_model_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Node2Vec(**QUICK).fit(meetings())
     model.save(tmp_path)
     monkeypatch.setattr(node2vec, "_skip_gram", None)
@@ -136,7 +137,7 @@ def test_a_loaded_model_learns_nothing_again(tmp_path: Path, monkeypatch: pytest
     assert loaded.top_links(5) == model.top_links(5)
 
 
-def test_what_embed_gives_may_be_changed() -> None:
+def test_embed_returns_a_copy() -> None:
     model = Node2Vec(**QUICK).fit(meetings())
     for step in (-1, 0):
         before = model.embed(step)
@@ -154,25 +155,25 @@ def test_vectors_of_another_width_are_refused(tmp_path: Path) -> None:
         Node2Vec.load(tmp_path)
 
 
-def test_the_defaults_are_the_paper_s() -> None:
+def test_the_defaults_are_the_paper_preset() -> None:
     assert Node2Vec().values() == Node2Vec.from_preset("paper").values()
 
 
-def test_without_a_pass_vectors_are_where_they_began() -> None:
+def test_zero_epochs_keep_the_initial_vectors() -> None:
     e = Node2Vec(**QUICK, epochs=0).fit(two_blocks(12, 2)).embed()
     assert e.abs().max() <= 1 / 8 and e.any(1).all()
-    assert_close(e, Node2Vec(**QUICK, epochs=0, p=4, window=3).fit(two_blocks(12, 2)).embed())
+    assert_close(e, Node2Vec(**QUICK, epochs=0, p=4.0, window=3).fit(two_blocks(12, 2)).embed())
 
 
-def test_nothing_is_said_or_left_behind(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+def test_training_has_no_side_effects(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     before = np.random.get_state()[1].copy()  # type: ignore[index,union-attr]  # noqa: NPY002
     with caplog.at_level(logging.WARNING):
-        Node2Vec(**QUICK, epochs=2, p=2).fit(two_blocks(12, 2))
+        Node2Vec(**QUICK, epochs=2, p=2.0).fit(two_blocks(12, 2))
     assert not caplog.records and capfd.readouterr() == ("", "")
     assert (np.random.get_state()[1] == before).all()  # type: ignore[index]  # noqa: NPY002
 
 
-def test_wrong_options() -> None:
+def test_invalid_options_and_steps_are_refused() -> None:
     wrong: list[tuple[str, Any, str]] = [
         ("features", 0, "features=0 must be at least 1"),
         ("walks_per_node", 0, "walks_per_node=0 must be at least 1"),
@@ -180,11 +181,11 @@ def test_wrong_options() -> None:
         ("negatives", 0, "negatives=0 must be at least 1"),
         ("walk_length", 1, r"walk_length=1 must lie in \[2, 10000\]"),
         ("walk_length", 10_001, r"walk_length=10001 must lie in \[2, 10000\]"),
-        ("p", 0, r"p=0.0 must lie in"),
+        ("p", 0.0, r"p=0.0 must lie in"),
         ("p", float("nan"), r"p=nan must lie in"),
-        ("q", -1, r"q=-1.0 must lie in"),
+        ("q", -1.0, r"q=-1.0 must lie in"),
         ("q", float("inf"), r"q=inf must lie in"),
-        ("subsample", 1, r"subsample=1.0 must lie in \[0, 1\)"),
+        ("subsample", 1.0, r"subsample=1.0 must lie in \[0, 1\)"),
         ("epochs", -1, "epochs=-1 must not be negative"),
         ("seed", -1, r"seed=-1 must lie in \[0, 2\^32\)"),
         ("seed", 2**32, r"seed=4294967296 must lie in \[0, 2\^32\)"),

@@ -23,7 +23,7 @@ from dysat.experiments.evaluate.outcome import Evaluation, Figures, StepResult
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.nn.device import choose_device
 from dysat.system.hardware import hardware
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 
 REQUEST, RESULTS = "evaluation.json", "results.json"
 WHICH = ("first", "last", "only")  # of a request: which snapshots are predicted, and nothing about how
@@ -81,7 +81,7 @@ class Plan:
             problems = (why for f in found.asked() for why in f.problems.values())
             why = next(problems, "no such negatives at any step")
             raise ModelError(f"no figure for {self.contenders[0].name}: {why}")
-        with write_beside(self.path / RESULTS, ModelError) as beside:
+        with replace_file(self.path / RESULTS, ModelError) as beside:
             beside.write_text(json.dumps(found.facts(), indent=1) + "\n", encoding="utf-8")
         return found
 
@@ -148,7 +148,7 @@ def _open_folder(path: Path, graph: DynamicGraph, request: Request, shared: bool
         raise ModelError(f"{path}: exists already and is no evaluation; choose another folder")
     (path / STEPS).mkdir(parents=True, exist_ok=True)
     graph.save(path / GRAPH, overwrite=True)
-    with write_beside(file, ModelError) as beside:
+    with replace_file(file, ModelError) as beside:
         beside.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
 
 

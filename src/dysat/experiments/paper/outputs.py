@@ -13,7 +13,7 @@ from dysat.experiments.paper.pictures import Picture
 from dysat.experiments.paper.records import NothingMeasuredError, Results
 from dysat.experiments.paper.reproduce import datasets_of
 from dysat.experiments.paper.tables import TABLES
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 
 PICTURES = (".svg", ".png")
 
@@ -51,6 +51,6 @@ def write(made: Sequence[Table | Picture], folder: Path) -> list[Path]:
 
 
 def _text(file: Path, text: str) -> Path:
-    with write_beside(file, ModelError) as beside:
+    with replace_file(file, ModelError) as beside:
         beside.write_text(text, encoding="utf-8")
     return file

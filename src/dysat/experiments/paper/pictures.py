@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dysat.errors import ModelError
 from dysat.experiments.paper.catalogue import DATASETS
 from dysat.experiments.paper.records import NothingMeasuredError
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ class Picture:
         # Letters stay letters, and ids come from the name; both can be said nowhere else.
         with (
             matplotlib.rc_context({"svg.hashsalt": self.name, "svg.fonttype": "none"}),
-            write_beside(path, ModelError) as beside,
+            replace_file(path, ModelError) as beside,
         ):
             self.build().savefig(beside, dpi=150, metadata=DATES[path.suffix.lower()])
 

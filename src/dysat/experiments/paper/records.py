@@ -15,7 +15,7 @@ from typing import Any
 
 from dysat.errors import ModelError
 from dysat.experiments.evaluate.outcome import Figures
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 
 FORMAT_VERSION = 1
 
@@ -141,7 +141,7 @@ class Results:
         file = self.folder / f"{name}.json"
         rows = {**_read(file), row: dict(facts)}  # another run may have put rows there meanwhile
         self.folder.mkdir(parents=True, exist_ok=True)
-        with write_beside(file, ModelError) as beside:
+        with replace_file(file, ModelError) as beside:
             whole = {"format": FORMAT_VERSION, "study": study, "dataset": dataset, "rows": rows}
             beside.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         self._files[name] = rows

@@ -14,7 +14,7 @@ from dysat.experiments.evaluate.request import Contender
 from dysat.experiments.tune.tune import Tuning
 from dysat.models import MODELS
 from dysat.models.base.option import NONE
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 from dysat.system.toml import as_toml
 
 COMMENT = 36  # the column in which presets have their comments
@@ -25,7 +25,7 @@ def write_preset(found: Tuning, file: str | os.PathLike[str], name: str) -> None
     path = Path(file)
     if path.suffix != ".toml":
         raise ModelError(f"{path}: the name of a preset's file ends in .toml")
-    with write_beside(path, ModelError) as beside:
+    with replace_file(path, ModelError) as beside:
         beside.write_text(preset_text(found, name), encoding="utf-8")
 
 

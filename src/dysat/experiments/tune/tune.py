@@ -31,7 +31,7 @@ from dysat.experiments.tune.study import free_the_dead, opened, run_trials, show
 from dysat.experiments.tune.trials import Plan, Trial
 from dysat.nn.device import choose_device
 from dysat.system.process import keep_freed_memory
-from dysat.system.storage import write_beside
+from dysat.system.storage import replace_file
 
 DATABASE, RESULTS = "tuning.db", "tuning.json"
 REQUEST = ("protocol", "first", "last", "seed", "self_loops", "typed", "new_ends")  # what of one counts here
@@ -158,7 +158,7 @@ def tune(
     found = _tune(work, graph, validation, facts, workers, on_progress)
     if path is not None:
         path.mkdir(parents=True, exist_ok=True)
-        with write_beside(path / RESULTS, ModelError) as beside:
+        with replace_file(path / RESULTS, ModelError) as beside:
             beside.write_text(json.dumps(found.facts(), indent=1) + "\n", encoding="utf-8")
     return found
 

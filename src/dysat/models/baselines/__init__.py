@@ -1,1 +1,1 @@
-"""One method, one file, with its own network."""
+"""The baselines of the DySAT paper, one method per file, each with its own network."""

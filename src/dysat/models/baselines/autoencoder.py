@@ -1,4 +1,4 @@
-"""Graph autoencoders: layers over the links so far make vectors, whose inner products make the links again."""
+"""Graph autoencoders: GCN or GAT layers embed the nodes, inner products reconstruct the links."""
 
 from __future__ import annotations
 
@@ -25,48 +25,218 @@ from dysat.training import Settings
 Sizes = tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbours:
-    """Who has whom as a neighbour, every node itself too, in order of receiver and sender: the entries of A + I.
+@dataclass(kw_only=True, eq=False)
+class GraphAutoencoder(TrainedModel):
+    """Base class: E = encoder(X, A), and the log-odds of a link uv are e_u · e_v.
 
-    Shapes:
-        numbers [E'] (receiver · N + sender), index [2, E'] (senders, receivers), weights [E'] (float64).
+    A is the sum of the adjacency matrices of all snapshots so far, without self-loops (e_v · e_v is never negative);
+    every node is its own neighbour. The loss is the mean over the links uv of a batch of
+
+        −log σ(e_u · e_v) − Σ_q log σ(−e_a · e_b),   q ≤ `negatives`, ab a random pair without a link
+
+    with new negative pairs in every training step.
+
+    The product X W of the first layer is a row of a table per node for identities (a one-hot X is never built), F W for
+    node features F, or the sum of both. `embed` of an earlier step applies the trained encoder to the links up to it.
+
+    Attributes:
+        graph_: The training graph.
+        encoder_: The trained `Encoder`.
+        epochs_: Loss, validation score and seconds of every epoch.
+        finished_: Whether all epochs ran.
     """
 
-    num_nodes: int
-    numbers: Tensor
-    weights: Tensor
+    activation: ClassVar[type[nn.Module]]  # between layers
 
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Neighbours:
-        """Of all nodes of a snapshot; its self-loops are replaced."""
-        receivers, senders, weights = snapshot.entries()
-        size, other = snapshot.num_nodes, receivers != senders
-        itself = torch.arange(size, device=receivers.device) * (size + 1)
-        numbers, order = torch.cat([(receivers * size + senders)[other], itself]).sort()
-        return cls(size, numbers, torch.cat([weights[other], weights.new_ones(size)])[order])
+    features: Annotated[Sizes, "Output features of each layer; the last is the embedding size"] = (256, 128)
+    inputs: Annotated[
+        Literal["identity", "features", "both"], "Input of the first layer: node identity, node features, or both"
+    ] = "identity"
+    dropout: Annotated[float, "Dropout rate on the input of each layer"] = 0.0
+    negatives: Annotated[int, "Number of negative pairs per link"] = 1
+    l2: Annotated[float, "L2 penalty: weight of ½ Σ p² over all parameters"] = 0.0
+    learning_rate: Annotated[float, "Learning rate of Adam"] = 0.01
+    batch_size: Annotated[int, "Number of links per batch"] = 1 << 16
+    epochs: Annotated[int, "Maximum number of passes over all links"] = 200
+    patience: Annotated[int | None, "Stop after this many epochs without a better validation score"] = None
+    seed: Annotated[int, "Random seed"] = 0
+    device: Annotated[str, "Device: cpu, cuda, cuda:1, …; auto uses CUDA if available"] = "auto"
 
-    @property
-    def index(self) -> Tensor:
-        return torch.stack([self.numbers % self.num_nodes, self.numbers // self.num_nodes])
+    def check(self) -> None:
+        if not self.features or min(self.features) < 1:
+            raise ModelError(f"features={self.features} must have one positive number per layer")
+        if not 0 <= self.dropout < 1:
+            raise ModelError(f"dropout={self.dropout} must lie in [0, 1)")
+        self._at_least_one("negatives")
+        self._not_negative("l2")
+        super().check()
 
-    def pairs(self) -> Tensor:
-        """Every link u < v once.  # [E, 2]"""
-        senders, receivers = self.index
-        return torch.stack([receivers, senders], 1)[receivers < senders]
+    def check_graph(self, graph: DynamicGraph) -> None:
+        super().check_graph(graph)
+        if self.inputs != "identity":
+            check_features(graph, self.inputs)
 
-    def normalized(self) -> Tensor:
-        """The entries of D^-½ (A + I) D^-½.  # [E']"""
-        senders, receivers = self.index
-        scale = self.weights.new_zeros(self.num_nodes).index_add_(0, receivers, self.weights).rsqrt()
-        return scale[receivers] * self.weights * scale[senders]
+    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
+        self._build(device)
+        self.scorer_ = torch.ones(self.features[-1]), torch.zeros(())  # e_u · e_v
+        neighbours = self._neighbours(len(self.graph_) - 1)
+        items = torch.arange(len(neighbours.links()), device=device)
+        parameters = dict(self.encoder_.named_parameters())
+        return Task(self.loss(neighbours), parameters, items, frozenset(parameters))
+
+    def loss(self, neighbours: Neighbours) -> Callable[[Tensor, torch.Generator], Tensor]:
+        """Return the loss of a batch of link indices (−1 is padding); the encoder sees all links."""
+        links, unlinked = neighbours.links(), UnlinkedPairs(neighbours.keys, neighbours.num_nodes)
+        encode = self._encode(neighbours, len(self.graph_) - 1)
+
+        def loss(batch: Tensor, generator: torch.Generator) -> Tensor:
+            negatives = unlinked.draw(len(batch) * self.negatives, generator)  # [B Q, 2]
+            return reconstruction_loss(encode(generator), links[batch.clamp(min=0)], negatives, batch >= 0)
+
+        return loss
+
+    @torch.no_grad()
+    def embed(self, step: int = -1) -> Tensor:
+        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+        self._must_be_fitted()
+        at = self._check_step(step)
+        return self._encode(self._neighbours(at), at)()
+
+    def _encode(self, neighbours: Neighbours, step: int) -> Callable[..., Tensor]:
+        """Return a function that encodes all nodes of a step, with dropout if it is given a generator.  # → [N, d]"""
+        index, weights, features = neighbours.index, self._weights(neighbours), self._features(step)
+        weights = None if weights is None else weights.to(torch.get_default_dtype())
+        return lambda generator=None: self.encoder_(index, weights, neighbours.num_nodes, features, generator=generator)
+
+    @abstractmethod
+    def _layer(self, number: int, in_features: int) -> nn.Module:
+        """A PyG layer, called with vectors, index and weights; `lin` is its product X W."""
+
+    @abstractmethod
+    def _weights(self, neighbours: Neighbours) -> Tensor | None:
+        """The weight of each entry, as the layers expect it.  # [E']"""
+
+    def _settings(self, num_items: int) -> Settings:
+        return replace(super()._settings(num_items), l2=self.l2)
+
+    def _build(self, device: torch.device) -> None:
+        """Create the encoder; its initial weights are the same on every device."""
+        features = self._features(0)
+        with torch.random.fork_rng(devices=[]):  # PyG's layers draw initial weights from the global generator
+            layers = [self._layer(i, size) for i, size in enumerate((1, *self.features[:-1]))]
+        self.encoder_ = Encoder(
+            layers,
+            self.features[0],
+            num_nodes=self.graph_.num_nodes if self.inputs != "features" else 0,
+            num_features=0 if features is None else features.shape[1],
+            activation=self.activation(),
+            rate=self.dropout,
+            generator=torch.Generator().manual_seed(int(self.seed)),
+        ).to(device)
+
+    def _neighbours(self, step: int) -> Neighbours:
+        """Neighbours in the graph aggregated up to a step."""
+        device = choose_device(self.device)
+        return Neighbours.of(self.graph_[: step + 1].aggregate().to(device))
+
+    def _features(self, step: int) -> Tensor | None:
+        """The features of the nodes known at a step, or None if the model does not use them.  # [N, F]"""
+        return None if self.inputs == "identity" else features_at(self.graph_, step, choose_device(self.device))
+
+    def _learned(self) -> dict[str, Tensor]:
+        return dict(self.encoder_.state_dict())
+
+    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
+        self._build(choose_device(self.device))
+        load_weights(self.encoder_, tensors)
+
+
+@dataclass(kw_only=True, eq=False)
+class GCNAutoencoder(GraphAutoencoder):
+    """Graph autoencoder with graph convolutions: a layer is D^-½ (A + I) D^-½ X W + b, with ReLU between layers.
+
+    Loss, inputs and attributes: see `GraphAutoencoder`.
+
+    Example:
+        >>> import dysat
+        >>> from dysat.models import GCNAutoencoder
+        >>> model = GCNAutoencoder(epochs=1).fit(dysat.load_dataset("uci")[:2])
+        >>> model.embed().shape
+        torch.Size([975, 128])
+
+    References:
+        Kipf, Welling: Variational Graph Auto-Encoders, NIPS Workshop on Bayesian Deep Learning 2016.
+        Kipf, Welling: Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017.
+    """
+
+    method: ClassVar[str] = "gcn-ae"
+    about: ClassVar[str] = "graph autoencoder with graph convolutions"
+    requires: ClassVar[tuple[str, ...]] = ("torch_geometric",)
+    activation: ClassVar[type[nn.Module]] = nn.ReLU
+
+    def _layer(self, number: int, in_features: int) -> nn.Module:
+        from torch_geometric.nn import GCNConv
+
+        layer: nn.Module = GCNConv(in_features, self.features[number], normalize=False)  # normalized once, in _weights
+        return layer
+
+    def _weights(self, neighbours: Neighbours) -> Tensor | None:
+        return neighbours.normalized()
+
+
+@dataclass(kw_only=True, eq=False)
+class GATAutoencoder(GraphAutoencoder):
+    """Graph autoencoder with graph attention, with ELU between layers.
+
+    A head of a layer is
+
+        z_v = Σ_u α_uv W x_u + b,   α_uv = softmax_u LeakyReLU_0.2(aᵀ W x_u + a'ᵀ W x_v)
+
+    over the neighbours u of v and v itself; heads are concatenated. Link weights are ignored.
+    Loss, inputs and attributes: see `GraphAutoencoder`.
+
+    Example:
+        >>> import dysat
+        >>> from dysat.models import GATAutoencoder
+        >>> model = GATAutoencoder(epochs=1).fit(dysat.load_dataset("uci")[:2])
+        >>> model.embed().shape
+        torch.Size([975, 128])
+
+    References:
+        Kipf, Welling: Variational Graph Auto-Encoders, NIPS Workshop on Bayesian Deep Learning 2016.
+        Veličković, Cucurull, Casanova, Romero, Liò, Bengio: Graph Attention Networks, ICLR 2018.
+    """
+
+    method: ClassVar[str] = "gat-ae"
+    about: ClassVar[str] = "graph autoencoder with graph attention"
+    requires: ClassVar[tuple[str, ...]] = ("torch_geometric",)
+    activation: ClassVar[type[nn.Module]] = nn.ELU
+
+    heads: Annotated[Sizes, "Number of attention heads of each layer"] = (8, 8)
+
+    def check(self) -> None:
+        super().check()
+        if len(self.heads) != len(self.features):
+            raise ModelError(f"heads={self.heads} and features={self.features} must have one number per layer each")
+        for h, f in zip(self.heads, self.features, strict=True):
+            if h < 1 or f % h:
+                raise ModelError(f"heads={h} does not divide features={f}")
+
+    def _layer(self, number: int, in_features: int) -> nn.Module:
+        from torch_geometric.nn import GATConv
+
+        heads = self.heads[number]
+        layer: nn.Module = GATConv(in_features, self.features[number] // heads, heads, add_self_loops=False)
+        return layer
+
+    def _weights(self, neighbours: Neighbours) -> Tensor | None:
+        return None
 
 
 class Encoder(nn.Module):
-    """Layers one after the other, an activation between them.
+    """PyG layers in sequence, with dropout on the input of each and an activation between them.
 
-    The product X W of the first layer is made here, for X may be one-hot: it is a row of `table` for each node,
-    F W for features F, or the sum of both. So the first layer's own `lin` is taken out.
+    X may be one-hot, so the product X W of the first layer is computed here, and the layer's own `lin` is removed.
     """
 
     def __init__(
@@ -98,7 +268,7 @@ class Encoder(nn.Module):
         *,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """The vectors of the first so many nodes; with a generator, values are dropped.  # [2, E'], [E'] → [N, d]"""
+        """Embed the first `num_nodes` nodes; a generator turns dropout on.  # [2, E'], [E'] → [N, d]"""
         x = self._first(num_nodes, features, generator)
         for number, layer in enumerate(self.layers):
             if number:
@@ -107,205 +277,49 @@ class Encoder(nn.Module):
         return x
 
     def _first(self, num_nodes: int, features: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """X W, with values of X dropped.  # [N, width]"""
+        """X W, with dropout on X.  # [N, width]"""
         parts = []
         if "table" in self.input:
             table = self.input["table"][:num_nodes]
-            ones = dropout(table.new_ones(num_nodes, 1), self.rate, generator)  # all of X that is not 0
+            ones = dropout(table.new_ones(num_nodes, 1), self.rate, generator)  # the non-zero entries of a one-hot X
             parts.append(ones * table)
         if features is not None:
             parts.append(dropout(features, self.rate, generator) @ self.input["weight"])
         return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
 
 
-@dataclass(kw_only=True, eq=False)
-class GraphAutoencoder(TrainedModel):
-    """E = encoder(X, A), and e_u · e_v is the log-odds of a link; A has the weights of all snapshots so far, added up.
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The entries of A + I, sorted by receiver and sender.
 
-    The loss is the mean over a batch's links uv of −log σ(e_u · e_v) − Σ_q log σ(−e_a · e_b) with `negatives` pairs ab,
-    drawn anew in every step from all pairs that are not linked. Every node is also its own neighbour; self-loops of
-    the graph are left out, for e_v · e_v is never negative.
-
-    X W of the first layer is a table for identities (X is one-hot and never built), F W for node features F, or the sum
-    of both. The embeddings at an earlier step are what the encoder, as learned from all snapshots, makes of the links
-    up to that step.
-
-    Attributes:
-        graph_: the graph it was given.
-        epochs_: loss, validation score and seconds of every epoch; finished_: whether all were run.
+    Shapes:
+        keys [E'] (receiver · N + sender), index [2, E'] (senders, receivers), weights [E'] (float64).
     """
 
-    activation: ClassVar[type[nn.Module]]  # between layers
+    num_nodes: int
+    keys: Tensor
+    weights: Tensor
 
-    features: Annotated[Sizes, "features of each layer; the last is the embedding's"] = (256, 128)
-    inputs: Annotated[
-        Literal["identity", "features", "both"], "what a node begins with: its identity, its features, or both"
-    ] = "identity"
-    dropout: Annotated[float, "on the input of each layer"] = 0.0
-    negatives: Annotated[int, "pairs without a link for each link"] = 1
-    l2: Annotated[float, "weight of ½ Σ p² in the loss"] = 0.0
-    learning_rate: Annotated[float, "of Adam"] = 0.01
-    batch_size: Annotated[int, "links in a batch"] = 1 << 16
-    epochs: Annotated[int, "passes over all links, at most"] = 200
-    patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
-    seed: Annotated[int, "of everything random"] = 0
-    device: Annotated[str, "cpu, cuda, cuda:1, …; auto takes CUDA where there is one"] = "auto"
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Neighbours:
+        """The neighbours of all nodes of a snapshot; its self-loops are replaced by I."""
+        receivers, senders, weights = snapshot.entries()
+        size, other = snapshot.num_nodes, receivers != senders
+        diagonal = torch.arange(size, device=receivers.device) * (size + 1)
+        keys, order = torch.cat([(receivers * size + senders)[other], diagonal]).sort()
+        return cls(size, keys, torch.cat([weights[other], weights.new_ones(size)])[order])
 
-    def check(self) -> None:
-        if not self.features or min(self.features) < 1:
-            raise ModelError(f"features={self.features}: one number above 0 for every layer")
-        if not 0 <= self.dropout < 1:
-            raise ModelError(f"dropout={self.dropout} must lie in [0, 1)")
-        self._at_least_one("negatives")
-        self._not_negative("l2")
-        super().check()
+    @property
+    def index(self) -> Tensor:
+        return torch.stack([self.keys % self.num_nodes, self.keys // self.num_nodes])
 
-    def check_graph(self, graph: DynamicGraph) -> None:
-        super().check_graph(graph)
-        if self.inputs != "identity":
-            check_features(graph, self.inputs)
+    def links(self) -> Tensor:
+        """Every link u < v once.  # [E, 2]"""
+        senders, receivers = self.index
+        return torch.stack([receivers, senders], 1)[receivers < senders]
 
-    def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
-        self._build(device)
-        self.scorer_ = torch.ones(self.features[-1]), torch.zeros(())  # e_u · e_v
-        whole = self._neighbours(len(self.graph_) - 1)
-        items = torch.arange(len(whole.pairs()), device=device)
-        parameters = dict(self.encoder_.named_parameters())
-        return Task(self.loss(whole), parameters, items, frozenset(parameters))
-
-    @torch.no_grad()
-    def embed(self, step: int = -1) -> Tensor:
-        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
-        self._must_be_fitted()
-        at = self._check_step(step)
-        return self._encode(self._neighbours(at), at)()
-
-    def loss(self, whole: Neighbours) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """The loss of a batch of links, given by their numbers; the encoder sees all of them."""
-        links, free = whole.pairs(), UnlinkedPairs(whole.numbers, whole.num_nodes)
-        encode = self._encode(whole, len(self.graph_) - 1)
-
-        def loss(batch: Tensor, generator: torch.Generator) -> Tensor:
-            others = free.draw(len(batch) * self.negatives, generator)  # [B Q, 2]
-            return reconstruction_loss(encode(generator), links[batch.clamp(min=0)], others, batch >= 0)
-
-        return loss
-
-    def _encode(self, neighbours: Neighbours, step: int) -> Callable[..., Tensor]:
-        """What gives the vectors of all nodes of a step, again and again.  # → [N, d]"""
-        index, weights, features = neighbours.index, self._weights(neighbours), self._features(step)
-        weights = None if weights is None else weights.to(torch.get_default_dtype())
-        return lambda generator=None: self.encoder_(index, weights, neighbours.num_nodes, features, generator=generator)
-
-    @abstractmethod
-    def _layer(self, number: int, in_features: int) -> nn.Module:
-        """A layer that is called with vectors, an index and weights; X W of its input X is its `lin`."""
-
-    @abstractmethod
-    def _weights(self, neighbours: Neighbours) -> Tensor | None:
-        """What the layers are given beside each entry.  # [E']"""
-
-    def _settings(self, num_items: int) -> Settings:
-        return replace(super()._settings(num_items), l2=self.l2)
-
-    def _build(self, device: torch.device) -> None:
-        """An encoder with its first weights, the same on every device."""
-        features = self._features(0)
-        with torch.random.fork_rng(devices=[]):  # PyG's layers draw first weights of their own
-            layers = [self._layer(i, size) for i, size in enumerate((1, *self.features[:-1]))]
-        self.encoder_ = Encoder(
-            layers,
-            self.features[0],
-            num_nodes=self.graph_.num_nodes if self.inputs != "features" else 0,
-            num_features=0 if features is None else features.shape[1],
-            activation=self.activation(),
-            rate=self.dropout,
-            generator=torch.Generator().manual_seed(self.seed),
-        ).to(device)
-
-    def _neighbours(self, step: int) -> Neighbours:
-        """In the graph aggregated up to a step."""
-        device = choose_device(self.device)
-        return Neighbours.of(self.graph_[: step + 1].aggregate().to(device))
-
-    def _features(self, step: int) -> Tensor | None:
-        """Of the nodes known at a step, where they are asked for.  # [N, F]"""
-        return None if self.inputs == "identity" else features_at(self.graph_, step, choose_device(self.device))
-
-    def _learned(self) -> dict[str, Tensor]:
-        return dict(self.encoder_.state_dict())
-
-    def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self._build(choose_device(self.device))
-        load_weights(self.encoder_, tensors)
-
-
-@dataclass(kw_only=True, eq=False)
-class GCNAutoencoder(GraphAutoencoder):
-    """Graph autoencoder with graph convolutions: a layer is D^-½ (A + I) D^-½ X W + b, with ReLU between layers.
-
-    The loss, and what is learned from: see `GraphAutoencoder`.
-
-    Example:
-        >>> import dysat
-        >>> model = dysat.MODELS["gcn-ae"](epochs=1).fit(dysat.load_dataset("uci")[:2])
-        >>> model.embed().shape
-        torch.Size([975, 128])
-
-    References: Kipf, Welling: Variational Graph Auto-Encoders, NIPS Workshop on Bayesian Deep Learning 2016; its
-    layer: Kipf, Welling: Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017.
-    """
-
-    method: ClassVar[str] = "gcn-ae"
-    activation: ClassVar[type[nn.Module]] = nn.ReLU
-
-    def _layer(self, number: int, in_features: int) -> nn.Module:
-        from torch_geometric.nn import GCNConv
-
-        layer: nn.Module = GCNConv(in_features, self.features[number], normalize=False)  # done once, not in every step
-        return layer
-
-    def _weights(self, neighbours: Neighbours) -> Tensor | None:
-        return neighbours.normalized()
-
-
-@dataclass(kw_only=True, eq=False)
-class GATAutoencoder(GraphAutoencoder):
-    """Graph autoencoder with graph attention, with ELU between layers.
-
-    A head of a layer is z_v = Σ_u α_uv W x_u + b over the neighbours u of v and v itself, with the softmax over u of
-    LeakyReLU_0.2(aᵀ W x_u + a'ᵀ W x_v) as α; heads are concatenated. The weights of links are not looked at.
-    The loss, and what is learned from: see `GraphAutoencoder`.
-
-    Example:
-        >>> import dysat
-        >>> model = dysat.MODELS["gat-ae"](epochs=1).fit(dysat.load_dataset("uci")[:2])
-        >>> model.embed().shape
-        torch.Size([975, 128])
-
-    References: Kipf, Welling: Variational Graph Auto-Encoders, NIPS Workshop on Bayesian Deep Learning 2016; its
-    layer: Veličković, Cucurull, Casanova, Romero, Liò, Bengio: Graph Attention Networks, ICLR 2018.
-    """
-
-    method: ClassVar[str] = "gat-ae"
-    activation: ClassVar[type[nn.Module]] = nn.ELU
-
-    heads: Annotated[Sizes, "heads of each layer"] = (8, 8)
-
-    def check(self) -> None:
-        super().check()
-        if len(self.heads) != len(self.features):
-            raise ModelError(f"heads={self.heads} and features={self.features}: one of each for every layer")
-        for h, f in zip(self.heads, self.features, strict=True):
-            if h < 1 or f % h:
-                raise ModelError(f"heads={h} does not divide features={f}")
-
-    def _layer(self, number: int, in_features: int) -> nn.Module:
-        from torch_geometric.nn import GATConv
-
-        heads = self.heads[number]
-        layer: nn.Module = GATConv(in_features, self.features[number] // heads, heads, add_self_loops=False)
-        return layer
-
-    def _weights(self, neighbours: Neighbours) -> Tensor | None:
-        return None
+    def normalized(self) -> Tensor:
+        """The entries of D^-½ (A + I) D^-½.  # [E']"""
+        senders, receivers = self.index
+        scale = self.weights.new_zeros(self.num_nodes).index_add_(0, receivers, self.weights).rsqrt()
+        return scale[receivers] * self.weights * scale[senders]

@@ -1,4 +1,4 @@
-"""DynamicTriad: vectors of every step, near where there are links, moving little, and telling which triads close."""
+"""DynamicTriad: embeddings per step from social homophily, temporal smoothness and triadic closure."""
 
 from __future__ import annotations
 
@@ -18,96 +18,69 @@ from dysat.nn.device import choose_device
 from dysat.nn.pair import PairFeature
 from dysat.sampling.triads import StackedLinks, Triads
 
-COMMON = 32  # common neighbours of a closing pair that are looked at
-
-
-def homophily(u: Tensor, links: Tensor, others: Tensor, weights: Tensor, margin: float) -> Tensor:
-    """Σ w_ij [‖u_i − u_j‖² − ‖u_i − u_k‖² + margin]_+ over links (i, j) and all of their own k.
-
-    Shapes: u [R, d], links [B, 2], others [B, Q], weights [B, Q] (0: not counted).
-    """
-    rows = torch.cat([links, others], 1)  # [B, 2 + Q]
-    e = u.index_select(0, rows.flatten()).view(*rows.shape, -1)  # [B, 2 + Q, d]
-    square = (e[:, :1] - e[:, 1:]).square().sum(2)  # [B, 1 + Q]
-    return (weights * torch.relu(square[:, :1] - square[:, 1:] + margin)).sum()
-
-
-def roughness(u: Tensor, known: Sequence[int]) -> Tensor:
-    """Σ_t Σ_i ‖u_i^t − u_i^(t−1)‖², over nodes i known at t − 1.
-
-    Shapes: u [R, d] with R = Σ known, step after step.
-    """
-    steps = torch.split(u, list(known))
-    total = u.new_zeros(())
-    for before, now in pairwise(steps):
-        total = total + (now[: len(before)] - before).square().sum()
-    return total
-
-
-def closing_loss(z: Tensor, pairs: Tensor, number: int) -> Tensor:
-    """−log(1 − Π_k (1 − σ(z_k))) of each pair of nodes, over its triads; in order of pair.  # [B], [B] → [number]
-
-    With a = Σ_k log(1 + e^z_k) it is −log(1 − e^−a); float64 tells a from 0 down to z = −700, and the sum from 1.
-    """
-    a = torch.zeros(number, dtype=torch.float64, device=z.device)
-    a = a.index_add(0, pairs, softplus(z.double().clamp(min=-700)))
-    return -torch.log(-torch.expm1(-a)).to(z.dtype)
+COMMON = 32  # maximum number of common neighbours used per closing pair
 
 
 @dataclass(kw_only=True, eq=False)
 class DynamicTriad(TrainedModel):
-    """A vector u_i^t for every node i known at every step t, that makes three sums small.
+    """A vector u_i^t per step t and known node i that minimises the sum of three losses.
 
-    - Social homophily: Σ w_ij [‖u_i − u_j‖² − ‖u_i − u_k‖² + margin]_+ over the links (i, j) of all steps and nodes k
-      known then and not linked with i, drawn anew in every step of the training; i is either end of the link.
+    - Social homophily: Σ w_ij [‖u_i − u_j‖² − ‖u_i − u_k‖² + margin]_+ over the links (i, j) of all steps, with i a
+      random end of the link and k a random node known at that step and not linked to i, sampled in every training step.
     - Temporal smoothness, β0 = `smoothness`: Σ ‖u_i^t − u_i^(t−1)‖².
-    - Triadic closure, β1 = `closure`: i and j, not linked at t, are linked at t + 1 by their common neighbour k with
-      P_ijk = σ(θ · x + b), x = w_ik (u_k − u_i) + w_jk (u_k − u_j). A pair that is linked at t + 1 costs
-      −log(1 − Π_k (1 − P_ijk)), one that is not −Σ_k log(1 − P_ijk).
+    - Triadic closure, β1 = `closure`: a pair i, j that is not linked at t is linked at t + 1 through a common neighbour
+      k with P_ijk = σ(θ · x + b), x = w_ik (u_k − u_i) + w_jk (u_k − u_j). A pair that is linked at t + 1 costs
+      −log(1 − Π_k (1 − P_ijk)), a pair that is not costs −Σ_k log(1 − P_ijk).
 
-    The loss is (homophily + β0 smoothness) / links + β1 (mean cost of the pairs that close + mean cost of triads drawn
-    from all that stay open). The paper adds these costs up; on UCI a hundred triads stay open for each that closes.
-    The paper minimises a bound of the first cost, by turns with the probability of each k to be the cause. Here it is
-    the cost itself: where that probability is up to date both have the same gradient, and nothing must be stored.
+    The loss is (homophily + β0 smoothness) / links + β1 (mean cost of closing pairs + mean cost of open triads).
 
-    Nothing bounds the vectors or θ; the authors' program keeps vectors within length 1 and θ at length 1.
+    Departures from the paper:
+    - The paper sums the costs of triads. Here they are means: on UCI a hundred triads stay open for each that closes.
+    - The paper minimises a bound of the cost of closing pairs, alternating with the posterior of each k. Here the cost
+      itself is minimised: with an up-to-date posterior the gradients are equal, and no posterior is stored.
+    - Neither vectors nor θ are bounded. Authors' program: vectors of length at most 1, θ of length 1.
+    - Link weights are divided by their mean over all snapshots, so that β0 and β1 mean the same on every graph.
 
-    The vectors of all steps are learned together from all snapshots of the graph: `embed` of an earlier step knows of
-    the snapshots after it, by smoothness and by the triads that close. So what is learned from `embed(-2)` and the last
-    snapshot's links, as `score_links` does and the probe on the past, is learned from vectors that know these links.
-    Nothing after the graph given is ever looked at.
+    The pair feature is |e_u − e_v|, as in the comparison of the DySAT paper, because the model learns distances.
 
-    Weights count over their mean in all snapshots, so that β0 and β1 mean the same on every graph. A pair is seen by
-    |e_u − e_v|, as where DySAT's paper compares with it: distance is what is learned.
+    Note: all steps are trained together, so `embed` of an earlier step depends on later snapshots of the training graph
+    through smoothness and closing triads. The scorer and the probe on the past, which learn from `embed(-2)` and the
+    links of the last snapshot, therefore learn from vectors that have seen these links. Snapshots after the training
+    graph are never used.
 
     Attributes:
-        graph_: the graph it was given.
-        vectors_: u^0, u^1, … one after the other; strategy_: θ and b.
-        epochs_: loss, validation score and seconds of every epoch; finished_: whether all were run.
+        graph_: The training graph.
+        vectors_: u^0, u^1, …, concatenated.
+        strategy_: θ and b, concatenated.
+        epochs_: Loss, validation score and seconds of every epoch.
+        finished_: Whether all epochs ran.
 
     Example:
         >>> import dysat
-        >>> model = dysat.MODELS["dynamic-triad"](features=16, epochs=2).fit(dysat.load_dataset("uci")[:2])
+        >>> from dysat.models import DynamicTriad
+        >>> model = DynamicTriad(features=16, epochs=2).fit(dysat.load_dataset("uci")[:2])
         >>> model.embed().shape
         torch.Size([975, 16])
 
-    Reference: Zhou, Yang, Ren, Wu, Zhuang: Dynamic Network Embedding by Modeling Triadic Closure Process, AAAI 2018.
+    References:
+        Zhou, Yang, Ren, Wu, Zhuang: Dynamic Network Embedding by Modeling Triadic Closure Process, AAAI 2018.
     """
 
     method: ClassVar[str] = "dynamic-triad"
+    about: ClassVar[str] = "vectors that model how triads close, smooth over time"
     pair_feature: ClassVar[PairFeature] = "distance"
 
-    features: Annotated[int, "width of the embedding"] = 128
-    smoothness: Annotated[float, "β0: weight of the vectors' moves from step to step"] = 1.0
-    closure: Annotated[float, "β1: weight of the triads that close or stay open"] = 0.1
-    margin: Annotated[float, "by which a link's square distance is to be less than others"] = 1.0
-    negatives: Annotated[int, "nodes without a link for each link"] = 1
-    learning_rate: Annotated[float, "of Adam"] = 0.01
-    batch_size: Annotated[int, "links in a batch, and triads drawn"] = 1 << 16
-    epochs: Annotated[int, "passes over all links, at most"] = 100
-    patience: Annotated[int | None, "stop after so many epochs without a better validation score"] = None
-    seed: Annotated[int, "of everything random"] = 0
-    device: Annotated[str, "cpu, cuda, cuda:1, …; auto takes CUDA where there is one"] = "auto"
+    features: Annotated[int, "Embedding size"] = 128
+    smoothness: Annotated[float, "β0: weight of temporal smoothness"] = 1.0
+    closure: Annotated[float, "β1: weight of triadic closure"] = 0.1
+    margin: Annotated[float, "Margin between the squared distances of linked and unlinked nodes"] = 1.0
+    negatives: Annotated[int, "Number of negative samples per link"] = 1
+    learning_rate: Annotated[float, "Learning rate of Adam"] = 0.01
+    batch_size: Annotated[int, "Number of links, and of sampled triads, per batch"] = 1 << 16
+    epochs: Annotated[int, "Maximum number of passes over all links"] = 100
+    patience: Annotated[int | None, "Stop after this many epochs without a better validation score"] = None
+    seed: Annotated[int, "Random seed"] = 0
+    device: Annotated[str, "Device: cpu, cuda, cuda:1, …; auto uses CUDA if available"] = "auto"
 
     vectors_: nn.Parameter = field(init=False, repr=False)
     strategy_: nn.Parameter = field(init=False, repr=False)
@@ -118,30 +91,23 @@ class DynamicTriad(TrainedModel):
         super().check()
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
-        self._begin(device)
-        self.scorer_ = -torch.ones(self.features), torch.zeros(())  # the nearer the likelier
+        self._initialize(device)
+        self.scorer_ = -torch.ones(self.features), torch.zeros(())  # closer pairs score higher
         links = self.links()
         items = torch.arange(len(links.links()[0]), device=device)
         return Task(self.loss(links, generator), {"vectors": self.vectors_, "strategy": self.strategy_}, items)
 
-    def embed(self, step: int = -1) -> Tensor:
-        """u^step of the nodes known then, in node order, as learned from all snapshots.  # [known, d]"""
-        self._must_be_fitted()
-        at, known = self._check_step(step), self.graph_.known
-        first = sum(known[:at])
-        return self.vectors_.detach()[first : first + known[at]].clone()
-
     def links(self) -> StackedLinks:
-        """Of all steps, with weights over their mean."""
-        found = StackedLinks.of(self.graph_.snapshots, choose_device(self.device))
-        w = found.weights
+        """The links of all steps, with weights divided by their mean."""
+        links = StackedLinks.of(self.graph_.snapshots, choose_device(self.device))
+        w = links.weights
         if len(w) and (largest := float(w.max())) > 0:
-            w = w / largest  # their sum might be too large
+            w = w / largest  # avoids overflow in the mean
             w = w / w.mean()
-        return replace(found, weights=w.to(torch.get_default_dtype()))
+        return replace(links, weights=w.to(torch.get_default_dtype()))
 
     def loss(self, links: StackedLinks, generator: torch.Generator) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """The loss of a batch of links, given by their numbers, and of as many triads."""
+        """Return the loss of a batch of link indices (−1 is padding) and as many sampled triads."""
         i, j, weights = links.links()
         closing, pairs = links.closing(COMMON, generator)
         num_pairs = int(pairs[-1]) + 1 if len(pairs) else 0
@@ -149,33 +115,40 @@ class DynamicTriad(TrainedModel):
         def loss(batch: Tensor, generator: torch.Generator) -> Tensor:
             u, at = self.vectors_, batch.clamp(min=0)
             ends = torch.stack([i[at], j[at]], 1)  # [B, 2]
-            turned = torch.rand(len(batch), generator=generator, device=u.device) < 0.5
-            ends = torch.where(turned[:, None], ends.flip(1), ends)
+            flipped = torch.rand(len(batch), generator=generator, device=u.device) < 0.5
+            ends = torch.where(flipped[:, None], ends.flip(1), ends)
             others = links.others(ends[:, 0], self.negatives, generator)  # [B, Q]
             counted = (batch >= 0)[:, None] & links.apart(ends[:, :1].expand_as(others), others)
-            near = homophily(u, ends, others, weights[at, None] * counted, self.margin) / (batch >= 0).sum()
-            total = near / self.negatives + self.smoothness / len(i) * roughness(u, self.graph_.known)
+            near = homophily_loss(u, ends, others, weights[at, None] * counted, self.margin) / (batch >= 0).sum()
+            total = near / self.negatives + self.smoothness / len(i) * smoothness_loss(u, self.graph_.known)
             if self.closure:
-                value = u @ self.strategy_[:-1]  # θ · x needs no more of u
+                value = u @ self.strategy_[:-1]  # θ · u of every row: all that θ · x needs
                 if num_pairs:
-                    total = total + self.closure * closing_loss(self._odds(value, closing), pairs, num_pairs).mean()
+                    total = total + self.closure * closure_loss(self._log_odds(value, closing), pairs, num_pairs).mean()
                 triads, open_ = links.draw(len(batch), generator)
                 if len(open_):
-                    stay = softplus(self._odds(value, triads)) * open_
-                    total = total + self.closure * stay.sum() / open_.sum().clamp(min=1)
+                    cost = softplus(self._log_odds(value, triads)) * open_
+                    total = total + self.closure * cost.sum() / open_.sum().clamp(min=1)
             return total
 
         return loss
 
-    def _odds(self, value: Tensor, triads: Triads) -> Tensor:
-        """Log-odds of P_ijk, given θ · u of all rows.  # [R] → [B]"""
-        i, j, k, w_ik, w_jk = triads
-        odds: Tensor = w_ik * (value[k] - value[i]) + w_jk * (value[k] - value[j]) + self.strategy_[-1]
-        return odds
+    def embed(self, step: int = -1) -> Tensor:
+        """u^step of the nodes known at the step, in node order, trained on all snapshots.  # [known, d]"""
+        self._must_be_fitted()
+        at, known = self._check_step(step), self.graph_.known
+        first = sum(known[:at])
+        return self.vectors_.detach()[first : first + known[at]].clone()
 
-    def _begin(self, device: torch.device) -> None:
-        """First vectors, the same at all steps and on every device."""
-        generator, size = torch.Generator().manual_seed(self.seed), self.features
+    def _log_odds(self, value: Tensor, triads: Triads) -> Tensor:
+        """Log-odds of P_ijk, from θ · u of all rows.  # [R] → [B]"""
+        i, j, k, w_ik, w_jk = triads
+        log_odds: Tensor = w_ik * (value[k] - value[i]) + w_jk * (value[k] - value[j]) + self.strategy_[-1]
+        return log_odds
+
+    def _initialize(self, device: torch.device) -> None:
+        """Draw the initial vectors, the same at all steps and on every device."""
+        generator, size = torch.Generator().manual_seed(int(self.seed)), self.features
         first = torch.randn(self.graph_.num_nodes, size, generator=generator) / math.sqrt(size)
         theta = torch.randn(size, generator=generator) / math.sqrt(size)
         vectors = torch.cat([first[:known] for known in self.graph_.known])
@@ -191,3 +164,36 @@ class DynamicTriad(TrainedModel):
         if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
             raise ModelError(f"the vectors do not fit the model: features={self.features}, {sum(known)} rows")
         self.vectors_, self.strategy_ = (nn.Parameter(tensors[name].to(device)) for name in shapes)
+
+
+def homophily_loss(u: Tensor, links: Tensor, others: Tensor, weights: Tensor, margin: float) -> Tensor:
+    """Σ w_ij [‖u_i − u_j‖² − ‖u_i − u_k‖² + margin]_+ over links (i, j) and their negative samples k.
+
+    Shapes: u [R, d], links [B, 2], others [B, Q], weights [B, Q] (0 for pairs to ignore).
+    """
+    rows = torch.cat([links, others], 1)  # [B, 2 + Q]
+    e = u.index_select(0, rows.flatten()).view(*rows.shape, -1)  # [B, 2 + Q, d]
+    square = (e[:, :1] - e[:, 1:]).square().sum(2)  # [B, 1 + Q]
+    return (weights * torch.relu(square[:, :1] - square[:, 1:] + margin)).sum()
+
+
+def smoothness_loss(u: Tensor, known: Sequence[int]) -> Tensor:
+    """Σ_t Σ_i ‖u_i^t − u_i^(t−1)‖², over nodes i known at t − 1.
+
+    Shapes: u [R, d], R = Σ known, ordered by step.
+    """
+    steps = torch.split(u, list(known))
+    total = u.new_zeros(())
+    for before, now in pairwise(steps):
+        total = total + (now[: len(before)] - before).square().sum()
+    return total
+
+
+def closure_loss(z: Tensor, pairs: Tensor, num_pairs: int) -> Tensor:
+    """−log(1 − Π_k (1 − σ(z_k))) of each pair, over its triads k with log-odds z_k.  # [B], [B] → [num_pairs]
+
+    With a = Σ_k log(1 + e^z_k) it equals −log(1 − e^−a); in float64 a stays above 0 down to z = −700.
+    """
+    a = torch.zeros(num_pairs, dtype=torch.float64, device=z.device)
+    a = a.index_add(0, pairs, softplus(z.double().clamp(min=-700)))
+    return -torch.log(-torch.expm1(-a)).to(z.dtype)

@@ -1,4 +1,4 @@
-"""node2vec, and with p = q = 1 DeepWalk."""
+"""node2vec: skip-gram on biased random walks; DeepWalk with p = q = 1."""
 
 from __future__ import annotations
 
@@ -16,30 +16,35 @@ from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.sampling.second_order import second_order_walks
 
-LONGEST = 10_000  # what gensim cuts a walk to, without a word
-BLOCK = 4096  # walks that are Python lists at once
+MAX_WALK_LENGTH = 10_000  # gensim silently truncates longer walks
+BLOCK = 4096  # walks converted to Python lists at once
 
 
 @dataclass(kw_only=True, eq=False)
 class Node2Vec(EmbeddingModel):
-    """Skip-gram with negative sampling on second-order walks over all snapshots so far as one graph, weights added up.
+    """Skip-gram embeddings of second-order random walks on the sum of all snapshots so far.
 
-    A walk that came from a to v goes on to x with a probability proportional to w_vx · α, where α is 1/p if x = a,
-    1 if x is linked with a, and 1/q otherwise: a large p keeps it from turning back, a large q keeps it near.
-    `Node2Vec(p=1, q=1)` is DeepWalk. Embeddings e and contexts c of nodes u, v at most `window` apart on a walk are
-    then learned by one or more passes of stochastic gradient descent over
+    After a step from a to v, a walk moves to x with probability ∝ w_vx · α, where α = 1/p if x = a, 1 if x is linked
+    to a, and 1/q otherwise: a large p avoids returning, a large q stays local. `Node2Vec(p=1, q=1)` is DeepWalk. For
+    nodes u, v at most `window` positions apart on a walk, embeddings e and contexts c maximise
 
-        log σ(e_u · c_v) + Σ_{k ≤ negatives} log σ(−e_u · c_{n_k}),  n_k drawn by (visits of n)^¾
+        log σ(e_u · c_v) + Σ_{k ≤ negatives} log σ(−e_u · c_{n_k}),   P(n_k = n) ∝ (visits of n)^¾
 
-    as gensim does it: each position draws its own window from 1 … `window`, the step falls from 0.025 to 0.0001.
-    A node without links is never visited; its vector is 0. What `embed` gives at an earlier step is learned from the
-    snapshots up to it alone, and takes as long as another `fit`; the last two steps are stored.
+    by stochastic gradient descent in gensim: each position draws its own window from 1 … `window`, and the learning
+    rate falls from 0.025 to 0.0001. A node without links is never visited; its embedding is 0.
+
+    `embed` of an earlier step trains on the snapshots up to it only, which takes as long as another `fit`. The
+    embeddings of the last two steps are stored.
+
+    Attributes:
+        graph_: The training graph.
+        vectors_: The stored embeddings, by the fingerprint of the snapshots they were trained on.
 
     Example:
         >>> import dysat
-        >>> options = {"features": 16, "walks_per_node": 1, "walk_length": 10}
-        >>> model = dysat.MODELS["node2vec"](p=0.5, q=2, **options).fit(dysat.load_dataset("uci")[:2])
-        >>> model.embed().shape
+        >>> from dysat.models import Node2Vec
+        >>> model = Node2Vec(p=0.5, q=2.0, features=16, walks_per_node=1, walk_length=10)
+        >>> model.fit(dysat.load_dataset("uci")[:2]).embed().shape
         torch.Size([975, 16])
 
     References:
@@ -48,26 +53,28 @@ class Node2Vec(EmbeddingModel):
     """
 
     method: ClassVar[str] = "node2vec"
+    about: ClassVar[str] = "skip-gram on second-order random walks"
+    requires: ClassVar[tuple[str, ...]] = ("gensim",)
 
-    features: Annotated[int, "width of the embedding"] = 128
-    walks_per_node: Annotated[int, "random walks from each node"] = 10
-    walk_length: Annotated[int, "nodes on a walk"] = 80
-    window: Annotated[int, "nodes so near on a walk are contexts of each other"] = 10
-    p: Annotated[float, "return parameter: the larger, the less a walk turns back"] = 1.0
-    q: Annotated[float, "in-out parameter: the larger, the nearer a walk stays"] = 1.0
-    negatives: Annotated[int, "negatives for each context"] = 5
-    subsample: Annotated[float, "thin out the visits of nodes that have more than this part of all; 0 does not"] = 0.0
-    epochs: Annotated[int, "passes over the walks"] = 1
-    seed: Annotated[int, "of everything random"] = 0
+    features: Annotated[int, "Embedding size"] = 128
+    walks_per_node: Annotated[int, "Number of random walks per node"] = 10
+    walk_length: Annotated[int, "Number of nodes on a walk"] = 80
+    window: Annotated[int, "Maximum distance between a node and its context on a walk"] = 10
+    p: Annotated[float, "Return parameter: larger values make returning to the previous node less likely"] = 1.0
+    q: Annotated[float, "In-out parameter: larger values keep walks closer to their start"] = 1.0
+    negatives: Annotated[int, "Number of negative samples per context"] = 5
+    subsample: Annotated[float, "Share of visits above which a node is downsampled; 0 turns it off"] = 0.0
+    epochs: Annotated[int, "Number of passes over the walks"] = 1
+    seed: Annotated[int, "Random seed"] = 0
 
-    vectors_: dict[str, Tensor] = field(init=False, repr=False)  # by the fingerprint of the past they speak of
+    vectors_: dict[str, Tensor] = field(init=False, repr=False)
 
     def check(self) -> None:
         for name in ("features", "walks_per_node", "window", "negatives"):
             if getattr(self, name) < 1:
                 raise ModelError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 2 <= self.walk_length <= LONGEST:
-            raise ModelError(f"walk_length={self.walk_length} must lie in [2, {LONGEST}]")
+        if not 2 <= self.walk_length <= MAX_WALK_LENGTH:
+            raise ModelError(f"walk_length={self.walk_length} must lie in [2, {MAX_WALK_LENGTH}]")
         for name in ("p", "q"):
             if not 1e-6 <= getattr(self, name) <= 1e6:
                 raise ModelError(f"{name}={getattr(self, name)} must lie in [0.000001, 1000000]")
@@ -79,11 +86,12 @@ class Node2Vec(EmbeddingModel):
             raise ModelError(f"seed={self.seed} must lie in [0, 2^32)")
 
     def fit(self, graph: DynamicGraph) -> Self:
+        """Train on all snapshots, and on all but the last, from which the scorer learns."""
         self.check_graph(graph)
         self.graph_ = graph
         pasts = [graph[: step + 1] for step in self.steps()[-2:]]
         self.vectors_ = {past.fingerprint: self._vectors(past) for past in pasts}
-        self.scorer_ = torch.ones(self.features), torch.zeros(())  # e_u · e_v, until there is something better
+        self.scorer_ = torch.ones(self.features), torch.zeros(())  # e_u · e_v, until _fit_scorer
         self._fit_scorer()
         return self
 
@@ -91,16 +99,17 @@ class Node2Vec(EmbeddingModel):
         return self.steps()[-2:]
 
     def embed(self, step: int = -1) -> Tensor:
+        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
         self._must_be_fitted()
         past = self.graph_[: self._check_step(step) + 1]
         stored = self.vectors_.get(past.fingerprint)
         return (self._vectors(past) if stored is None else stored).clone()
 
     def _vectors(self, past: DynamicGraph) -> Tensor:
-        return _learn(_Task(past.fingerprint, tuple(self.values().items()), past, self))
+        return _learn(_Task(past.fingerprint, tuple(self.get_params().items()), past, self))
 
     def walks(self, graph: Snapshot, generator: torch.Generator) -> Tensor:
-        """The walks that are learned from, by row of the snapshot; nodes in another order every time.  # [S, L]"""
+        """Draw the training walks, as rows of the snapshot; start nodes are shuffled in every pass.  # [S, L]"""
         weight = torch.zeros(graph.num_active, dtype=torch.float64)
         weight.index_add_(0, torch.repeat_interleave(graph.offsets.diff()), graph.weights)
         starts = weight.nonzero()[:, 0]
@@ -127,7 +136,7 @@ class Node2Vec(EmbeddingModel):
 
 @dataclass(frozen=True)
 class _Task:
-    """Something to learn, the same as another one if the past and the options are."""
+    """Cache key of a training run: tasks are equal if their snapshots and options are."""
 
     fingerprint: str
     options: tuple[tuple[str, Any], ...]
@@ -135,21 +144,21 @@ class _Task:
     model: Node2Vec = field(compare=False)
 
 
-@lru_cache(maxsize=2)  # a step and the one before it, which the scorer needs; the next step's model needs it again
+@lru_cache(maxsize=2)  # a step and the one before it (for the scorer), which the next step's model needs again
 def _learn(task: _Task) -> Tensor:
-    """The embeddings after these snapshots.  # [N, d]"""
+    """Train on all snapshots of the task; 0 for nodes that no walk visits.  # [N, d]"""
     graph, model = task.past.aggregate().to("cpu"), task.model
     walks = model.walks(graph, torch.Generator().manual_seed(model.seed))
     visits = torch.bincount(walks.flatten(), minlength=graph.num_active)
-    found = torch.zeros(graph.num_nodes, model.features)
+    vectors = torch.zeros(graph.num_nodes, model.features)
     if len(visited := visits.nonzero()[:, 0]):
-        number = (visits > 0).cumsum(0, dtype=torch.int32) - 1  # 0 … V − 1 in order of row
-        found[graph.rows[visited]] = _skip_gram(number[walks], visits[visited], model)
-    return found
+        token = (visits > 0).cumsum(0, dtype=torch.int32) - 1  # 0 … V − 1, in row order
+        vectors[graph.rows[visited]] = _skip_gram(token[walks], visits[visited], model)
+    return vectors
 
 
 def _skip_gram(walks: Tensor, visits: Tensor, model: Node2Vec) -> Tensor:
-    """A vector for each of 0 … V − 1, all of which are on the walks.  # [S, L], [V] → [V, d]"""
+    """Train a vector for each token 0 … V − 1; all of them occur on the walks.  # [S, L], [V] → [V, d]"""
     from gensim.models import Word2Vec
 
     learner = Word2Vec(
@@ -160,19 +169,19 @@ def _skip_gram(walks: Tensor, visits: Tensor, model: Node2Vec) -> Tensor:
         negative=model.negatives,
         min_count=1,
         sample=model.subsample,
-        seed=model.seed,  # of the first vectors as well, which no hash has part in
-        workers=1,  # so that updates have an order
+        seed=model.seed,  # also of the initial vectors; gensim 4 does not hash tokens
+        workers=1,  # a fixed order of updates
         sorted_vocab=0,
     )
-    # A token that is a number must be its own position: gensim takes one for the other.
+    # gensim takes an integer token for its position in the vocabulary: both must be equal.
     learner.build_vocab_from_freq(dict(enumerate(visits.tolist())), corpus_count=len(walks))
     if model.epochs:
-        learner.train(_Lists(walks), total_examples=len(walks), epochs=model.epochs)
+        learner.train(_Sentences(walks), total_examples=len(walks), epochs=model.epochs)
     return torch.from_numpy(learner.wv.vectors)
 
 
-class _Lists:
-    """Walks as lists of numbers, as often as they are asked for, a block at a time."""
+class _Sentences:
+    """Walks as lists of tokens, converted block by block; can be iterated several times."""
 
     def __init__(self, walks: Tensor) -> None:
         self.walks = walks

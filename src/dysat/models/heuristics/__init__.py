@@ -1,1 +1,1 @@
-"""Opponents that need no training in epochs."""
+"""Models without training epochs: heuristics, SVD, and pair models. A learned model should beat them."""

@@ -1,7 +1,6 @@
-"""Scores that need no training: what a learned model must beat to be worth its while.
+"""Link prediction heuristics: scores that need no training.
 
-All speak of the links of snapshots k up to a step t, w_uv^k being their weights; a node's link with itself is no part
-of any.
+Notation: w_uv^k is the weight of link uv in snapshot k ≤ t, without self-loops; t is the step asked for.
 """
 
 from __future__ import annotations
@@ -28,37 +27,40 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-ENTRIES = 1 << 22  # of sparse rows multiplied at once
-SMALLEST = 1e-300  # its reciprocal is finite
+ENTRIES = 1 << 22  # maximum number of entries of sparse rows multiplied at once
+MIN_DEGREE = 1e-300  # has a finite reciprocal
 
 
 @dataclass(kw_only=True, eq=False)
 class Heuristic(LinkModel):
-    """A score read off the past. `fit` learns only what chance belongs to a score.
+    """Base class: a score computed from past links. `fit` only learns to calibrate it as a probability.
 
     Attributes:
-        calibration_: a and b; odds of a link are e^b (1 + score)^a, a > 0, among as many pairs with and without one
-            in the last transition inside the graph. Where that says nothing they are 1 + score.
+        graph_: The graph.
+        calibration_: a and b: the odds of a link are e^b (1 + score)^a with a > 0, for a balanced mix of links and
+            non-links of the last snapshot. If that snapshot is not informative, a = 1 and b = 0.
     """
 
     calibration_: Tensor = field(init=False, repr=False)  # [2]
-    _last: tuple[int, Any] | None = field(init=False, repr=False, default=None)  # a step and its past
+    _last: tuple[int, Any] | None = field(init=False, repr=False, default=None)  # cached: a step and its _past
 
     @abstractmethod
     def _past(self, graph: DynamicGraph) -> Any:
-        """What a graph that ends with the step asked for says, as `_score` wants it."""
+        """Precompute what `_score` needs from a graph that ends at the step asked for."""
 
     @abstractmethod
     def _score(self, past: Any, u: Ids, v: Ids) -> Floats:
-        """Scores of pairs, none negative."""
+        """Non-negative scores of the pairs (u, v)."""
 
     def fit(self, graph: DynamicGraph) -> Self:
+        """Store the graph and calibrate the score on its last snapshot."""
         self.check_graph(graph)
         self.graph_, self._last = graph, None
         self.calibration_ = self._calibrate()
         return self
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
+        """Scores of pairs of nodes known at a step.  # [B, 2] → [B]"""
         u, v = pairs.cpu().numpy().T
         return torch.from_numpy(self._score(self._past_of(step), u, v))
 
@@ -67,7 +69,7 @@ class Heuristic(LinkModel):
         return lambda rows: torch.from_numpy(self._score(past, rows.numpy()[:, None], nodes))
 
     def _past_of(self, step: int) -> Any:
-        """The past at a step; that of the last one asked for is kept."""
+        """`_past` of a step; the last result is cached."""
         self._must_be_fitted()
         at = self._check_step(step)
         if self._last is None or self._last[0] != at:
@@ -76,12 +78,12 @@ class Heuristic(LinkModel):
 
     def _chances(self, scores: Tensor) -> Tensor:
         slope, bias = self.calibration_
-        # Rounding must neither part equal scores nor swap others.
+        # Rounding must neither separate equal scores nor swap different ones.
         values, which = torch.unique(scores, return_inverse=True)
         return torch.sigmoid(slope * torch.log1p(values) + bias).cummax(0).values[which]
 
     def _calibrate(self) -> Tensor:
-        """A logistic regression of the last snapshot's links on log(1 + score) at the step before.  # [2]"""
+        """Logistic regression of the last snapshot's links on log(1 + score) at the step before.  # [2]"""
         plain = torch.tensor([1.0, 0.0], dtype=torch.float64)
         pairs, labels = self._last_transition()
         if not len(pairs):
@@ -89,25 +91,26 @@ class Heuristic(LinkModel):
         x = torch.log1p(self.pair_scores(pairs, -2))
         if x.min() == x.max():
             return plain
-        centre, spread = x.mean(), x.std()
-        weights, bias = fit_logistic(((x - centre) / spread)[:, None], labels)
-        slope = weights[0] / spread
-        return torch.stack([slope, bias - slope * centre]) if slope > 0 else plain  # scores keep their order
+        mean, std = x.mean(), x.std()
+        weights, bias = fit_logistic(((x - mean) / std)[:, None], labels)
+        slope = weights[0] / std
+        return torch.stack([slope, bias - slope * mean]) if slope > 0 else plain  # keep the order of scores
 
     def _learned(self) -> dict[str, Tensor]:
         return {"calibration": self.calibration_}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         if tensors.keys() != {"calibration"} or tensors["calibration"].shape != (2,):
-            raise ModelError(f"the numbers learned do not fit the model: {self.method} has two, its calibration")
+            raise ModelError(f"the stored calibration does not fit the model: {self.method} needs two numbers")
         self.calibration_, self._last = tensors["calibration"], None
 
 
 @dataclass(kw_only=True, eq=False)
 class LastSnapshot(Heuristic):
-    """1 for a pair that is linked in snapshot t, 0 for any other: the last snapshot repeats."""
+    """1 for pairs linked in snapshot t, 0 for all others: the last snapshot repeats."""
 
     method: ClassVar[str] = "last-snapshot"
+    about: ClassVar[str] = "heuristic: the links of the last snapshot repeat"
 
     def _past(self, graph: DynamicGraph) -> Links:
         return decayed_links(graph.snapshots[-1:], 1.0, weighted=False)
@@ -118,14 +121,15 @@ class LastSnapshot(Heuristic):
 
 @dataclass(kw_only=True, eq=False)
 class EdgeBank(Heuristic):
-    """1 for a pair that is linked in any snapshot up to t, or any of the last `window`; 0 for any other.
+    """1 for pairs linked in any snapshot up to t, or in any of the last `window`; 0 for all others.
 
     Reference: Poursafaei, Huang, Pelrine, Rabbany: Towards Better Evaluation for Dynamic Link Prediction, NeurIPS 2022.
     """
 
     method: ClassVar[str] = "edgebank"
+    about: ClassVar[str] = "heuristic: pairs linked before are linked again"
 
-    window: Annotated[int | None, "remember the last so many snapshots only"] = None
+    window: Annotated[int | None, "Number of recent snapshots to remember; none remembers all"] = None
 
     def check(self) -> None:
         if self.window is not None and self.window < 1:
@@ -142,9 +146,9 @@ class EdgeBank(Heuristic):
 
 @dataclass(kw_only=True, eq=False)
 class Decayed(Heuristic):
-    """A heuristic in whose eyes a snapshot counts less the older it is."""
+    """Base class: a heuristic that weights older snapshots less."""
 
-    decay: Annotated[float, "weight of a snapshot against the one after it"] = 0.5
+    decay: Annotated[float, "Weight of a snapshot relative to the next one"] = 0.5
 
     def check(self) -> None:
         if not 0 <= self.decay <= 1:
@@ -156,6 +160,7 @@ class DegreeProduct(Decayed):
     """log(1 + s_u) · log(1 + s_v) with s_u = Σ_v m_uv and m_uv = Σ_k decay^(t−k) w_uv^k."""
 
     method: ClassVar[str] = "degree-product"
+    about: ClassVar[str] = "heuristic: product of the activity of both nodes"
 
     def _past(self, graph: DynamicGraph) -> Floats:
         return np.log1p(decayed_links(graph.snapshots, self.decay).degrees())
@@ -169,6 +174,7 @@ class DegreeSum(Decayed):
     """log(1 + s_u) + log(1 + s_v) with s_u = Σ_v m_uv and m_uv = Σ_k decay^(t−k) w_uv^k."""
 
     method: ClassVar[str] = "degree-sum"
+    about: ClassVar[str] = "heuristic: sum of the activity of both nodes"
 
     def _past(self, graph: DynamicGraph) -> Floats:
         return np.log1p(decayed_links(graph.snapshots, self.decay).degrees())
@@ -179,38 +185,40 @@ class DegreeSum(Decayed):
 
 @dataclass(kw_only=True, eq=False)
 class EdgeMemory(Decayed):
-    """By m_uv = Σ_k decay^(t−k) w_uv^k; pairs of equal m_uv by the degree product, see `DegreeProduct`.
+    """Ranks pairs by m_uv = Σ_k decay^(t−k) w_uv^k, and pairs of equal m_uv by their `DegreeProduct`.
 
-    The score is the place of m_uv among all different values of m, 0 among them, as a whole number, plus the product
-    of both log(1 + s) divided by a number that keeps it below 1: no tie-break reaches the next place.
+    The score is the rank of m_uv among all distinct values of m and 0, plus the degree product scaled below 1, so that
+    a tie-break never reaches the next rank.
     """
 
     method: ClassVar[str] = "edge-memory"
+    about: ClassVar[str] = "heuristic: decayed weight of earlier links"
 
     def _past(self, graph: DynamicGraph) -> tuple[Links, Floats]:
         memory = decayed_links(graph.snapshots, self.decay)
-        places = np.unique(np.append(memory.values, 0.0), return_inverse=True)[1][:-1]
+        ranks = np.unique(np.append(memory.values, 0.0), return_inverse=True)[1][:-1]
         size = np.log1p(memory.degrees())
-        size /= 2 * size.max(initial=0.5)  # so that products are at most ¼
-        return memory._replace(values=places.astype(np.float64)), size
+        size /= 2 * size.max(initial=0.5)  # products are at most ¼
+        return memory._replace(values=ranks.astype(np.float64)), size
 
     def _score(self, past: tuple[Links, Floats], u: Ids, v: Ids) -> Floats:
-        places, size = past
-        return places.look_up(u, v) + size[u] * size[v]
+        ranks, size = past
+        return ranks.look_up(u, v) + size[u] * size[v]
 
 
 @dataclass(kw_only=True, eq=False)
 class CommonNeighbours(Decayed):
-    """Σ_k U_uk U_vk with U_uv = Σ_k' decay^(t−k') [uv linked in k']: neighbours of both, the more the fresher."""
+    """Σ_k U_uk U_vk with U_uv = Σ_k' decay^(t−k') [uv linked in k']: common neighbours, weighted by recency."""
 
     method: ClassVar[str] = "common-neighbours"
+    about: ClassVar[str] = "heuristic: decayed number of common neighbours"
 
     def _middle(self, degrees: Floats) -> Floats:
-        """What a path counts for the degree Σ_v U_kv of its middle node k.  # [N] → [N]"""
+        """The weight of a path u–k–v, from the degree Σ_v U_kv of its middle node k.  # [N] → [N]"""
         return np.ones_like(degrees)
 
     def _past(self, graph: DynamicGraph) -> csr_array[np.float64]:
-        """U_uk √middle_k: its rows, multiplied with each other, are the scores.  # [N, N]"""
+        """U_uk √middle_k: dot products of its rows are the scores.  # [N, N]"""
         links = decayed_links(graph.snapshots, self.decay, weighted=False)
         paths = links.matrix()
         paths.data *= np.sqrt(self._middle(links.degrees()))[paths.indices]
@@ -231,12 +239,13 @@ class CommonNeighbours(Decayed):
 class AdamicAdar(CommonNeighbours):
     """Σ_k U_uk U_vk / log(degree_k) with degree_k = Σ_v U_kv, and U as in `CommonNeighbours`.
 
-    A degree below 2 counts as 2: that is the least a middle node has before its links decay.
+    Degrees below 2 count as 2, the minimum of a middle node before its links decay.
 
     Reference: Adamic, Adar: Friends and neighbors on the Web, Social Networks 2003.
     """
 
     method: ClassVar[str] = "adamic-adar"
+    about: ClassVar[str] = "heuristic: common neighbours, weighted by 1 / log of their degree"
 
     def _middle(self, degrees: Floats) -> Floats:
         return 1 / np.log(np.maximum(degrees, 2.0))
@@ -246,15 +255,16 @@ class AdamicAdar(CommonNeighbours):
 class ResourceAllocation(CommonNeighbours):
     """Σ_k U_uk U_vk / degree_k with degree_k = Σ_v U_kv, and U as in `CommonNeighbours`.
 
-    A degree is never 0 here, for k is linked with u and v, and below 1 where its links are old: so are both factors U.
+    The degree is never 0, because k is linked to u and v; where it is below 1, so are both factors U.
 
     Reference: Zhou, Lü, Zhang: Predicting missing links via local information, European Physical Journal B 2009.
     """
 
     method: ClassVar[str] = "resource-allocation"
+    about: ClassVar[str] = "heuristic: common neighbours, weighted by 1 / degree"
 
     def _middle(self, degrees: Floats) -> Floats:
-        return 1 / np.maximum(degrees, SMALLEST)
+        return 1 / np.maximum(degrees, MIN_DEGREE)
 
 
 def _row_products(matrix: csr_array[np.float64], u: Ids, v: Ids) -> Floats:

@@ -24,25 +24,30 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class TruncatedSVD(EmbeddingModel):
-    """The rows of U √Σ, where log(1 + m) ≈ U Σ Vᵀ has rank d and m_uv = Σ_k decay^(t−k) w_uv^k, without self-loops.
+    """Embeddings U √Σ from the rank-d approximation log(1 + m) ≈ U Σ Vᵀ, m_uv = Σ_k decay^(t−k) w_uv^k.
 
-    The matrix is symmetric, so U are its eigenvectors and Σ the sizes of its eigenvalues. A bipartite graph has every
-    singular value twice, from λ and −λ: a plain SVD returns any mixture of the two vectors, and with it e_u ⊙ e_v
-    that differ from start to start; the eigenvectors are kept apart. Each column's largest entry is positive; with
-    fewer nodes than d the last columns are 0.
+    Self-loops are ignored. The matrix is symmetric, so U are its eigenvectors and Σ the absolute eigenvalues. In a
+    bipartite graph every singular value occurs twice, for λ and −λ: a plain SVD returns an arbitrary mixture of both
+    vectors, which depends on the start of the iteration; an eigendecomposition keeps them apart. The largest entry of
+    each column is positive. With fewer than d nodes, the last columns are 0.
+
+    Attributes:
+        graph_: The graph.
 
     Example:
         >>> import dysat
-        >>> model = dysat.MODELS["svd"](features=16).fit(dysat.load_dataset("uci")[:2])
+        >>> from dysat.models import TruncatedSVD
+        >>> model = TruncatedSVD(features=16).fit(dysat.load_dataset("uci")[:2])
         >>> model.embed().shape
         torch.Size([975, 16])
     """
 
     method: ClassVar[str] = "svd"
+    about: ClassVar[str] = "truncated SVD of the decayed links"
 
-    features: Annotated[int, "singular values kept: the width of the embedding"] = 128
-    decay: Annotated[float, "weight of a snapshot against the one after it"] = 0.5
-    seed: Annotated[int, "of the vector the iteration starts from"] = 0
+    features: Annotated[int, "Number of singular values: the embedding size"] = 128
+    decay: Annotated[float, "Weight of a snapshot relative to the next one"] = 0.5
+    seed: Annotated[int, "Random seed of the start vector"] = 0
 
     def check(self) -> None:
         if self.features < 1:
@@ -53,13 +58,15 @@ class TruncatedSVD(EmbeddingModel):
             raise ModelError(f"seed={self.seed} must not be negative")
 
     def fit(self, graph: DynamicGraph) -> Self:
+        """Store the graph and train the scorer; embeddings are computed on demand."""
         self.check_graph(graph)
         self.graph_ = graph
-        self.scorer_ = torch.ones(self.features), torch.zeros(())  # e_u · e_v, until there is something better
+        self.scorer_ = torch.ones(self.features), torch.zeros(())  # e_u · e_v, until _fit_scorer
         self._fit_scorer()
         return self
 
     def embed(self, step: int = -1) -> Tensor:
+        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
         self._must_be_fitted()
         past = self.graph_[: self._check_step(step) + 1]
         return _decompose(past.snapshots, self.features, self.decay, self.seed).clone()
@@ -68,12 +75,12 @@ class TruncatedSVD(EmbeddingModel):
         return {}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """The graph is all there is to know."""
+        """Nothing to restore: embeddings follow from the graph."""
 
 
-@lru_cache(maxsize=2)  # a step and the one before it, which the scorer needs; the next step's model needs it again
+@lru_cache(maxsize=2)  # a step and the one before it (for the scorer), which the next step's model needs again
 def _decompose(snapshots: tuple[Snapshot, ...], features: int, decay: float, seed: int) -> Tensor:
-    """The embeddings after these snapshots.  # [N, d]"""
+    """The embeddings after the last of the snapshots.  # [N, d]"""
     matrix = decayed_links(snapshots, decay).matrix()  # [N, N], sparse
     matrix.data = np.log1p(matrix.data)
     active = np.flatnonzero(matrix.sum(axis=1))  # all other rows are 0
@@ -81,20 +88,20 @@ def _decompose(snapshots: tuple[Snapshot, ...], features: int, decay: float, see
     columns = vectors * np.sqrt(np.abs(values))  # [active, ≤ d]
     largest = np.abs(columns).argmax(0) if len(active) else np.empty(0, dtype=np.int64)
     signs = np.where(columns[largest, np.arange(len(values))] < 0, -1.0, 1.0)
-    found = torch.zeros(matrix.shape[0], features)
-    found[torch.from_numpy(active), : len(values)] = torch.from_numpy(columns * signs).to(found.dtype)
-    return found
+    e = torch.zeros(matrix.shape[0], features)
+    e[torch.from_numpy(active), : len(values)] = torch.from_numpy(columns * signs).to(e.dtype)
+    return e
 
 
 def _leading(matrix: csr_array[np.float64], features: int, seed: int) -> tuple[Reals, Reals]:
-    """The eigenvalues of largest size and their eigenvectors, largest first.  # [≤ d], [N, ≤ d]"""
+    """The eigenvalues of largest absolute value and their eigenvectors, largest first.  # [≤ d], [N, ≤ d]"""
     size = matrix.shape[0]
-    if size <= 2 * features:  # a dense one is no larger than twice the embeddings
+    if size <= 2 * features:  # the dense matrix is at most twice as large as the embeddings
         values, vectors = np.linalg.eigh(matrix.toarray())
     else:
         values, vectors = lanczos(matrix, features, seed=seed)
     order = np.argsort(-np.abs(values), kind="stable")[:features]
     values, vectors = values[order], vectors[:, order]
-    # Rounding leaves something of values that are 0, with any vectors.
+    # Rounding makes zero eigenvalues slightly non-zero, with arbitrary vectors.
     values[np.abs(values) <= size * np.finfo(np.float64).eps * np.abs(values).max(initial=0.0)] = 0.0
     return values, vectors

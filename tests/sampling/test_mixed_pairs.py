@@ -1,4 +1,4 @@
-"""Pairs of all kinds: which, how many, each once."""
+"""Mixed pairs: their kinds, their numbers, and no repeats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dysat import DynamicGraph, Snapshot
-from dysat.sampling.pairs import LATELY, mixed_pairs
+from dysat.sampling.pairs import RECENT_SNAPSHOTS, mixed_pairs
 
 
 def graph_of(known: Sequence[int], links: Sequence[Sequence[tuple[int, int]]]) -> DynamicGraph:
@@ -20,26 +20,26 @@ def graph_of(known: Sequence[int], links: Sequence[Sequence[tuple[int, int]]]) -
     return DynamicGraph(np.arange(known[-1]), tuple(snapshots), clock="step")
 
 
-# Of a thousand nodes twenty were linked lately, and two others long ago.
-LATE = [[(i, i + 1) for i in range(0, 20, 2)]] * 3
-CROWD = graph_of([1000] * 5, [[(500, 501)], [(7, 7)], [*LATE[0], (3, 3)], *LATE[1:]])
+# Twenty of a thousand nodes have recent links; two others had a link long ago.
+RECENT = [[(i, i + 1) for i in range(0, 20, 2)]] * 3
+CROWD = graph_of([1000] * 5, [[(500, 501)], [(7, 7)], [*RECENT[0], (3, 3)], *RECENT[1:]])
 
 
-def test_every_kind_is_there() -> None:
-    assert LATELY == 3
+def test_every_kind_occurs() -> None:
+    assert RECENT_SNAPSHOTS == 3
     pairs = mixed_pairs(CROWD, 300, seed=0)
     number = (pairs < 20).sum(1)
     assert [500, 501] in pairs.tolist()  # linked before
     assert all([i, i + 1] in pairs.tolist() for i in range(0, 20, 2))
-    # Of 300 pairs of two ends, most of the 190 there are; of any two nodes, about none.
+    # 300 draws of two active nodes hit most of the 190 such pairs; two random nodes are rarely both active.
     assert 120 < int((number == 2).sum()) <= 190
     assert 270 < int((number == 1).sum()) < 330
     assert 270 < int((number == 0).sum()) <= 301
-    assert int((pairs == 500).any(1).sum()) < 10  # long ago is not lately
+    assert int((pairs == 500).any(1).sum()) < 10  # not active, because its link is too old
 
 
 @pytest.mark.parametrize("number", [0, 1, 5, 300])
-def test_each_pair_once_and_in_order(number: int) -> None:
+def test_pairs_are_ordered_and_distinct(number: int) -> None:
     pairs = mixed_pairs(CROWD, number, seed=0)
     assert pairs.dtype == torch.int64 and pairs.shape[1] == 2 and len(pairs) <= 4 * number
     assert all(0 <= u < v < 1000 for u, v in pairs.tolist())
@@ -47,7 +47,7 @@ def test_each_pair_once_and_in_order(number: int) -> None:
 
 
 def test_the_latest_links_come_first() -> None:
-    """Of those linked before; and one that came again is as late as its last time."""
+    """A repeated link counts at its last occurrence."""
     links = [[(2 * i, 2 * i + 1)] for i in range(40)]
     links[-1] = [(0, 1), (78, 79)]
     pairs = mixed_pairs(graph_of([200_000] * 40, links), 3, seed=0).tolist()
@@ -55,7 +55,7 @@ def test_the_latest_links_come_first() -> None:
     assert linked == [[0, 1], [76, 77], [78, 79]]
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_determines_the_pairs() -> None:
     one, again, other = (mixed_pairs(CROWD, 50, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(one, again) and not torch.equal(one, other)
 
@@ -72,11 +72,11 @@ def test_the_seed_decides() -> None:
         (3, [(1, 2)], [[0, 1], [0, 2], [1, 2]]),
     ],
 )
-def test_few_nodes(known: int, links: list[tuple[int, int]], expected: list[list[int]]) -> None:
+def test_small_graphs(known: int, links: list[tuple[int, int]], expected: list[list[int]]) -> None:
     assert mixed_pairs(graph_of([known], [links]), 30, seed=0).tolist() == expected
 
 
-def test_only_known_nodes_and_none_of_the_future() -> None:
+def test_only_nodes_known_so_far_are_drawn() -> None:
     graph = graph_of([3, 90], [[(0, 1)], [(5, 80), (2, 3)]])
     past = mixed_pairs(graph[:1], 100, seed=0)
     assert past.tolist() == [[0, 1], [0, 2], [1, 2]]
@@ -84,5 +84,5 @@ def test_only_known_nodes_and_none_of_the_future() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_the_same_pairs_of_a_graph_on_cuda() -> None:
+def test_pairs_of_a_graph_on_cuda_are_the_same() -> None:
     assert torch.equal(mixed_pairs(CROWD.to("cuda"), 50, seed=0), mixed_pairs(CROWD, 50, seed=0))

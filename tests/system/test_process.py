@@ -1,20 +1,24 @@
-"""Threads of linear algebra: few while small matrices are at work, and as many as before afterwards."""
+"""Threads of NumPy and SciPy: limited for small matrices, and restored afterwards."""
 
 from __future__ import annotations
 
 import os
 import signal
 import warnings
+from collections.abc import Callable
+from importlib import import_module
 from threading import Event, Thread
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from small import make_graph
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-import dysat
 from dysat.features.spectrum import spectrum
 from dysat.models.forecast.pair_score import PairScore
-from dysat.system.process import ROWS, few_blas_threads
+from dysat.system.process import ROWS_PER_THREAD, few_blas_threads
 
 
 def threads() -> set[int]:
@@ -22,21 +26,21 @@ def threads() -> set[int]:
 
     found = ThreadpoolController().select(internal_api="openblas").info()
     if not found:
-        pytest.skip("NumPy has another library here")
+        pytest.skip("NumPy does not use OpenBLAS")
     return {library["num_threads"] for library in found}
 
 
 @pytest.fixture(autouse=True)
 def two_threads() -> object:
-    """As many as any machine has."""
+    """A limit that every machine but the smallest has."""
     threads()
     with threadpool_limits(2, user_api="blas"):
         if threads() != {2}:
-            pytest.skip("a machine with one thread")
+            pytest.skip("a machine with one core")
         yield
 
 
-def test_one_while_it_lasts_and_as_many_as_before_afterwards() -> None:
+def test_one_thread_inside_and_as_many_as_before_afterwards() -> None:
     with few_blas_threads(10):
         assert threads() == {1}
         with few_blas_threads(10):
@@ -45,32 +49,33 @@ def test_one_while_it_lasts_and_as_many_as_before_afterwards() -> None:
     assert threads() == {2}
 
 
-def test_an_error_inside_gives_them_back() -> None:
+def test_an_error_restores_the_threads() -> None:
     with pytest.raises(ZeroDivisionError), few_blas_threads(10):
         raise ZeroDivisionError
     assert threads() == {2}
 
 
-@pytest.mark.parametrize(("rows", "number"), [(0, 1), (2 * ROWS - 1, 1), (2 * ROWS, 2), (100 * ROWS, 2)])
-def test_one_for_so_many_rows_and_no_more_than_before(rows: int, number: int) -> None:
-    with few_blas_threads(rows):
+@pytest.mark.parametrize(("thousands", "number"), [(0, 1), (3.999, 1), (4, 2), (200, 2)])
+def test_one_thread_per_2000_rows_and_no_more_than_before(thousands: float, number: int) -> None:
+    assert ROWS_PER_THREAD == 2_000
+    with few_blas_threads(int(1_000 * thousands)):
         assert threads() == {number}
     assert threads() == {2}
 
 
-def test_of_two_the_second_waits_until_the_first_has_given_back() -> None:
+def test_a_second_thread_waits_for_the_first() -> None:
     entered, leave = (Event(), Event()), (Event(), Event())
 
-    def stay(who: int) -> None:
+    def stay(number: int) -> None:
         with few_blas_threads(10):
-            entered[who].set()
-            leave[who].wait(60)
+            entered[number].set()
+            leave[number].wait(60)
 
-    both = [Thread(target=stay, args=[who]) for who in (0, 1)]
+    both = [Thread(target=stay, args=[number]) for number in (0, 1)]
     both[0].start()
     assert entered[0].wait(60)
     both[1].start()
-    assert not entered[1].wait(0.3)
+    assert not entered[1].wait(0.1)
     leave[0].set()
     assert entered[1].wait(60)
     leave[1].set()
@@ -80,7 +85,7 @@ def test_of_two_the_second_waits_until_the_first_has_given_back() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
-def test_a_child_does_not_wait_for_a_thread_it_has_not() -> None:
+def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent() -> None:
     entered, leave = Event(), Event()
 
     def stay() -> None:
@@ -91,7 +96,7 @@ def test_a_child_does_not_wait_for_a_thread_it_has_not() -> None:
     thread = Thread(target=stay)
     thread.start()
     assert entered.wait(60)
-    with warnings.catch_warnings():  # that a process with threads is forked is the point
+    with warnings.catch_warnings():  # forking a process with threads is the point
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
@@ -103,32 +108,31 @@ def test_a_child_does_not_wait_for_a_thread_it_has_not() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-def test_what_a_forecast_begins_with_is_computed_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, seen = dysat.load_dataset("uci")[:4], []
+def test_pair_features_are_computed_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, seen = np.random.default_rng(0), []
+    links = [sorted({(u, v) for u, v in rng.integers(0, 140, (160, 2)).tolist() if u < v}) for _ in range(3)]
+    graph = make_graph([140] * 3, links)  # with fewer than 129 nodes, eigenvectors are not computed by Lanczos
 
-    def watched(name: str, inner: object) -> object:
-        def call(*args: object, **options: object) -> object:
+    def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
             seen.append((name, threads()))
-            return inner(*args, **options)  # type: ignore[operator]
+            return function(*args, **options)
 
         return call
 
-    for name in (
-        "dysat.features.spectrum.lanczos",
-        "dysat.features.eigenvectors.lanczos",
-        "dysat.models.forecast.pair_score.standing",
-    ):
-        where, _, what = name.rpartition(".")
-        monkeypatch.setattr(name, watched(name, getattr(__import__(where, fromlist=[what]), what)))
-    spectrum(graph, 8)
-    PairScore.learn(graph[:1])
-    score = PairScore.learn(graph)
-    assert score is not None
-    score.log_odds(graph, 3, torch.tensor([[0, 1], [2, 3]]))
-    assert {name for name, _ in seen} == {
+    names = {
         "dysat.features.spectrum.lanczos",
         "dysat.features.eigenvectors.lanczos",
         "dysat.models.forecast.pair_score.standing",
     }
+    for name in names:
+        module, _, function = name.rpartition(".")
+        monkeypatch.setattr(name, watched(name, getattr(import_module(module), function)))
+    spectrum(graph, 8)
+    PairScore.learn(graph[:1])
+    score = PairScore.learn(graph)
+    assert score is not None
+    score.log_odds(graph, 2, torch.tensor([[0, 1], [2, 3]]))
+    assert {name for name, _ in seen} == names
     assert all(number == {1} for _, number in seen)
     assert threads() == {2}
