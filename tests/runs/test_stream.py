@@ -36,6 +36,7 @@ from dysat.errors import ModelError
 from dysat.runs.run import Run
 from dysat.runs.stream import FORMAT_VERSION, STATE, Stream
 from dysat.runs.update import updating
+from dysat.system.locks import LOCK_FILE
 from dysat.system.tensors import read_tensors, write_tensors
 
 __all__ = ["quick"]
@@ -175,7 +176,7 @@ def test_files_only_grow(base: Path, tmp_path: Path) -> None:
 
 def test_updates_change_no_file_outside_the_stream(base: Path, grown: Path) -> None:
     for file in base.rglob("*"):
-        if file.is_file() and "stream" not in file.parts and file.name != ".lock":
+        if file.is_file() and "stream" not in file.parts and file.name != LOCK_FILE:
             assert (grown / file.relative_to(base)).read_bytes() == file.read_bytes()
 
 

@@ -25,6 +25,7 @@ from dysat.models.forecast.boosting import boosted_trees
 from dysat.runs import backtest
 from dysat.runs.checkpoints import CHECKPOINT_VERSION
 from dysat.runs.run import Run, Watch
+from dysat.system.locks import LOCK_FILE
 from dysat.system.tensors import read_tensors
 from dysat.training import Epoch
 
@@ -90,7 +91,7 @@ def small_model(**options: Any) -> dysat.DySAT:
 
 
 def names(folder: Path) -> set[str]:
-    return {file.name for file in folder.iterdir()} - {".lock"}
+    return {file.name for file in folder.iterdir()} - {LOCK_FILE}
 
 
 def history(folder: Path) -> list[dict[str, str]]:
@@ -153,8 +154,7 @@ def die_at(number: int, where: str) -> None:
     def hear(event: str, args: tuple[Any, ...]) -> None:
         writing = event != "open" or (isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
         changes = event in ("open", "os.rename", "os.remove", "os.truncate", "os.mkdir", "os.chmod")
-        lock = str(args[0]).endswith(("config.toml", ".lock")) if changes else False
-        if changes and writing and str(args[0]).startswith(where) and not lock:
+        if changes and writing and str(args[0]).startswith(where) and not str(args[0]).endswith(LOCK_FILE):
             count()
 
     def around(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from dysat.runs.feed import EventFile, check_file
 from dysat.runs.run import Run, Watch
 from dysat.runs.stream import Stream
 from dysat.runs.update import Update, updating
+from dysat.system.locks import LOCK_FILE
 
 Row = tuple[Any, Any, str]
 MODEL: dict[str, Any] = {**SMALL, "epochs": 1, "walks_per_node": 1, "learning_rate": 0.005}
@@ -99,5 +100,5 @@ def copy(run: Run | Path, folder: Path) -> Path:
 
 def contents(run: Path) -> dict[str, bytes]:
     """The bytes of all files of a run except its lock."""
-    files = (file for file in run.rglob("*") if file.is_file() and file.name != ".lock")
+    files = (file for file in run.rglob("*") if file.is_file() and file.name != LOCK_FILE)
     return {str(file.relative_to(run)): file.read_bytes() for file in files}
