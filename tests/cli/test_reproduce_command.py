@@ -93,7 +93,7 @@ def test_json_names_the_files(cli: Cli, graphs: Path) -> None:
 def test_datasets_whose_files_are_not_there_are_left_out_with_a_note(cli: Cli, graphs: Path) -> None:
     code, out, err = run(cli, "table2", "--methods=edgebank", "--graphs", graphs)
     assert code == 0, err
-    assert "yelp is left out: its file is not there (see: dysat datasets)" in out
+    assert "yelp is left out: its file is missing (see dysat datasets)" in out
     assert "ml-10m is left out" in out and "uci is left out" not in out and "enron is left out" not in out
     kept = {file.name for file in Path("reproduction/results/quick").glob("single-step_*")}
     assert kept == {"single-step_uci.json", "single-step_enron.json", "single-step_enron-loops.json"}
@@ -121,8 +121,8 @@ def test_a_dataset_that_was_asked_for_must_be_there(cli: Cli) -> None:
         (["table2", "--device=tpu", "--dataset=uci"], "does not exist here"),
         (["table2", "--out=a-file"], "--out a-file: a file is in the way of the folder"),
         (["table2", "--from=nowhere"], "--from nowhere: no results there"),
-        (["table2", "--from=.", "--methods=svd"], "--methods svd has no use with --from"),
-        (["table2", "--from=.", "--seed=3"], "--seed 3 has no use with --from"),
+        (["table2", "--from=.", "--methods=svd"], "--methods svd has no effect with --from"),
+        (["table2", "--from=.", "--seed=3"], "--seed 3 has no effect with --from"),
         (["fig-runtime", "--dataset=uci", "--methods=svd"], "none of them is a row of fig-runtime"),
         (["fig-attention", "--dataset=uci", "--methods=svd"], "none of them is a row of fig-attention"),
         (["table2", "--from=."], "--from .: no results there"),
@@ -190,7 +190,7 @@ def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(cli: Cli, graphs: Pat
         running.send_signal(signal.SIGINT)
         _, err = running.communicate()
     assert running.returncode == 130
-    assert "finished steps are kept in reproduction, the same command goes on" in err and "Traceback" not in err
+    assert "finished steps are kept in reproduction, the same command resumes" in err and "Traceback" not in err
     done = len(list(Path("reproduction").rglob("steps/*.safetensors")))
     assert 0 < done < 24
     code, _, err = cli(*words)

@@ -1,4 +1,4 @@
-"""New events continue a graph: as if all had been there from the start."""
+"""A graph continued with new events equals the graph of all events."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def weeks(mails: dysat.Events) -> dysat.DynamicGraph:
     return dysat.build_snapshots(mails, every="1w")
 
 
-# --- for every log: cut at any edge, the parts make the whole ---
+# --- properties: a log cut at any edge and continued gives the whole ---
 
 
 def labels_of(column: tuple[Any, ...]) -> np.ndarray:
@@ -82,12 +82,12 @@ def logs(draw: Any, moments: st.SearchStrategy[int] | None = None) -> list[Row]:
 
 
 def check_cut(rows: list[Row], whole: dysat.DynamicGraph, grid: Grid | None, edge: int, **how: Any) -> None:
-    """The events before an edge as a graph, continued by those after it, in one go and window by window."""
+    """Build a graph from the events before an edge and continue it with the others, at once and window by window."""
     self_loops = how.pop("self_loops")
     before, after = ([row for row in rows if (row[2] < edge) == early] for early in (True, False))
     assume(before and after)
     old, new = read(before, **how), read(after, **how)
-    assume(old.labels.dtype == whole.nodes.dtype)  # "7" alone is a number, beside "a" a text
+    assume(old.labels.dtype == whole.nodes.dtype)  # "7" alone is a number, with "a" it is a text
     edges = [e for e in whole.boundaries if e <= edge]
     try:
         graph = dysat.build_snapshots(old, boundaries=edges, self_loops=self_loops)
@@ -106,7 +106,7 @@ def check_cut(rows: list[Row], whole: dysat.DynamicGraph, grid: Grid | None, edg
     assert grown.equals(whole) and grown.nodes.tolist() == whole.nodes.tolist()
     assert grown.nodes.dtype == whole.nodes.dtype and (grown.report, grown.notes) == (None, ())
     if grid is not None:
-        for stop in whole.boundaries[len(edges) :]:  # what was made is late, what was left comes later
+        for stop in whole.boundaries[len(edges) :]:  # earlier events are late, later ones are left
             part = continue_snapshots(graph, new, grid=grid, until=stop, self_loops=self_loops)
             graph = grow(graph, part)
             assert part.late + part.used + part.left + (part.self_loops if self_loops == "drop" else 0) == len(new)
@@ -114,7 +114,7 @@ def check_cut(rows: list[Row], whole: dysat.DynamicGraph, grid: Grid | None, edg
 
 
 PROFILE = settings(
-    max_examples=200,
+    max_examples=50,
     derandomize=True,
     deadline=None,
     database=None,
@@ -125,7 +125,7 @@ PROFILE = settings(
 
 @PROFILE
 @given(logs(), st.sampled_from(WIDTHS), st.sampled_from(["keep", "drop"]), st.booleans(), st.booleans(), st.data())
-def test_a_log_in_two_parts_is_the_log(
+def test_continuing_a_log_gives_the_whole_log(
     rows: list[Row], every: Any, self_loops: Any, with_kinds: bool, late_start: bool, data: st.DataObject
 ) -> None:
     how: dict[str, Any] = {"kinds": ("user", "item")} if with_kinds else {}
@@ -141,7 +141,7 @@ def test_a_log_in_two_parts_is_the_log(
 
 @PROFILE
 @given(logs(st.integers(-20, 20)), st.integers(1, 6), st.sampled_from(["keep", "drop"]), st.data())
-def test_steps_in_two_parts(rows: list[Row], every: int, self_loops: Any, data: st.DataObject) -> None:
+def test_continuing_steps_gives_all_steps(rows: list[Row], every: int, self_loops: Any, data: st.DataObject) -> None:
     try:
         whole = dysat.build_snapshots(read(rows, time_unit="step"), every=every, self_loops=self_loops)
     except dysat.SnapshotsError:
@@ -153,7 +153,7 @@ def test_steps_in_two_parts(rows: list[Row], every: int, self_loops: Any, data: 
 
 @PROFILE
 @given(logs(), st.lists(st.integers(0, 400), min_size=3, max_size=8, unique=True), st.data())
-def test_boundaries_in_two_parts(rows: list[Row], days: list[int], data: st.DataObject) -> None:
+def test_continuing_with_boundaries_gives_the_whole(rows: list[Row], days: list[int], data: st.DataObject) -> None:
     edges = [at("2019-01-31") + day * DAY for day in sorted(days)]
     try:
         whole = dysat.build_snapshots(read(rows), boundaries=edges, self_loops="keep")
@@ -165,7 +165,7 @@ def test_boundaries_in_two_parts(rows: list[Row], days: list[int], data: st.Data
 
 @PROFILE
 @given(st.integers(-(10**15), 10**15), st.sampled_from(WIDTHS), st.integers(0, 30), st.integers(-(10**13), 10**14))
-def test_edges_are_those_of_the_formula(start: int, every: Any, last: int, ahead: int) -> None:
+def test_grid_edges_match_the_formula(start: int, every: Any, last: int, ahead: int) -> None:
     width = Width.parse(every, "utc")
     grid = Grid.of([start, width.edge(start, 1)], "utc", every=every)
     stop = width.edge(start, last)
@@ -204,7 +204,7 @@ def test_edges_are_those_of_the_formula(start: int, every: Any, last: int, ahead
         (["2024-01-01", "2024-01-08", "2024-01-15"], {}, "2024-01-15", ["2024-01-22"], "every 1w, as so far"),
     ],
 )
-def test_how_windows_go_on(
+def test_next_windows_of_a_grid(
     edges: list[str], options: dict[str, Any], moment: str, expected: list[str], text: str
 ) -> None:
     boundaries = [at(edge) for edge in edges]
@@ -222,17 +222,17 @@ def test_a_moment_before_the_end_needs_no_window() -> None:
     assert str(grid) == "every 5 steps, as so far" and str(Grid.of([0, 1], "step", every=1)) == "every 1 step"
 
 
-def test_windows_of_count_go_on_by_their_formula() -> None:
+def test_grid_of_count_keeps_its_formula() -> None:
     start, span, count = at("2024-01-01"), 10 * DAY + 1, 3
     formula = [start + span * k // count for k in range(12)]
     assert len({b - a for a, b in pairwise(formula)}) == 2  # to the microsecond
     grid = Grid.of(formula[:4], "utc", count=3)
     assert str(grid) == "3 equal windows of 3.3 days"
     assert grid.edges_until(formula[3], formula[10], whole=True) == formula[3:11]
-    again = Grid.of(formula[:9], "utc", count=3)  # three of them, and those that followed
+    again = Grid.of(formula[:9], "utc", count=3)  # count= made the first three
     assert again.edges_until(formula[8], formula[11], whole=True) == formula[8:]
-    told = Grid.of(formula[:9], "utc")
-    assert told.edges_until(formula[8], formula[11], whole=True) == formula[8:]
+    recognised = Grid.of(formula[:9], "utc")
+    assert recognised.edges_until(formula[8], formula[11], whole=True) == formula[8:]
     steps = Grid.of([0, 3, 6, 10], "step", count=3)
     assert steps.edges_until(10, 20, whole=True) == [10, 13, 16, 20]
 
@@ -248,12 +248,12 @@ def test_windows_of_count_go_on_by_their_formula() -> None:
         ((0, 3, 6), {"every": "1w"}, "numbered by step"),
     ],
 )
-def test_grids_that_cannot_be(edges: tuple[int, ...], options: dict[str, Any], message: str) -> None:
+def test_invalid_grids_are_refused(edges: tuple[int, ...], options: dict[str, Any], message: str) -> None:
     with pytest.raises(dysat.SnapshotsError, match=message):
         Grid.of(edges, "step", **options)
 
 
-def test_uneven_dates_are_told() -> None:
+def test_uneven_windows_are_named() -> None:
     edges = [at(day) for day in ("2024-01-01", "2024-01-08", "2024-01-15", "2024-01-18")]
     with pytest.raises(dysat.SnapshotsError, match=r"uneven \(7 days, 3 days\)"):
         Grid.of(edges, "utc")
@@ -262,14 +262,14 @@ def test_uneven_dates_are_told() -> None:
 def test_an_event_far_in_the_future_is_refused_at_once(weeks: dysat.DynamicGraph) -> None:
     far = mail(("ann", "bob", "2024-02-06"), ("ann", "cy", "2400-01-01"))
     grid = Grid.of(weeks.boundaries, "utc", every="1min")
-    begun = time.perf_counter()
+    started = time.perf_counter()
     message = r"every 1min: the event of 2400-01-01 would make 197,\d{3},\d{3} more snapshots, more than 10,000; until="
     with pytest.raises(dysat.SnapshotsError, match=message):
         continue_snapshots(weeks, far, grid=grid)
     message = "until=2399-01-01 would make 197,180,640 more snapshots, more than 10,000$"
     with pytest.raises(dysat.SnapshotsError, match=message):
         continue_snapshots(weeks, far, grid=grid, until="2399-01-01")
-    assert time.perf_counter() - begun < 1
+    assert time.perf_counter() - started < 1
     years = Grid.of(weeks.boundaries, "utc", every="1y")
     for beyond in (at("9999-12-31"), 10**18):
         with pytest.raises(dysat.SnapshotsError, match="past the year 9999"):
@@ -297,7 +297,7 @@ def test_late_events_are_counted_and_not_merged(weeks: dysat.DynamicGraph) -> No
     more = continue_snapshots(weeks, mail(*late, ("ann", "yu", "2024-02-05")))
     assert (more.late, more.used, more.left) == (2, 1, 0)
     assert more.late_range == (at("2023-12-01"), at("2024-02-04T23:59"))
-    assert [step.nodes.tolist() for step in more.steps] == [["yu"]]  # xi is known of late events alone
+    assert [step.nodes.tolist() for step in more.steps] == [["yu"]]  # xi has late events only
     nothing = continue_snapshots(weeks, mail(*late))
     assert (nothing.steps, nothing.late, nothing.used, nothing.left, nothing.notes) == ((), 2, 0, 0, ())
 
@@ -329,14 +329,14 @@ def test_boundaries_are_stops(weeks: dysat.DynamicGraph) -> None:
         ({"boundaries": ["2024-02-07", "2024-02-06"]}, "must increase, but 2024-02-06 follows 2024-02-07"),
         ({"boundaries": ["2024-02-05"]}, "at least two"),
         ({"boundaries": []}, "at least two"),
-        ({"boundaries": "2024-02-07"}, "no list of dates"),
+        ({"boundaries": "2024-02-07"}, "not a list of dates"),
         ({"boundaries": ["soon"]}, r"boundaries\[0\]='soon'"),
         ({"until": "soon"}, "until='soon'"),
         ({"self_loops": "maybe"}, "neither 'keep' nor 'drop'"),
         ({"boundaries": ["2024-02-07"], "grid": Grid(0, Width(span=1), 1, "utc", "")}, "one of grid= and boundaries="),
     ],
 )
-def test_windows_that_cannot_be(weeks: dysat.DynamicGraph, options: dict[str, Any], message: str) -> None:
+def test_invalid_windows_are_refused(weeks: dysat.DynamicGraph, options: dict[str, Any], message: str) -> None:
     with pytest.raises(dysat.SnapshotsError, match=message):
         continue_snapshots(weeks, mail(("ann", "bob", "2024-02-06")), **options)
 
@@ -349,11 +349,11 @@ def test_self_loops(weeks: dysat.DynamicGraph) -> None:
     keep = continue_snapshots(weeks, mail(*rows), self_loops="keep")
     assert [step.nodes.tolist() for step in keep.steps] == [["xi", "yu"], []]
     assert (keep.used, keep.self_loops, keep.steps[0].snapshot.num_self_loops) == (3, 1, 1)
-    loops = continue_snapshots(weeks, mail(rows[0]))  # a window in which something was, though nothing is left
+    loops = continue_snapshots(weeks, mail(rows[0]))  # the window exists, though no event is left
     assert (len(loops.steps), loops.used, loops.self_loops) == (1, 0, 1) and len(loops.steps[0].nodes) == 0
 
 
-def test_kinds_keep_equal_labels_apart() -> None:
+def test_kinds_separate_equal_labels() -> None:
     kinds = ("user", "item")
     graph = dysat.build_snapshots(steps((1, 1, 0), (2, 1, 1), kinds=kinds), every=1)
     more = continue_snapshots(graph, steps((1, 2, 2), (3, 3, 2), (2, 2, 3), kinds=kinds))
@@ -386,7 +386,7 @@ def test_another_clock_is_refused(weeks: dysat.DynamicGraph) -> None:
         continue_snapshots(weeks, steps(("ann", "bob", 2)))
 
 
-def test_numbers_are_texts_in_a_graph_of_texts() -> None:
+def test_numbers_become_texts_in_a_graph_of_texts() -> None:
     graph = dysat.build_snapshots(steps(("a", "9", 0), ("a", "b", 1)), every=1)
     events = steps((10, 9, 2), (8, 9, 2))
     assert events.labels.dtype == np.int64
@@ -397,9 +397,9 @@ def test_numbers_are_texts_in_a_graph_of_texts() -> None:
 
 def test_texts_in_a_graph_of_numbers() -> None:
     graph = dysat.build_snapshots(steps((1, 2, 0), (2, 3, 1)), every=1)
-    with pytest.raises(dysat.SnapshotsError, match="node '007' is no whole number, but the nodes of the graph are"):
+    with pytest.raises(dysat.SnapshotsError, match="node '007' is not a whole number, but the nodes of the graph are"):
         continue_snapshots(graph, steps((1, "007", 2)))
-    with pytest.raises(dysat.SnapshotsError, match="node '9223372036854775808' is no"):
+    with pytest.raises(dysat.SnapshotsError, match="node '9223372036854775808' is not a"):
         continue_snapshots(graph, steps(("1", str(2**63), 2)))
     log = steps(("1", "12", 2), ("9", "1", 2), ("x", "1", 5))
     numbers = dysat.Events(log.src[:2], log.dst[:2], log.time[:2], None, log.labels[:3], "step")
@@ -416,29 +416,29 @@ def test_weights_add_up(weeks: dysat.DynamicGraph) -> None:
     torch.testing.assert_close(weights, torch.tensor([2.5, 4.0], dtype=torch.float64))
 
 
-def test_no_events_at_all(weeks: dysat.DynamicGraph, mails: dysat.Events) -> None:
+def test_no_events(weeks: dysat.DynamicGraph, mails: dysat.Events) -> None:
     none = mails.between(stop="2020-01-01")
     more = continue_snapshots(weeks, none)
     assert (more.steps, more.used, more.late, more.left, more.late_range) == ((), 0, 0, 0, None)
     assert continue_snapshots(weeks, none, until="2025-01-01").steps == ()
 
 
-def test_a_million_events_take_seconds() -> None:
+def test_many_windows_take_seconds() -> None:
     rng = np.random.default_rng(0)
-    number, nodes, days = 1_000_000, 200_000, 2_000
+    number, nodes, days = 150_000, 40_000, 1_000
     src, dst = (np.array([f"n{i}" for i in range(nodes)], dtype=object)[rng.integers(0, nodes, number)] for _ in "ab")
     when = np.datetime64("2020-01-01", "us") + np.sort(rng.integers(0, days, number)) * np.timedelta64(1, "D")
     events = dysat.read_events((src, dst, when))
     whole = dysat.build_snapshots(events, every="1d")
     graph = dysat.build_snapshots(events.between(stop="2020-01-11"), every="1d")
-    begun = time.perf_counter()
+    started = time.perf_counter()
     more = continue_snapshots(graph, events.between("2020-01-11"))
-    assert time.perf_counter() - begun < 20  # about one on a free core
+    assert time.perf_counter() - started < 10  # a fraction of a second on a free core
     assert grow(graph, Continuation(more.steps[:3], 0, 0, 0, 0, None, ())).equals(whole[:13])
     assert more.steps[-1].snapshot.num_nodes == whole.num_nodes and len(more.steps) == days - 10
 
 
-def test_a_file_of_one_event(write: Callable[[str, str], Path]) -> None:
+def test_files_of_one_event_and_of_none(write: Callable[[str, str], Path]) -> None:
     path = write("one.csv", "src,dst,time\nann,bob,2024-02-06\n")
     with pytest.raises(dysat.EventsError, match="only one event; at least two are needed"):
         dysat.read_events(path)
@@ -462,7 +462,7 @@ def graph() -> dysat.DynamicGraph:
     return dysat.build_snapshots(steps((0, 1, 0), (1, 2, 1)), every=1)
 
 
-def test_extended_shares_what_was(graph: dysat.DynamicGraph) -> None:
+def test_extended_shares_earlier_snapshots(graph: dysat.DynamicGraph) -> None:
     before = graph.fingerprint
     more = graph.extended(link(0, 3, 4, 2, 3))
     assert more.nodes.tolist() == [0, 1, 2, 3] and more.known == (2, 3, 4) and more.boundaries == (0, 1, 2, 3)
@@ -474,7 +474,7 @@ def test_extended_shares_what_was(graph: dysat.DynamicGraph) -> None:
     assert named.nodes.tolist() == [0, 1, 2, 70, -1] and named.nodes.dtype == np.int64
 
 
-def test_extended_names(weeks: dysat.DynamicGraph) -> None:
+def test_extended_labels(weeks: dysat.DynamicGraph) -> None:
     start, stop = weeks.boundaries[-1], weeks.boundaries[-1] + DAY
     more = weeks.extended(link(0, 6, 7, start, stop), nodes=["zoe", 7])
     assert more.nodes[5:].tolist() == ["zoe", "7"] and more.ids(["7"]).tolist() == [6]
@@ -486,26 +486,26 @@ def test_extended_names(weeks: dysat.DynamicGraph) -> None:
     ("snapshot", "options", "message"),
     [
         (link(0, 1, 3, 3, 4), {}, "the new snapshot begins at 3, but the last one ends at 2"),
-        (link(0, 1, 2, 2, 3), {}, "the new snapshot knows 2 nodes, the graph 3"),
+        (link(0, 1, 2, 2, 3), {}, "the new snapshot has 2 nodes, fewer than the 3 of the graph"),
         (link(0, 3, 4, 2, 3), {"nodes": [8, 9]}, "2 labels for 1 new nodes"),
         (link(0, 1, 3, 2, 3), {"nodes": [8]}, "1 labels for 0 new nodes"),
-        (link(0, 3, 4, 2, 3), {"nodes": [2]}, "node 2 is not new, the graph has it already"),
-        (link(0, 3, 5, 2, 3), {"nodes": [8, 8]}, "node 8 stands twice among the new ones"),
-        (link(0, 3, 4, 2, 3), {"nodes": ["x"]}, "node 'x' is no whole number, but the nodes of the graph are"),
+        (link(0, 3, 4, 2, 3), {"nodes": [2]}, "node 2 is not new: the graph already has it"),
+        (link(0, 3, 5, 2, 3), {"nodes": [8, 8]}, "node 8 occurs twice among the new nodes"),
+        (link(0, 3, 4, 2, 3), {"nodes": ["x"]}, "node 'x' is not a whole number, but the nodes of the graph are"),
         (link(0, 3, 4, 2, 3), {"nodes": [1.5]}, "node 1.5 is neither text nor a whole number"),
         (link(0, 3, 4, 2, 3), {"nodes": [None]}, "node None is neither"),
         (link(0, 3, 4, 2, 3), {"kinds": [0]}, "kinds of new nodes, but the nodes of the graph have none"),
         (link(0, 3, 4, 2, 3), {"features": [[1.0]]}, "features of a new snapshot, but the graph has none"),
     ],
 )
-def test_extensions_that_cannot_be(
+def test_invalid_extensions_are_refused(
     graph: dysat.DynamicGraph, snapshot: Snapshot, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(dysat.GraphError, match=message):
         graph.extended(snapshot, **options)
 
 
-def test_new_labels_must_be_told_where_they_are_not_counted(weeks: dysat.DynamicGraph) -> None:
+def test_new_nodes_need_labels_unless_labels_count_up(weeks: dysat.DynamicGraph) -> None:
     start = weeks.boundaries[-1]
     with pytest.raises(dysat.GraphError, match="no labels for 2 new nodes; nodes= gives them"):
         weeks.extended(link(0, 6, 7, start, start + DAY))

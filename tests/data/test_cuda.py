@@ -1,4 +1,4 @@
-"""A graph on a GPU is the same graph. Needs neither Polars nor any other reader of events."""
+"""A graph on a GPU is the same graph. These tests need no reader of events."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def graph() -> dysat.DynamicGraph:
     return graph.with_features(rng.random((80, 4)))
 
 
-def test_there_and_back(graph: dysat.DynamicGraph) -> None:
+def test_round_trip(graph: dysat.DynamicGraph) -> None:
     there = graph.to("cuda")
     assert there.device.type == "cuda" and isinstance(there.features, torch.Tensor) and there.features.is_cuda
     assert there.fingerprint == graph.fingerprint and there.to("cpu").equals(graph)
 
 
-def test_what_is_computed_there_is_the_same(graph: dysat.DynamicGraph) -> None:
+def test_results_are_the_same_on_the_device(graph: dysat.DynamicGraph) -> None:
     there = graph.to("cuda")
     assert there.summary() == graph.summary() and there.num_distinct_links == graph.num_distinct_links
     for mine, theirs in zip(graph.aggregate().entries(), there.aggregate().entries(), strict=True):

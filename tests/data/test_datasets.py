@@ -1,4 +1,4 @@
-"""The paper's four datasets: exact counts where the files are, clear errors where they are not."""
+"""The paper's four datasets: exact counts, or a clear error if a file is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOTALS = {"enron": (2_347, 879), "uci": (16_822, 13_228), "yelp": (95_361, 95_36
 ENRON_SELF_LOOPS = (0, 1, 2, 7, 9, 10, 11, 13, 18, 23, 21, 23, 14, 16, 30, 30)
 
 
-def test_counts_are_the_papers(dataset: tuple[str, dysat.DynamicGraph]) -> None:
+def test_counts_and_sides_match_the_paper(dataset: tuple[str, dysat.DynamicGraph]) -> None:
     name, graph = dataset
     assert tuple(s.num_links for s in graph) == DATASETS[name].links
     assert graph.num_nodes == DATASETS[name].num_nodes
@@ -36,10 +36,6 @@ def test_counts_are_the_papers(dataset: tuple[str, dysat.DynamicGraph]) -> None:
     loops = tuple(s.num_self_loops for s in graph)
     assert loops == (ENRON_SELF_LOOPS if name == "enron" else (0,) * len(graph))
     assert DATASETS[name].predicted.stop == len(graph)
-
-
-def test_sides_of_bipartite_datasets(dataset: tuple[str, dysat.DynamicGraph]) -> None:
-    name, graph = dataset
     expected = {"yelp": {"business": 2628, "user": 3941}, "ml-10m": {"user": 4009, "tag": 16528}}
     assert graph.kind_counts == expected.get(name, {})
     if graph.kinds is not None:
@@ -48,7 +44,7 @@ def test_sides_of_bipartite_datasets(dataset: tuple[str, dysat.DynamicGraph]) ->
             assert (graph.kinds[u] != graph.kinds[v]).all()
 
 
-def test_yelps_sides_agree_with_the_list_beside_it(shared_data: Path) -> None:
+def test_yelp_sides_match_the_published_list(shared_data: Path) -> None:
     graph = dysat.load_dataset("yelp", shared_data)
     with open(shared_data / "yelp" / "node_side_inferred.csv") as file:
         listed = {int(row["node"]): row["side"] for row in csv.DictReader(file)}
@@ -67,7 +63,7 @@ def test_two_editions_of_uci_give_the_same_snapshots(shared_data: Path) -> None:
     assert tuple(s.num_links for s in other) == DATASETS["uci"].links and other.known == KNOWN["uci"]
 
 
-def test_uci_needs_nothing_but_the_install() -> None:
+def test_uci_needs_no_file() -> None:
     assert dysat.load_dataset("uci", data_dir="/nowhere").num_nodes == 1809
 
 
@@ -78,9 +74,7 @@ def test_an_unknown_name() -> None:
         dysat.load_dataset("ucl")
 
 
-def test_a_missing_file_says_where_to_get_it_and_where_to_put_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_file_is_named_with_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYSAT_DATA", str(tmp_path))
     with pytest.raises(dysat.DatasetError) as caught:
         dysat.load_dataset("yelp")
@@ -88,14 +82,14 @@ def test_a_missing_file_says_where_to_get_it_and_where_to_put_it(
         assert part in str(caught.value)
 
 
-def test_another_file_is_refused(tmp_path: Path) -> None:
+def test_a_wrong_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "yelp").mkdir()
     (tmp_path / "yelp" / "Yelp_16.csv").write_text("user_id,item_id,timestamp\n1,2,0\n")
     with pytest.raises(dysat.DatasetError, match=r"not the expected file \(sha256 .*expected 3b1076222ede"):
         dysat.load_dataset("yelp", tmp_path)
 
 
-def test_the_folder_is_chosen_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_folder_by_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dysat.data.datasets import data_folder
 
     monkeypatch.delenv("DYSAT_DATA", raising=False)

@@ -1,4 +1,4 @@
-"""Reading events: every format, every kind of table, and one line for every mistake."""
+"""Reading events from every format and kind of table, with a one-line error for every mistake."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ ROWS = [
     ("bob", "cy", "2024-01-05T11:30:00", 1.0),
     ("ann", "cy", "2024-01-20T00:00:00", 0.5),
 ]
+DATED = pl.DataFrame({"src": ["a", "b"], "dst": ["b", "c"], "time": [datetime(2024, 1, 1), datetime(2024, 1, 2)]})
 CSV = "from,to,sent,n\n" + "".join(f"{a},{b},{t},{n}\n" for a, b, t, n in ROWS)
 
 
@@ -45,7 +46,7 @@ def read(path: Path) -> dysat.Events:
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_expected_is_what_was_written() -> None:
+def test_expected_events_are_the_rows() -> None:
     stamps = [int(datetime.fromisoformat(t).replace(tzinfo=UTC).timestamp()) * 10**6 for _, _, t, _ in ROWS]
     assert [(a, b, s, n) for (a, b, _, n), s in zip(ROWS, stamps, strict=True)] == EXPECTED
 
@@ -75,9 +76,9 @@ def test_what_is_expected_is_what_was_written() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
-def test_text_in_all_its_forms(write: Write, name: str, content: str, pack: Callable[[bytes], bytes]) -> None:
-    assert facts(read(write(name, pack(content.encode())))) == EXPECTED
+def test_text_formats_and_compressions(write: Write, name: str, content: str) -> None:
+    for pack in (bytes, gzip.compress, zstandard.compress):
+        assert facts(read(write(name, pack(content.encode())))) == EXPECTED
 
 
 def test_zstd_in_many_frames_and_gzip_in_many_members(write: Write) -> None:
@@ -97,7 +98,7 @@ def test_parquet_file_and_folder(tmp_path: Path) -> None:
     assert facts(read(tmp_path / "parts")) == EXPECTED
 
 
-def test_konect_as_it_comes(write: Write) -> None:
+def test_konect(write: Write) -> None:
     events = dysat.read_events(write("out.net", "% sym positive\n% 2 3 3\n1 2 3 1082008561\n2 3 1 1082123439\n"))
     assert [(a, b, w) for a, b, _, w in facts(events)] == [(1, 2, 3.0), (2, 3, 1.0)]
     assert events.notes == ("times read as epoch numbers in s",)
@@ -115,7 +116,7 @@ def test_konect_bipartite_has_two_id_spaces(write: Write) -> None:
     assert dysat.read_events(path, kinds=("user", "film")).kind_names == ("user", "film")
 
 
-def test_snap_as_it_comes(write: Write) -> None:
+def test_snap(write: Write) -> None:
     for comment in ("# FromNodeId ToNodeId Time\n", ""):
         events = dysat.read_events(write("net.txt", comment + "1\t2\t1082008561\n2\t3\t1082123439\n"))
         assert [(a, b) for a, b, _, _ in facts(events)] == [(1, 2), (2, 3)]
@@ -137,7 +138,7 @@ def test_a_date_in_the_first_line_is_no_header(write: Write) -> None:
     assert dysat.read_events(commented, "#src", "dst", "time").num_nodes == 3
 
 
-def test_parquet_parts_may_differ_in_what_does_not_matter(tmp_path: Path) -> None:
+def test_parquet_parts_may_differ_in_integer_width_and_unused_columns(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     day = {"time": ["2024-01-01", "2024-02-01"]}
     pl.DataFrame({"src": [1, 2], "dst": [2, 3], **day}).write_parquet(tmp_path / "parts" / "0.parquet")
@@ -146,7 +147,7 @@ def test_parquet_parts_may_differ_in_what_does_not_matter(tmp_path: Path) -> Non
     assert sorted(dysat.read_events(tmp_path / "parts").labels.tolist()) == [1, 2, 3, 4]
 
 
-def test_usual_names_are_found_and_said(write: Write) -> None:
+def test_usual_column_names_are_recognised_and_noted(write: Write) -> None:
     events = dysat.read_events(write("a.csv", "Weight,Source,Target,Timestamp\n9,a,b,2024-01-01\n9,b,c,2024-01-02\n"))
     assert events.notes == ("columns recognised: src='Source', dst='Target', time='Timestamp'",)
     assert events.weight is None
@@ -218,7 +219,7 @@ def test_labels_survive_csv(write: Write) -> None:
         (["1,2,2024-01-01", "9223372036854775808,3,2024-01-02"], ["1", "2", "3", "9223372036854775808"]),
     ],
 )
-def test_labels_that_look_like_numbers_at_first(write: Write, rows: list[str], expected: list[object]) -> None:
+def test_types_of_labels_depend_on_all_rows(write: Write, rows: list[str], expected: list[object]) -> None:
     assert dysat.read_events(write("a.csv", "\n".join(["src,dst,time", *rows]))).labels.tolist() == expected
 
 
@@ -240,7 +241,7 @@ def test_labels_of_several_types(src: list[object], dst: list[object], expected:
     assert dysat.read_events(table).labels.tolist() == expected
 
 
-def test_events_come_in_order_of_time() -> None:
+def test_events_are_sorted_by_time() -> None:
     events = dysat.read_events(
         (["c", "a", "b"], ["d", "b", "c"], ["2024-03-01", "2024-01-01", "2024-02-01"], [3, 1, 2])
     )
@@ -256,12 +257,12 @@ def test_between_is_half_open_and_to_polars_round_trips() -> None:
     assert "3 among 3 nodes" in repr(events) and repr(events.between(stop="2024-01-01")) == "Events: none"
 
 
-def test_zero_weights_are_left_out_and_said() -> None:
+def test_zero_weights_are_left_out_and_noted() -> None:
     events = dysat.read_events((list("abc"), list("bcd"), ["2024-01-01"] * 3, [1, 0, 2]))
     assert len(events) == 2 and events.notes == ("1 events of weight 0 were left out",)
 
 
-# --- what bad input gets ----------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -295,9 +296,10 @@ def test_zero_weights_are_left_out_and_said() -> None:
         ('{"from": 1,\n', "cannot be read as JSON lines: the first line"),
         ('{"from": 1, "to": 2, "sent": 3, "n": 4}\n{"from":\n', "line 2 is not JSON"),
         ("[1, 2]\n", "no column"),
+        ('{\n"from": 1}\n[2]', r"line 3: is not an object like"),
         (
             "from,to,sent,n\na,b,1082008561000,1\na,b,1082008561,1\n",
-            "1082008561 to 1082008561000 is no time since 1970",
+            "1082008561 to 1082008561000 is not a time since 1970",
         ),
         ("from,to,sent,n\na,b,1082008561,1\na,b,0x16,1\n", "line 3: time '0x16' is not a date or a number"),
     ],
@@ -350,9 +352,9 @@ def test_bad_rows_can_be_skipped_and_are_counted(write: Write) -> None:
     ("make", "message"),
     [
         (lambda: dysat.read_events("nowhere.csv"), "nowhere.csv: no such file"),
-        (lambda: dysat.read_events(17), "int is no source of events"),
-        (lambda: dysat.read_events(pd.Series([1, 2])), "Series is no source of events"),
-        (lambda: dysat.read_events((list("ab"), ["b", 2.5], ["2024-01-01"] * 2)), "holds 2.5 beside texts"),
+        (lambda: dysat.read_events(17), "cannot read events from int"),
+        (lambda: dysat.read_events(pd.Series([1, 2])), "cannot read events from Series"),
+        (lambda: dysat.read_events((list("ab"), ["b", 2.5], ["2024-01-01"] * 2)), "holds 2.5 among texts"),
         (
             lambda: dysat.read_events((list("ab"), list("bc"), [1, 2]), time_unit="sec"),
             "time_unit='sec' is not one of s, ms",
@@ -363,8 +365,13 @@ def test_bad_rows_can_be_skipped_and_are_counted(write: Write) -> None:
             "does not match time_format='%Y'",
         ),
         (lambda: dysat.read_events((["a"], ["b"], [1, 2])), "different lengths"),
+        (lambda: dysat.read_events((np.array([b"a", b"b"]), list("bc"), [1, 2])), "src holds bytes; decode them"),
+        (lambda: dysat.read_events((list("ab"), list("bc"), ["2024-01-01"] * 2, [[1], [2]])), "one dimension"),
+        (lambda: dysat.read_events(DATED, time_format="%Y"), "holds dates already; leave time_format= and"),
+        (lambda: dysat.read_events(DATED, weight="time"), "column 'time' holds Datetime.*, not numbers"),
+        (lambda: dysat.read_events(DATED, pair_separator=""), "pair_separator='' cannot separate two labels"),
         (lambda: dysat.read_events(([[1]], [[1]], [[1]])), "expected one dimension"),
-        (lambda: dysat.read_events(pl.DataFrame({"a": [1]})), r"which column is src\? Say src=; there are a"),
+        (lambda: dysat.read_events(pl.DataFrame({"a": [1]})), r"which column is src\? Give src=; there are a"),
         (lambda: dysat.read_events(pl.DataFrame({"a": [1], "time": [1]}), "a", "a"), "src and dst are the same column"),
         (
             lambda: dysat.read_events(([1.5, 2], [1, 2], [1704067200, 1704067201])),
@@ -386,6 +393,15 @@ def test_bad_rows_can_be_skipped_and_are_counted(write: Write) -> None:
 def test_bad_calls(make: Callable[[], dysat.Events], message: str) -> None:
     with pytest.raises(dysat.EventsError, match=message):
         make()
+
+
+def test_lists_of_numbers_and_texts_become_texts() -> None:
+    assert dysat.read_events(([1, "a"], ["b", 2], ["2024-01-01", "2024-01-02"])).labels.tolist() == ["1", "b", "2", "a"]
+
+
+def test_a_json_array_is_refused(write: Write) -> None:
+    with pytest.raises(dysat.EventsError, match="is one JSON array; write one object per line"):
+        dysat.read_events(write("a.jsonl", '[{"src": 1}]'))
 
 
 def test_bad_options_of_files(write: Write, tmp_path: Path) -> None:

@@ -68,18 +68,18 @@ def test_a_sum_does_not_depend_on_the_order_of_events() -> None:
     assert len(sums) == 1  # in all orders, and in both directions
 
 
-def test_slices_are_the_past(graph: dysat.DynamicGraph) -> None:
+def test_slices(graph: dysat.DynamicGraph) -> None:
     past = graph[:2]
     assert past.num_nodes == 3 and past.nodes.tolist() == ["ann", "bob", "cy"] and len(past) == 2
     assert past.boundaries == graph.boundaries[:3] and past.report is None and past.notes == ()
     assert past[0].neighbours.data_ptr() == graph[0].neighbours.data_ptr()  # a view
     assert graph[1:3].known == graph.known[1:3] and graph[1:3].boundaries == graph.boundaries[1:4]
     assert graph[-1].num_nodes == 5 and graph[:].equals(graph)
-    assert graph[: len(graph)].report is None  # it speaks of events after the last snapshot
+    assert graph[: len(graph)].report is None  # it counts events after the last snapshot
 
 
 @pytest.mark.parametrize("steps", [slice(0, 0), slice(9, None), slice(None, None, 2), slice(None, None, -1)])
-def test_slices_that_make_no_history_are_refused(graph: dysat.DynamicGraph, steps: slice) -> None:
+def test_empty_and_strided_slices_are_refused(graph: dysat.DynamicGraph, steps: slice) -> None:
     with pytest.raises(dysat.GraphError):
         graph[steps]
 
@@ -94,7 +94,17 @@ def test_aggregate_is_the_sum(graph: dysat.DynamicGraph) -> None:
     torch.testing.assert_close(dense(graph.aggregate(), graph.num_nodes), expected)
 
 
-def test_it_is_frozen(graph: dysat.DynamicGraph) -> None:
+def test_parts_that_do_not_fit_are_refused(graph: dysat.DynamicGraph) -> None:
+    for parts, message in (
+        ({"snapshots": ()}, "at least one snapshot"),
+        ({"snapshots": (graph[0], graph[2], graph[-1])}, "windows of consecutive snapshots do not meet"),
+        ({"kinds": np.zeros(4, dtype=np.uint8), "kind_names": ("a",)}, "4 kinds for 5 nodes"),
+    ):
+        with pytest.raises(dysat.GraphError, match=message):
+            dataclasses.replace(graph, **parts)  # type: ignore[arg-type]
+
+
+def test_graphs_are_frozen(graph: dysat.DynamicGraph) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         graph.clock = "step"  # type: ignore[misc]
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -156,13 +166,13 @@ def test_summary_counts_what_is_new(graph: dysat.DynamicGraph) -> None:
     ]
 
 
-def test_repr_says_what_it_is(graph: dysat.DynamicGraph) -> None:
+def test_repr(graph: dysat.DynamicGraph) -> None:
     assert repr(graph).startswith(
         "DynamicGraph: 5 nodes, 5 snapshots of about 7 days, 2024-01-01 … 2024-02-05\n  6 links"
     )
 
 
-def test_fingerprint_sees_every_part(graph: dysat.DynamicGraph) -> None:
+def test_fingerprint_depends_on_every_part(graph: dysat.DynamicGraph) -> None:
     others = [
         graph[:4],
         graph.with_features(np.zeros((5, 1))),
@@ -185,7 +195,7 @@ def test_save_and_load(graph: dysat.DynamicGraph, tmp_path: Path, mmap: bool) ->
     assert names == {".json", ".npy"}
 
 
-def test_writing_to_a_loaded_graph_never_reaches_the_file(graph: dysat.DynamicGraph, tmp_path: Path) -> None:
+def test_writing_to_a_loaded_graph_leaves_the_file_unchanged(graph: dysat.DynamicGraph, tmp_path: Path) -> None:
     graph.save(tmp_path / "g")
     loaded = dysat.DynamicGraph.load(tmp_path / "g")
     loaded[0].weights.zero_()
@@ -208,7 +218,7 @@ def test_an_existing_folder_is_not_overwritten_by_accident(graph: dysat.DynamicG
     (tmp_path / "g" / "notes.txt").write_text("mine")
     with pytest.raises(dysat.GraphError, match=r"also holds 'notes.txt', so it is not overwritten"):
         graph.save(tmp_path / "g", overwrite=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "mine"]  # nothing half-written beside
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "mine"]  # no half-written folder is left
 
 
 def test_overwriting_from_inside_the_folder(
@@ -237,7 +247,7 @@ def test_a_folder_that_appears_while_writing_is_kept(
     assert [path.name for path in tmp_path.rglob("*")] == ["g", "thesis.txt"]
 
 
-def test_what_a_user_hands_in_is_copied(graph: dysat.DynamicGraph) -> None:
+def test_arrays_given_are_copied(graph: dysat.DynamicGraph) -> None:
     features, kinds = np.zeros((5, 2), dtype=np.float32), np.zeros(5, dtype=np.uint8)
     other = graph.with_features(features).with_kinds(kinds, ["a", "b"])
     features[:], kinds[:] = 7, 1
@@ -304,7 +314,7 @@ def test_damaged_folders(graph: dysat.DynamicGraph, tmp_path: Path, damage: obje
         ({"clock": "sundial"}, "neither 'utc' nor 'step'"),
     ],
 )
-def test_a_manifest_that_contradicts_itself_is_seen_without_checksums_too(
+def test_an_inconsistent_manifest_is_refused_without_checksums(
     graph: dysat.DynamicGraph, tmp_path: Path, values: dict[str, object], message: str
 ) -> None:
     graph.save(tmp_path / "g")
@@ -313,7 +323,7 @@ def test_a_manifest_that_contradicts_itself_is_seen_without_checksums_too(
         dysat.DynamicGraph.load(tmp_path / "g", verify=False)
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(dysat.GraphError, match="no such folder"):
         dysat.DynamicGraph.load(tmp_path / "g")
 

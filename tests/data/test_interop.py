@@ -1,4 +1,4 @@
-"""Every format gives back the graph it was given, agrees with the others, and names what it cannot read."""
+"""Every format returns the graph it was given, agrees with the others, and names what it cannot read."""
 
 from dataclasses import replace
 
@@ -81,44 +81,44 @@ def link_weights(graph):
 
 
 @by_name(STATED)
-def test_networkx_gives_the_graph_back(graph):
+def test_networkx_round_trip(graph):
     assert interop.from_networkx(interop.to_networkx(graph)).equals(graph)
 
 
 @by_name(STATED)
-def test_networkx_temporal_gives_the_graph_back(graph):
+def test_networkx_temporal_round_trip(graph):
     temporal = interop.to_networkx_temporal(graph)
     assert tx.is_temporal_graph(temporal)
     assert interop.from_networkx_temporal(temporal).equals(graph)
 
 
 @by_name(STATED)
-def test_pyg_gives_the_graph_back(graph):
+def test_pyg_round_trip(graph):
     assert interop.from_pyg(interop.to_pyg(graph, dtype=torch.float64), graph.nodes).equals(graph)
 
 
 @by_name(GRAPHS)
-def test_scipy_gives_the_graph_back(graph):
+def test_scipy_round_trip(graph):
     matrices = interop.to_scipy(graph)
     if graph.kinds is None:
         assert interop.from_scipy(matrices, graph.nodes, boundaries=graph.boundaries, clock=graph.clock).equals(graph)
         return
     labels = [(graph.kind_names[kind], node) for kind, node in zip(graph.kinds, graph.nodes.tolist(), strict=True)]
     back = interop.from_scipy(matrices, labels, boundaries=graph.boundaries, clock=graph.clock)
-    assert back.kind_names == ("user", "item")  # nothing says which is first, so the first to appear is
+    assert back.kind_names == ("user", "item")  # the order is not stored, so the first kind to appear is the first
     assert back.with_kinds(1 - back.kinds, ("item", "user")).equals(graph)
 
 
 @by_name(GRAPHS)
-def test_pandas_gives_the_graph_back(graph):
+def test_pandas_round_trip(graph):
     table = interop.to_pandas(graph)
     edges = [int(edge) for edge in graph.boundaries]
     assert interop.from_pandas(table).equals(graph)
-    assert interop.from_pandas(table.sample(frac=1, random_state=0)).equals(graph)  # the order of rows means nothing
+    assert interop.from_pandas(table.sample(frac=1, random_state=0)).equals(graph)  # the order of rows does not matter
     assert interop.from_pandas(table).boundaries == tuple(edges)
 
 
-def test_pandas_through_a_csv_file(tmp_path):
+def test_pandas_round_trip_through_csv(tmp_path):
     graph = number_graph()
     interop.to_pandas(graph).to_csv(tmp_path / "links.csv", index=False)
     assert interop.from_pandas(pd.read_csv(tmp_path / "links.csv")).equals(graph)
@@ -126,7 +126,7 @@ def test_pandas_through_a_csv_file(tmp_path):
     assert interop.from_pandas(pd.read_csv(tmp_path / "links.csv")).equals(text_graph())
 
 
-def test_every_format_gives_uci_back():
+def test_round_trips_of_uci():
     graph = dysat.load_dataset("uci")
     window = {"boundaries": graph.boundaries, "clock": graph.clock}
     assert interop.from_networkx(interop.to_networkx(graph)).equals(graph)
@@ -148,7 +148,7 @@ def test_pyg_carries_features(per_snapshot):
     snapshots[2].x.zero_()
     snapshots[2].edge_weight.zero_()
     now = graph.features[2] if per_snapshot else graph.features
-    torch.testing.assert_close(now, torch.arange(10.0).reshape(5, 2))  # what was changed is a copy
+    torch.testing.assert_close(now, torch.arange(10.0).reshape(5, 2))  # `to_pyg` copies
     assert graph[2].total_weight > 0
 
 
@@ -170,7 +170,7 @@ def test_networkx_nodes_edges_and_attributes():
     assert {type(node) for node in interop.to_networkx(number_graph())[0]} == {int}
 
 
-def test_networkx_kinds_are_tuples_only_where_labels_meet():
+def test_networkx_nodes_are_tuples_only_if_kinds_share_labels():
     graph = kinds_graph()
     last = interop.to_networkx(graph)[-1]
     assert list(last) == [("user", 1), ("user", 2), ("item", 1), ("item", 2), ("user", 3)]
@@ -180,7 +180,7 @@ def test_networkx_kinds_are_tuples_only_where_labels_meet():
     assert interop.from_networkx(interop.to_networkx(distinct)).equals(distinct)
 
 
-def test_pyg_data_is_valid_and_runs_through_layers():
+def test_pyg_data_is_valid_input_of_layers():
     graph = kinds_graph().with_features(torch.randn(5, 2, generator=torch.Generator().manual_seed(0)))
     for data, snapshot in zip(interop.to_pyg(graph), graph, strict=True):
         assert data.validate()
@@ -258,7 +258,7 @@ def test_networkx_weights_missing_zero_or_of_another_name():
     assert link_weights(interop.from_networkx([graph], weight="size")) == [{("a", "b"): 1.0, ("a", "c"): 4.0}]
 
 
-def test_networkx_nodes_are_ordered_by_first_snapshot_then_as_they_stand():
+def test_networkx_nodes_are_ordered_by_first_snapshot_then_by_position():
     first, second = nx.Graph([("c", "b")]), nx.Graph([("z", "b")])
     second.add_nodes_from(["lonely", "c"])
     graph = interop.from_networkx([first, second, nx.Graph()])
@@ -312,7 +312,7 @@ def test_networkx_bad_input_is_named():
     first, second = nx.Graph(), nx.Graph()
     first.add_node("a", kind="user")
     second.add_node("a", kind="item")
-    with pytest.raises(GraphError, match="snapshot 1: node 'a' is of kind 'item', before of 'user'"):
+    with pytest.raises(GraphError, match="snapshot 1: node 'a' is of kind 'item', earlier of 'user'"):
         interop.from_networkx([first, second])
     many = nx.Graph()
     many.add_nodes_from((f"kind {i}", i) for i in range(257))
@@ -340,10 +340,10 @@ def data_of(pairs, weights=None, **more):
 def test_pyg_symmetric_snapshots_hold_each_link_once():
     graph = interop.from_pyg([data_of([(0, 1), (1, 0), (1, 1)], [3.0, 3.0, 2.0]), data_of([(1, 2), (2, 1)])])
     assert link_weights(graph) == [{(0, 1): 3.0, (1, 1): 2.0}, {(1, 2): 1.0}]
-    assert graph.known == (2, 3)  # nothing states the number of nodes, so the ids do
+    assert graph.known == (2, 3)  # the number of nodes is not stated, so it follows from the ids
 
 
-def test_pyg_symmetry_does_not_hang_on_rounding_or_order():
+def test_pyg_symmetry_ignores_rounding_and_order():
     weights = torch.tensor([0.1, 0.2, 0.3, 0.3, 0.2, 0.1], dtype=torch.float64)
     parallel = Data(edge_index=torch.tensor([[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]]), edge_weight=weights)
     turned = Data(edge_index=parallel.edge_index[:, [2, 0, 1, 3, 5, 4]], edge_weight=weights[[2, 0, 1, 3, 5, 4]])
@@ -397,8 +397,8 @@ def test_pyg_kinds_without_names_are_numbered():
         ([data_of([(0, 1)], [1.0, 2.0])], "snapshot 0 has 2 weights for 1 links"),
         ([Data(num_nodes=2)], "snapshot 0 has no edge_index of shape"),
         ([Data(edge_index=torch.zeros(3, 2, dtype=torch.int64), num_nodes=2)], "snapshot 0 has no edge_index of shape"),
-        ([data_of([(0, 1)], x=torch.ones(2, 1)), data_of([(0, 1)], num_nodes=2)], "x must be there in all"),
-        ([data_of([(0, 1)], x=torch.ones(2))], "x must be there in all .* shape"),
+        ([data_of([(0, 1)], x=torch.ones(2, 1)), data_of([(0, 1)], num_nodes=2)], "x must be present in all"),
+        ([data_of([(0, 1)], x=torch.ones(2))], "x must be present in all .* shape"),
         ([data_of([(0, 1)], x=torch.ones(3, 1), num_nodes=2)], r"features have shape \(3, 1\)"),
         ([data_of([(0, 1)], x=torch.tensor([[1.0], [torch.nan]]))], "node .* has a value that is not a finite"),
         ([], "at least one snapshot"),
@@ -487,7 +487,7 @@ def test_pandas_bare_table():
     assert link_weights(graph) == [{("b", "c"): 2.0, ("c", "d"): 1.0}, {}, {("b", "a"): 1.0}]
 
 
-def test_pandas_steps_without_rows_share_the_time_between():
+def test_pandas_steps_without_rows_share_the_gap_evenly():
     days = pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-08", "2024-01-09"], utc=True)
     table = pd.DataFrame({"step": [0, 4], "start": days[[0, 2]], "stop": days[[1, 3]], "source": 1, "target": 2})
     graph = interop.from_pandas(table)
@@ -549,10 +549,16 @@ def assert_same_events(one, other):
     assert (one.clock, one.kind_names) == (other.clock, other.kind_names)
 
 
-@pytest.mark.parametrize("kinds", [None, ("user", "item")])
-@pytest.mark.parametrize("weights", [None, [0.1, 1e9, 1.0, 1 / 3]])
-@pytest.mark.parametrize("step", [True, False])
-def test_temporal_data_and_pandas_give_events_back(kinds, weights, step):
+@pytest.mark.parametrize(
+    ("kinds", "weights", "step"),
+    [
+        (None, None, True),
+        (None, [0.1, 1e9, 1.0, 1 / 3], False),
+        (("user", "item"), [0.1, 1e9, 1.0, 1 / 3], True),
+        (("user", "item"), None, False),
+    ],
+)
+def test_events_round_trip_through_temporal_data_and_pandas(kinds, weights, step):
     times = [3, 1, 2, 2] if step else ["2024-01-03", "2024-01-01 12:00", "2024-01-02", "2024-01-02"]
     unit = "step" if step else None
     source = (*TEXTS, times) if weights is None else (*TEXTS, times, weights)
@@ -572,7 +578,7 @@ def test_temporal_data_and_pandas_give_events_back(kinds, weights, step):
     assert_same_events(read_events(table, "src", "dst", "time", weight, time_unit=unit, kinds=kinds), events)
 
 
-def test_temporal_data_of_pyg_has_numbers_and_wide_messages():
+def test_temporal_data_with_wide_messages():
     ids = torch.tensor([3, 0, 3])
     data = TemporalData(src=ids, dst=torch.tensor([1, 1, 0]), t=torch.tensor([0, 60, 30]), msg=torch.ones(3, 172))
     events = interop.from_temporal_data(data, time_unit="s")

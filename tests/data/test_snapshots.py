@@ -19,7 +19,7 @@ def test_windows_links_and_weights(mails: dysat.Events) -> None:
     assert graph.report == Report(events=6, used=5, before=0, after=0, self_loops=1, self_loops_kept=False)
 
 
-def test_self_loops_kept_stand_once(mails: dysat.Events) -> None:
+def test_kept_self_loops_are_stored_once(mails: dysat.Events) -> None:
     graph = dysat.build_snapshots(mails, every=timedelta(weeks=1), self_loops="keep")
     second = graph[1]
     assert (second.num_links, second.num_self_loops, second.num_active) == (2, 1, 3)
@@ -27,7 +27,7 @@ def test_self_loops_kept_stand_once(mails: dysat.Events) -> None:
     assert graph.report and graph.report.self_loops_kept and graph.report.used == 6
 
 
-def test_a_node_known_only_to_itself_goes_with_its_self_loops() -> None:
+def test_nodes_with_self_loops_only_are_dropped_with_them() -> None:
     events = dysat.read_events((["a", "b", "a"], ["a", "c", "b"], ["2024-01-01", "2024-01-02", "2024-01-09"]))
     assert dysat.build_snapshots(events, every="1w").nodes.tolist() == ["b", "c", "a"]
     assert dysat.build_snapshots(events, every="1w", self_loops="keep").nodes.tolist() == ["a", "b", "c"]
@@ -49,7 +49,7 @@ def test_half_open_windows() -> None:
     assert graph.report and graph.report.after == 1
 
 
-def test_start_and_stop_cut_and_count(mails: dysat.Events) -> None:
+def test_start_and_stop_leave_events_out_and_count_them(mails: dysat.Events) -> None:
     graph = dysat.build_snapshots(mails, every="1w", start="2024-01-02", stop="2024-01-20")
     assert graph.report == Report(events=6, used=3, before=1, after=1, self_loops=1, self_loops_kept=False)
     assert graph.nodes.tolist() == ["bob", "cy", "ann"]  # ann's first mail lies before the start
@@ -88,7 +88,7 @@ def test_steps() -> None:
         ({"count": 10_001}, "not between 1 and 10,000"),
         ({"count": 1}, "one window"),
         ({"count": 2.5}, "not between 1 and 10,000"),
-        ({"boundaries": 5}, "no list of dates"),
+        ({"boundaries": 5}, "not a list of dates"),
         (
             {"every": "1w", "start": "2025-01-01"},
             "no event is left with start=2025-01-01; the events run from 2024-01-01 to",
@@ -107,15 +107,20 @@ def test_bad_windows(mails: dysat.Events, options: dict[str, object], message: s
         dysat.build_snapshots(mails, **options)  # type: ignore[arg-type]
 
 
-def test_boundaries_of_a_graph_can_be_given_back(mails: dysat.Events) -> None:
+def test_boundaries_of_a_graph_can_be_reused(mails: dysat.Events) -> None:
     graph = dysat.build_snapshots(mails, every="1w")
     assert dysat.build_snapshots(mails, boundaries=graph.boundaries).equals(graph)
 
 
-def test_nothing_but_self_loops() -> None:
+def test_only_self_loops() -> None:
     events = dysat.read_events((["a", "b"], ["a", "b"], ["2024-01-01", "2024-02-01"]))
-    with pytest.raises(dysat.SnapshotsError, match="all 2 events are of a node with itself"):
+    with pytest.raises(dysat.SnapshotsError, match="all 2 events are self-loops; self_loops='keep' keeps them"):
         dysat.build_snapshots(events, every="1w")
+
+
+def test_no_events_to_cut(mails: dysat.Events) -> None:
+    with pytest.raises(dysat.SnapshotsError, match="no events to cut"):
+        dysat.build_snapshots(mails.between(stop="2020-01-01"), every="1w")
 
 
 def test_weights_beyond_float64_are_refused() -> None:
@@ -126,6 +131,6 @@ def test_weights_beyond_float64_are_refused() -> None:
         dysat.build_snapshots(events, every="1w")
 
 
-def test_a_last_window_that_is_hardly_begun_is_noted(mails: dysat.Events) -> None:
+def test_a_last_window_with_few_events_is_noted(mails: dysat.Events) -> None:
     graph = dysat.build_snapshots(mails, every="29d")
     assert graph.notes == ("the events end 3% into the last window; stop= can leave it out",)

@@ -8,7 +8,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dysat.data.windows import DAY, Width, as_datetime, as_moment, edges_count, edges_every, suggest_width, write_moment
+from dysat.data.windows import (
+    DAY,
+    SECOND,
+    Width,
+    as_datetime,
+    as_moment,
+    check_edges,
+    edges_count,
+    edges_every,
+    suggest_width,
+    write_edges,
+    write_moment,
+    write_span,
+)
 from dysat.errors import SnapshotsError
 
 
@@ -59,7 +72,7 @@ def test_months_begin_on_the_first_and_never_drift() -> None:
     assert edges == [utc(2023, 11, 1), utc(2023, 12, 1), utc(2024, 1, 1), utc(2024, 2, 1), utc(2024, 3, 1)]
 
 
-def test_a_month_from_the_31st_ends_on_the_last_day_and_comes_back() -> None:
+def test_months_from_the_31st_end_on_the_last_day() -> None:
     width = Width.parse("1mo", "utc")
     days = [as_datetime(width.edge(utc(2024, 1, 31), k)).day for k in range(5)]
     assert days == [31, 29, 31, 30, 31]
@@ -76,9 +89,14 @@ def test_the_last_window_is_cut_at_stop() -> None:
     assert edges_every(Width.parse("10d", "utc"), 0, 25 * DAY, cut=False)[-1] == 30 * DAY
 
 
+def test_too_many_edges_are_refused() -> None:
+    with pytest.raises(SnapshotsError, match="boundaries would make 10,001 snapshots, more than 10,000"):
+        check_edges(range(10_002), "step")
+
+
 def test_count_makes_equal_windows() -> None:
     assert edges_count(3, 0, 10) == [0, 3, 6, 10]
-    with pytest.raises(SnapshotsError, match="long enough"):
+    with pytest.raises(SnapshotsError, match="count=3: the events do not last long enough for 3 windows"):
         edges_count(3, 0, 2)
 
 
@@ -104,7 +122,45 @@ def test_moments_are_written_short_and_exact() -> None:
     assert write_moment(utc(2024, 4, 20), "utc") == "2024-04-20"
     assert write_moment(utc(2024, 4, 20, 15, 30), "utc") == "2024-04-20 15:30"
     assert write_moment(utc(2024, 4, 20, 15, 30, 1), "utc") == "2024-04-20 15:30:01"
+    assert write_moment(utc(2024, 4, 20, 15, 30, 1) + 250_000, "utc") == "2024-04-20 15:30:01.250"
+    assert write_moment(utc(2024, 4, 20) + 7, "utc") == "2024-04-20 00:00:00.000007"
+    assert write_moment(utc(2024, 4, 20, 15, 30, 1) + 7, "utc", 60 * SECOND) == "2024-04-20 15:30"
+    assert write_moment(-1, "utc", DAY) == "1969-12-31"  # rounded down before 1970, too
     assert write_moment(7, "step") == "7"
+
+
+@pytest.mark.parametrize(
+    ("start", "width", "expected"),
+    [
+        (utc(2024, 1, 1), 7 * DAY, ["2024-01-01", "2024-01-08"]),
+        (utc(2024, 1, 1, 12), 200 * DAY, ["2024-01-01 12:00", "2024-07-19 12:00"]),  # round edges are exact
+        (utc(2024, 1, 1, 12, 0, 1), 200 * DAY, ["2024-01-01", "2024-07-19"]),
+        (utc(2024, 1, 1, 12, 0, 1), 99 * DAY, ["2024-01-01 12:00", "2024-04-09 12:00"]),
+        (utc(2024, 1, 1, 12, 0, 1), 100 * 60 * SECOND, ["2024-01-01 12:00", "2024-01-01 13:40"]),
+        (utc(2024, 1, 1, 12, 0, 1), 99 * 60 * SECOND, ["2024-01-01 12:00:01", "2024-01-01 13:39:01"]),
+        (utc(2024, 1, 1), 10 * SECOND, ["2024-01-01", "2024-01-01 00:00:10"]),
+        (utc(2024, 1, 1), 10 * SECOND + 7, ["2024-01-01", "2024-01-01 00:00:10"]),
+        (utc(2024, 1, 1), SECOND + 1_007, ["2024-01-01", "2024-01-01 00:00:01.001"]),
+        (utc(2024, 1, 1), 13, ["2024-01-01", "2024-01-01 00:00:00.000013"]),
+    ],
+)
+def test_edges_are_written_to_a_hundredth_of_a_window(start: int, width: int, expected: list[str]) -> None:
+    edges = [start + k * width for k in range(9)]
+    texts = write_edges(edges, "utc")
+    assert texts[:2] == expected and len(set(texts)) == 9
+    assert write_edges([*edges, edges[-1] + 1], "utc")[-1] != texts[-1]  # the narrowest window decides
+
+
+def test_edges_of_steps_are_numbers() -> None:
+    assert write_edges([3, 5, 1_000_000], "step") == ["3", "5", "1000000"]
+
+
+def test_spans_keep_their_digits() -> None:
+    assert [write_span(n * DAY, "utc") for n in (1, 10.04, 1_234_567)] == ["1 day", "10 days", "1,234,567 days"]
+    assert [write_span(n, "step") for n in (1, 2.5, 12_345_678)] == ["1 step", "2.5 steps", "12,345,678 steps"]
+    assert [write_span(n * SECOND, "utc") for n in (5400, 90, 1.5, 0.5)] == [
+        *("1.5 hours", "1.5 minutes", "1.5 seconds", "500,000 µs"),
+    ]
 
 
 def test_suggested_widths_keep_the_number_of_windows_small() -> None:

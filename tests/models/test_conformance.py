@@ -140,7 +140,7 @@ FORECASTING = replace(
     },
     context=dict.fromkeys(("walk_weight", "future_negatives", "matched", "transitions"), AHEAD)
     | {name: {"residual": False} for name in ("structural_features", "temporal_features")},
-    of_preset={name: {"walk_weight": 0.5, "spectrum": 2} for name in ("default", "forecast")},
+    of_preset={"default": {"walk_weight": 0.5, "spectrum": 2}},
     base="program",
     snapshots=3,
 )

@@ -73,6 +73,7 @@ def _describe(model: type[LinkModel], name: str, values: dict[str, Any], as_json
         console.print(f"[dim]{escape(_missing(model))}[/dim]", highlight=False, soft_wrap=True)
     if presets := model.presets():
         table = new_table("preset", "what it is")
+        table.columns[1].no_wrap = False
         for preset in presets:
             table.add_row(escape(preset), escape(str(presets[preset]["about"])))
         console.print(table)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from rich.table import Table
 
 import dysat
 from dysat.cli.options import as_options
+from dysat.data.summary import SnapshotSummary
+from dysat.data.windows import write_edges
 from dysat.models.base.link_model import DIGITS
 
 WIDE = 120  # columns when the output is no terminal
 BAR = 12
-MINUTES = len("2024-01-01 00:00")
+UNLIMITED = 10_000  # columns; wider than any table
 EIGHTHS = " ▏▎▍▌▋▊▉"
 SCORE = "score: between 0 and 1; ½ means as likely as not among the last snapshot's links and as many other pairs"
 
@@ -54,26 +57,38 @@ def show_graph(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | 
         highlight=False,
         soft_wrap=True,
     )
-    table = new_table(">step", "window", ">known", ">active", ">new", ">links", ">new links", ">weight", "")
-    most = max(row.links for row in rows) or 1
-    minutes = sum(len(row.start) <= MINUTES for row in rows)  # a window cut to the microsecond needs no more
-    digits = MINUTES if 2 * minutes >= len(rows) or max(len(row.start) for row in rows) <= MINUTES else None
-    for row in rows:
-        window = f"{row.start[:digits]} … {row.stop[:digits]}"
-        counts = (row.known, row.active, row.new_nodes, row.links, row.new_links)
-        table.add_row(
-            str(row.step),
-            window,
-            *(f"{number:,}" for number in counts),
-            f"{row.weight:,.6g}" if row.weight % 1 else f"{row.weight:,.0f}",
-            bar(row.links / most),
-        )
-    screen.print(table)
+    edges = write_edges(graph.boundaries, graph.clock)
+    for leave_out in range(4):  # as little as makes the table fit
+        table = _snapshots_table(rows, edges, bars=leave_out < 1, stops=leave_out < 2, padding=leave_out < 3)
+        table.width = screen.measure(table, options=screen.options.update(width=UNLIMITED)).maximum
+        if table.width <= screen.width:
+            break
+    screen.print(table, crop=False)  # a table that is still too wide runs over: no number is ever cut
     for line in _footnotes(graph, sum(row.self_loops for row in rows)):
         screen.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
     if out is not None:
         screen.print(f"written to [bold]{escape(str(out))}[/bold]", highlight=False, soft_wrap=True)
     return None
+
+
+def _snapshots_table(rows: list[SnapshotSummary], edges: list[str], *, bars: bool, stops: bool, padding: bool) -> Table:
+    """One row per snapshot; `bars` draws the number of links, `stops` shows where windows end."""
+    columns = (">known", ">active", ">new", ">links", ">new links", ">weight")
+    table = new_table(">step", "window" if stops else "from", *columns, *[""] * bars)
+    if not padding:
+        table.padding, table.show_edge = (0, 0), False
+    most = max(row.links for row in rows) or 1
+    for row, (start, stop) in zip(rows, pairwise(edges), strict=True):
+        counts = (row.known, row.active, row.new_nodes, row.links, row.new_links)
+        fraction = row.weight % 1 and row.weight < 100_000
+        table.add_row(
+            str(row.step),
+            f"{start} … {stop}" if stops else start,
+            *(f"{number:,}" for number in counts),
+            f"{row.weight:,.6g}" if fraction else f"{row.weight:,.0f}",
+            *[bar(row.links / most)] * bars,
+        )
+    return table
 
 
 def _footnotes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""What comes in: events, the snapshots cut from them, and the graph they make."""
+"""Event logs, the snapshots cut from them, and the graph they form."""

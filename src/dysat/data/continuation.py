@@ -1,4 +1,4 @@
-"""The next snapshots of a graph, from events that came after it was built."""
+"""Continue a graph with snapshots of new events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dysat.errors import SnapshotsError
 
 @dataclass(frozen=True)
 class Grid:
-    """How the windows of a graph go on: edge k is `start + k · width / count`, or k calendar widths after `start`.
+    """The rule for the next windows: edge k is `start + k · width / count`, or k calendar widths after `start`.
 
     Example:
         >>> grid = Grid.of([0, 3, 6], "step")
@@ -44,7 +44,7 @@ class Grid:
     """
 
     start: int
-    width: Width  # of `count` windows together
+    width: Width  # total of `count` windows
     count: int
     clock: Clock
     text: str
@@ -53,7 +53,7 @@ class Grid:
     def of(
         cls, boundaries: Sequence[int], clock: Clock, *, every: Every | None = None, count: int | None = None
     ) -> Grid:
-        """From what a graph was cut with, `every` or `count`; with neither it is told from the boundaries."""
+        """Derive the grid from the `every` or `count` a graph was cut with, or else from its boundaries."""
         edges = [int(edge) for edge in boundaries]
         if every is not None and count is not None:
             raise SnapshotsError("give one of every= and count=, not both")
@@ -64,7 +64,7 @@ class Grid:
         if count is not None:
             if not isinstance(count, int) or not 1 <= count < len(edges):
                 raise SnapshotsError(f"count={count}, but the graph has {len(edges) - 1:,} windows")
-            return cls._equal(edges[: count + 1], clock)  # those after them came by the same grid
+            return cls._equal(edges[: count + 1], clock)  # later windows followed the same grid
         return _recognised(edges, clock)
 
     @classmethod
@@ -74,25 +74,25 @@ class Grid:
         return cls(edges[0], Width(span=span), count, clock, text)
 
     def edge(self, k: int) -> int:
-        """Where window `k` begins, counted from the graph's first."""
+        """Return the start of window `k`, counted from the first window of the graph."""
         if self.width.months:
             return self.width.edge(self.start, k)
         return self.start + self.width.span * k // self.count
 
     def edges_until(self, last: int, moment: int, *, whole: bool) -> list[int]:
-        """`last` and the edges after it: up to the window that holds `moment`, or only of windows `whole` by then."""
+        """Return `last` and the next edges, up to the window of `moment` or, if `whole`, up to the last one by then."""
         first, beyond = self._after(last), self._after(moment)
         number = max(0, beyond - first + (not whole)) if moment >= last else 0
         if number > MAX_SNAPSHOTS:
             at = write_moment(moment, self.clock)
             cause = f"until={at}" if whole else f"the event of {at}"
-            hint = "" if whole else "; until= can leave it for later"
+            hint = "" if whole else "; until= leaves it for later"
             most = f"{number:,} more snapshots, more than {MAX_SNAPSHOTS:,}"
             raise SnapshotsError(f"{self}: {cause} would make {most}{hint}")
         return [last, *(self.edge(k) for k in range(first, first + number))]
 
     def _after(self, moment: int) -> int:
-        """The number of the first edge after a moment."""
+        """Return the number of the first edge after a moment."""
         if self.width.months:
             k = (_month(moment) - _month(self.start)) // self.width.months - 1
         else:
@@ -107,17 +107,17 @@ class Grid:
 
 
 def _recognised(edges: list[int], clock: Clock) -> Grid:
-    """The grid of windows that are equally long, or as long as calendar months, quarters or years."""
+    """Recognise windows of equal length, or of calendar months, quarters or years."""
     widths = [after - before for before, after in pairwise(edges)]
     if len(widths) < 2:
         raise SnapshotsError("one window does not say how long the next are; boundaries= must say where they end")
     width = _calendar(edges) if clock == "utc" else None
-    # July and August are equally long; where they begin on the first, as calendar windows do, they are months.
+    # July and August are equally long; if the windows begin on the first of a month, they are calendar months.
     if len(set(widths)) == 1 and (width is None or width.floor(edges[0]) != edges[0]):
         width = Width(span=widths[0])
     if width is not None:
         return Grid(edges[0], width, 1, clock, f"every {_write_width(width, clock)}, as so far")
-    if clock == "utc" and max(widths) - min(widths) <= 1:  # as count= makes them; it may have made the first of them
+    if clock == "utc" and max(widths) - min(widths) <= 1:  # made by count=, or the first of them were
         for count in range(len(widths), 1, -1):
             equal = Grid._equal(edges[: count + 1], clock)
             if all(equal.edge(k) == edge for k, edge in enumerate(edges)):
@@ -128,7 +128,7 @@ def _recognised(edges: list[int], clock: Clock) -> Grid:
 
 
 def _calendar(edges: list[int]) -> Width | None:
-    """The months between all edges, if there is such a number."""
+    """Return the number of months between all edges, if it is constant."""
     try:
         months = _month(edges[1]) - _month(edges[0])
         width = Width(months=months)
@@ -148,7 +148,7 @@ def _month(moment: int) -> int:
 
 
 def _write_width(width: Width, clock: Clock) -> str:
-    """A width as it is given: `30d`, `1q`; or `3 steps`."""
+    """Write a width as a user gives it: `30d`, `1q`; or `3 steps`."""
     if clock == "step":
         return write_span(width.span, clock)
     units, length = (CALENDAR_UNITS, width.months) if width.months else (FIXED_UNITS, width.span)
@@ -158,20 +158,20 @@ def _write_width(width: Width, clock: Clock) -> str:
 
 @dataclass(frozen=True, eq=False)
 class NextSnapshot:
-    """One more snapshot, with the labels [new] and kinds [new] of the nodes that are new in it."""
+    """A new snapshot, with the labels [new] and kinds [new] of its new nodes."""
 
     snapshot: Snapshot
     nodes: Labels
     kinds: NDArray[np.uint8] | None
-    events: int  # without self-loops that were dropped
+    events: int  # without dropped self-loops
 
 
 @dataclass(frozen=True, eq=False)
 class Continuation:
-    """The next snapshots of a graph, and what became of the events.
+    """The next snapshots of a graph, and how the events were used.
 
-    `late` ones lie before the end of the graph: they are counted, never merged. Those `left` lie after the last new
-    window and wait for the next time. `self_loops` counts them inside the new windows, kept or not.
+    `late` events lie before the end of the graph; they are counted, never merged. `left` events lie after the last
+    new window and wait for the next update. `self_loops` counts those inside the new windows, kept or dropped.
     """
 
     steps: tuple[NextSnapshot, ...]
@@ -192,15 +192,15 @@ def continue_snapshots(
     until: Moment | None = None,
     self_loops: Literal["keep", "drop"] = "drop",
 ) -> Continuation:
-    """Cut events into the snapshots that follow a graph's, numbered as if all events had been there from the start.
+    """Cut new events into the next snapshots of a graph; nodes are numbered as if it were built from all events.
 
     Parameters:
-        grid: how the windows go on; told from the graph's own where it is left out.
-        boundaries: instead, where the next windows stop; the graph's last boundary may stand before them.
-        until: make only windows that end by then. Without, the last window is the one that holds the last event.
+        grid: rule for the next windows; by default recognised from those of the graph.
+        boundaries: stops of the next windows, instead of a grid; the graph's last boundary may come first.
+        until: only make windows that end by then. By default the last window is that of the last event.
         self_loops: as in `build_snapshots`.
 
-    Without any event in the new windows there are no steps.
+    If no event lies in the new windows, there are no steps.
 
     Example:
         >>> from dysat import build_snapshots, read_events
@@ -253,7 +253,7 @@ def _next_edges(
     boundaries: Sequence[Moment] | None,
     until: Moment | None,
 ) -> list[int]:
-    """The graph's last boundary, and the edges of the windows after it."""
+    """Return the last boundary of the graph and the edges of the next windows."""
     last, clock = graph.snapshots[-1].stop, graph.clock
     end = None if until is None else as_moment(until, clock, "until")
     if boundaries is not None:
@@ -273,7 +273,7 @@ def _next_edges(
 def _steps(
     graph: DynamicGraph, events: Events, edges: list[int], cuts: NDArray[np.int64], *, keep: bool
 ) -> tuple[tuple[NextSnapshot, ...], int]:
-    """A snapshot for each window, and how many self-loops are in them."""
+    """Build a snapshot for each window, and count the self-loops in them."""
     here = slice(int(cuts[0]), int(cuts[-1]))
     cuts = cuts - cuts[0]
     loops = np.flatnonzero(events.src[here] == events.dst[here])
@@ -281,7 +281,7 @@ def _steps(
     events = replace(events, labels=labels_like(events.labels, graph.nodes, SnapshotsError))
     src, dst, nodes = renumber(events, here, dropped)
     ids, new = _ids(graph, events, nodes)
-    ids = np.append(ids, np.int32(-1))  # the end of an event that is dropped stays −1
+    ids = np.append(ids, np.int32(-1))  # dropped events keep −1
     weight = None if events.weight is None else events.weight[here]
     start = graph.num_nodes
     snapshots = cut_snapshots(ids[src], ids[dst], weight, edges, cuts, known=start, self_loops=keep)
@@ -297,7 +297,7 @@ def _steps(
 
 
 def _ids(graph: DynamicGraph, events: Events, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Ids for nodes of the events, those new to the graph after all it has, in order; and which are new."""
+    """Return ids for the nodes of events, new ones after those of the graph, and the nodes that are new."""
     ids = np.full(len(nodes), -1, dtype=np.int32)
     kinds = np.zeros(len(nodes), dtype=np.uint8) if events.kinds is None else events.kinds[nodes]
     for kind in np.unique(kinds):

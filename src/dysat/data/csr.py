@@ -16,15 +16,15 @@ from dysat.errors import GraphError
 
 MAX_NODES = 2**31 - 1  # two ids fit in one 64-bit key
 CSR = ("rows", "offsets", "neighbours", "weights")
-HIGH = 1 if sys.byteorder == "little" else 0  # which half of a 64-bit number counts more
+HIGH = 1 if sys.byteorder == "little" else 0  # index of the upper half of a 64-bit number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Snapshot:
-    """One window of a dynamic graph, as compressed sparse rows (CSR) that exist only for nodes with links.
+    """One window of a dynamic graph in compressed sparse rows (CSR), with rows only for nodes that have links.
 
-    An undirected link stands in the rows of both its nodes, a self-loop once. The neighbours of node `rows[i]`
-    are `neighbours[offsets[i]:offsets[i + 1]]`, in increasing order, with `weights` beside them.
+    An undirected link is stored in the rows of both its nodes, a self-loop once. The neighbours of node `rows[i]`
+    are `neighbours[offsets[i]:offsets[i + 1]]`, in increasing order; `weights` has the same layout.
 
     Shapes:
         rows [R], offsets [R + 1], neighbours [E'], weights [E'] (float64), with E' = 2 · links − self-loops.
@@ -34,7 +34,7 @@ class Snapshot:
     offsets: Tensor
     neighbours: Tensor
     weights: Tensor
-    num_nodes: int  # known nodes: ids below it
+    num_nodes: int  # known nodes have ids below it
     start: int
     stop: int
 
@@ -50,7 +50,7 @@ class Snapshot:
         stop: int,
         self_loops: bool = True,
     ) -> Self:
-        """Build from pairs in any order and direction; pairs that repeat add up (each counts 1 without weights)."""
+        """Build from pairs in any order and direction; repeated pairs add up (each counts 1 without weights)."""
         if num_nodes > MAX_NODES:
             raise GraphError(f"{num_nodes:,} nodes are more than a graph can hold ({MAX_NODES:,})")
         loops = u == v
@@ -92,7 +92,7 @@ class Snapshot:
 
     @property
     def num_active(self) -> int:
-        """Nodes with a link here."""
+        """Number of nodes with a link in this snapshot."""
         return len(self.rows)
 
     @cached_property
@@ -102,21 +102,21 @@ class Snapshot:
 
     @property
     def num_links(self) -> int:
-        """Undirected links, each counted once, self-loops among them."""
+        """Number of undirected links, each counted once, self-loops included."""
         return (len(self.neighbours) + self.num_self_loops) // 2
 
     @cached_property
     def total_weight(self) -> float:
-        """Sum of the links' weights, each link once."""
-        return float(self.links()[2].cpu().numpy().sum())  # the same on every device
+        """Sum of the weights of all links, each counted once."""
+        return float(self.links()[2].cpu().numpy().sum())  # in NumPy: the same on every device
 
     def entries(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Every entry as (receiver, neighbour, weight), both directions.  # each [E']"""
+        """Return all entries (receiver, neighbour, weight) in both directions.  # each [E']"""
         receivers = torch.repeat_interleave(self.rows, self.offsets.diff())
         return receivers, self.neighbours, self.weights
 
     def links(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Every link once as (u, v, weight) with u ≤ v, in order.  # each [E]"""
+        """Return every link once as (u, v, weight) with u ≤ v, sorted.  # each [E]"""
         receivers, neighbours, weights = self.entries()
         once = receivers <= neighbours
         return receivers[once], neighbours[once], weights[once]
@@ -130,7 +130,7 @@ class Snapshot:
 
 
 def _runs(ordered: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Where each run of equal values begins, and at last where the last one ends."""
+    """Return the start of each run of equal values, and the end of the last."""
     change = np.ones(len(ordered) + 1, dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=change[1:-1])
     return np.flatnonzero(change) if len(ordered) else np.zeros(1, dtype=np.int64)
@@ -139,7 +139,7 @@ def _runs(ordered: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 def _sort_by_key(
     keys: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Sort by key, equal keys by weight: a sum of floats then never depends on the order of the events."""
+    """Sort by key, then weight, so that sums of floats do not depend on the order of events."""
     order = np.argsort(keys)
     keys, weights = keys[order], weights[order]
     repeated = np.zeros(len(keys), dtype=bool)

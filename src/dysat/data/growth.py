@@ -1,4 +1,4 @@
-"""What a graph takes on as it grows: labels, kinds and features, checked against those it has."""
+"""Labels, kinds and features of new nodes, checked against those a graph has."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Features = Tensor | tuple[Tensor, ...]
 
 
 def labels_like(labels: Iterable[Any], known: Labels, error: type[DysatError] = GraphError) -> Labels:
-    """Labels of the type of those known: among texts a number is its text, among numbers a text must be one."""
+    """Convert labels to the type of the known ones: numbers to texts, or texts that are numbers to numbers."""
     if isinstance(labels, np.ndarray):
         if labels.dtype == known.dtype == np.int64:
             return labels
         labels = labels.tolist()
     values = list(labels)
-    types = set(map(type, values))  # one or two, of however many labels
+    types = set(map(type, values))  # usually one or two types, however many labels
     odd = [t for t in types if t is bool or not issubclass(t, str | int | np.integer)]
     if odd:
         raise error(f"node {next(v for v in values if type(v) in odd)!r} is neither text nor a whole number")
@@ -33,14 +33,14 @@ def labels_like(labels: Iterable[Any], known: Labels, error: type[DysatError] = 
         array = np.empty(len(texts), dtype=object)
         array[:] = texts
         return array
-    words = [text for text in texts if not _is_number(text)]
-    if words:
-        raise error(f"node {words[0]!r} is no whole number, but the nodes of the graph are whole numbers")
+    others = [text for text in texts if not _is_number(text)]
+    if others:
+        raise error(f"node {others[0]!r} is not a whole number, but the nodes of the graph are whole numbers")
     return np.array([int(text) for text in texts], dtype=np.int64)
 
 
 def _is_number(text: str) -> bool:
-    """A whole number of 64 bits, written as a program would write it."""
+    """Whether a text is a whole number of 64 bits in canonical form."""
     try:
         return str(int(text)) == text and -(2**63) <= int(text) < 2**63
     except ValueError:
@@ -48,7 +48,7 @@ def _is_number(text: str) -> bool:
 
 
 def new_labels(known: Labels, labels: Iterable[Any] | None, number: int) -> Labels:
-    """The labels of so many new nodes. Those that were counted from 0 on go on by themselves.  # [new]"""
+    """Return the labels of `number` new nodes; labels 0 … N − 1 are continued if none are given.  # [new]"""
     if labels is not None:
         new = labels_like(labels, known)
         if len(new) != number:
@@ -60,7 +60,7 @@ def new_labels(known: Labels, labels: Iterable[Any] | None, number: int) -> Labe
 
 
 def new_kinds(kinds: ArrayLike | None, number: int, names: tuple[str, ...], *, has_kinds: bool) -> NDArray[np.uint8]:
-    """The kinds of so many new nodes; all of one, without a name, where a graph has none.  # [new]"""
+    """Return the kinds of `number` new nodes; all 0 if the graph has no kinds.  # [new]"""
     if kinds is not None and not has_kinds:
         raise GraphError("kinds of new nodes, but the nodes of the graph have none")
     if kinds is None and has_kinds and number:
@@ -72,7 +72,7 @@ def new_kinds(kinds: ArrayLike | None, number: int, names: tuple[str, ...], *, h
 
 
 def kind_codes(kinds: ArrayLike) -> NDArray[np.uint8]:
-    """Indices into the names of kinds."""
+    """Convert kinds to indices into their names."""
     codes = np.array(kinds)
     if codes.size and (codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() > 255):
         raise GraphError("kinds must be whole numbers: indices into their names")
@@ -80,19 +80,19 @@ def kind_codes(kinds: ArrayLike) -> NDArray[np.uint8]:
 
 
 def check_distinct(known: Labels, kinds: NDArray[np.uint8] | None, new: Labels, codes: NDArray[np.uint8]) -> None:
-    """No new node may have a name, or a name and a kind, that another has."""
+    """Refuse a new node with the label (and kind) of another node."""
     for code in np.unique(codes):
         names = new[codes == code].tolist()
         distinct = set(names)
         if len(distinct) < len(names):
-            raise GraphError(f"node {Counter(names).most_common(1)[0][0]!r} stands twice among the new ones")
-        there = distinct.intersection((known if kinds is None else known[kinds == code]).tolist())
-        if there:
-            raise GraphError(f"node {min(there)!r} is not new, the graph has it already")
+            raise GraphError(f"node {Counter(names).most_common(1)[0][0]!r} occurs twice among the new nodes")
+        known_already = distinct.intersection((known if kinds is None else known[kinds == code]).tolist())
+        if known_already:
+            raise GraphError(f"node {min(known_already)!r} is not new: the graph already has it")
 
 
 def as_features(values: ArrayLike | Tensor, names: Labels, like: Tensor, where: str = "") -> Tensor:
-    """Rows of finite numbers, of the type and on the device of `like`; `names` are those of the rows."""
+    """Convert to finite numbers of the dtype and device of `like`; `names` are the labels of the rows."""
     try:
         array = values if isinstance(values, Tensor) else np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -106,7 +106,7 @@ def as_features(values: ArrayLike | Tensor, names: Labels, like: Tensor, where: 
 
 
 def check_features(features: Features, known: Sequence[int]) -> None:
-    """One row per known node: of all, or at each step."""
+    """Check that there is one row per known node: in all, or at each step."""
     if isinstance(features, Tensor):
         _check_rows(features, known[-1], "features")
         return
@@ -126,7 +126,7 @@ def _check_rows(features: Tensor, nodes: int, name: str) -> None:
 def more_features(
     features: Features | None, more: ArrayLike | Tensor | None, known: Labels, new: Labels
 ) -> Features | None:
-    """Features of one more snapshot: of all its nodes where each snapshot has its own, else of the new ones only."""
+    """Append the features of a new snapshot: of all its nodes if features are per snapshot, else of its new nodes."""
     if features is None:
         if more is not None:
             raise GraphError("features of a new snapshot, but the graph has none")

@@ -52,14 +52,14 @@ def build_snapshots(
     The weight of a link is the number of its events, or the sum of their weights. Empty windows are kept.
 
     Parameters:
-        every: width of a window: "12h", "10d", "1w"; by the calendar "1mo", "1q", "1y"; a whole number where
-            events are numbered by step. Windows begin at the first event (calendar widths: on the first of its
-            month, quarter or year), or at `start`.
-        boundaries: the edges themselves, T + 1 for T windows.
-        count: so many windows of equal width, from the first event to the last.
+        every: width of a window: "12h", "10d", "1w"; calendar widths "1mo", "1q", "1y"; a whole number if events are
+            numbered by step. The first window begins at `start`, or else at the first event (calendar widths: at the
+            start of its month, quarter or year).
+        boundaries: the window edges, T + 1 for T windows.
+        count: number of windows of equal width, from the first event to the last.
         start, stop: events before `start`, or at or after `stop`, are left out (and counted in the report).
             With `every`, the last window ends at `stop`.
-        self_loops: events of a node with itself; either way the report counts them.
+        self_loops: "keep" or "drop" events of a node with itself; the report counts them either way.
 
     Example:
         >>> from dysat import read_events
@@ -82,7 +82,7 @@ def build_snapshots(
     loops = np.flatnonzero(src == dst)
     dropped = loops if self_loops == "drop" else loops[:0]
     if len(dropped) == len(src):
-        raise SnapshotsError(f"all {len(loops):,} events are of a node with itself; nothing is left without them")
+        raise SnapshotsError(f"all {len(loops):,} events are self-loops; self_loops='keep' keeps them")
     nodes = np.arange(events.num_nodes)
     if len(dropped) or len(src) < len(events) or events.is_part:
         src, dst, nodes = renumber(events, slice(first, last), dropped)
@@ -123,7 +123,7 @@ def _edges(
         raise SnapshotsError(f"{what}; {_span_text(span, clock)}, so every={suggest_width(span, clock)!r} might do")
     if boundaries is not None:
         if start is not None or stop is not None:
-            raise SnapshotsError("boundaries= say where windows start and stop; leave start= and stop= out")
+            raise SnapshotsError("boundaries= already say where windows start and stop; leave start= and stop= out")
         edges = read_boundaries(boundaries, clock)
         check_edges(edges, clock)
         return edges
@@ -154,9 +154,9 @@ def _edges(
 
 
 def read_boundaries(boundaries: Sequence[Moment], clock: Clock) -> list[int]:
-    """The moments a user gave, in their order."""
+    """Parse the moments given by a user."""
     if isinstance(boundaries, str) or not isinstance(boundaries, Iterable):
-        raise SnapshotsError(f"boundaries={boundaries!r} is no list of dates")
+        raise SnapshotsError(f"boundaries={boundaries!r} is not a list of dates")
     return [as_moment(edge, clock, f"boundaries[{i}]") for i, edge in enumerate(boundaries)]
 
 
@@ -165,7 +165,7 @@ def _or(value: int | None, default: int | np.int64) -> int:
 
 
 def _check_covered(events: Events, edges: list[int], cuts: NDArray[np.int64], *, chosen: bool) -> None:
-    """Some event must lie inside; and one window for all of them is no history, unless it was chosen by its edges."""
+    """Refuse windows without events, and a single window with all events unless its edges were given."""
     if cuts[-1] == cuts[0]:
         window = f"[{write_moment(edges[0], events.clock)}, {write_moment(edges[-1], events.clock)})"
         raise SnapshotsError(f"no event lies in {window}; {_range_text(events)}")
@@ -178,13 +178,13 @@ def _check_covered(events: Events, edges: list[int], cuts: NDArray[np.int64], *,
 def renumber(
     events: Events, here: slice, dropped: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """Number the nodes of some events by first appearance, kind and label, as if there were no others.
+    """Number the nodes of the events `here` by first appearance, kind and label, as if there were no other events.
 
-    Returns both ends of those events, −1 where they are dropped, and which nodes of `events` the new ones are.
+    Returns both ends of these events (−1 if dropped), and for each new node its index in `events`.
     """
     ends = [events.src[here].copy(), events.dst[here].copy()]
     for end in ends:
-        end[dropped] = events.num_nodes  # a node of their own
+        end[dropped] = events.num_nodes  # a placeholder node
     event, _, node = appearances(ends, events.num_nodes + 1)
     event, node = event[node < events.num_nodes], node[node < events.num_nodes]
     kinds = np.zeros(len(node), dtype=np.uint8) if events.kinds is None else events.kinds[node]
@@ -203,7 +203,7 @@ def cut_snapshots(
     known: int = 0,
     self_loops: bool,
 ) -> tuple[Snapshot, ...]:
-    """The events of each window, `cuts[t]` to `cuts[t + 1]`, as a snapshot.
+    """Build a snapshot from the events of each window, `cuts[t]` to `cuts[t + 1]`.
 
     Nodes are numbered by first appearance, after the `known` ones of earlier windows.
     """
@@ -215,7 +215,7 @@ def cut_snapshots(
         window = {"start": edges[t], "stop": edges[t + 1], "num_nodes": int(tops[t + 1])}
         return Snapshot.from_links(src[here], dst[here], part, **window, self_loops=self_loops)
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # sorting leaves the interpreter free
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # sorting releases the GIL
         return tuple(pool.map(snapshot, range(len(edges) - 1)))
 
 
@@ -230,7 +230,7 @@ def _top(ids: NDArray[np.int32]) -> int:
 
 
 def coverage_note(events: Events, edges: Sequence[int], option: str) -> list[str]:
-    """A last window that the events do not fill makes the newest snapshot look poorer than it is."""
+    """Note that the events end in the first half of the last window, whose snapshot is therefore incomplete."""
     covered = (int(events.time[-1]) - edges[-2]) / (edges[-1] - edges[-2])
     if events.clock == "step" or covered >= 0.5:
         return []

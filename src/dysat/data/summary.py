@@ -1,4 +1,4 @@
-"""What is told of a graph: what became of its events, and a row of counts per snapshot."""
+"""Summaries of a graph: how its events were used, and counts per snapshot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dysat.data.windows import Clock, write_moment
 
 @dataclass(frozen=True)
 class Report:
-    """What became of the events a graph was built from; self-loops are counted inside the windows."""
+    """How the events of a graph were used; `self_loops` counts those inside the windows."""
 
     events: int
     used: int
@@ -26,7 +26,7 @@ class Report:
 
 @dataclass(frozen=True)
 class SnapshotSummary:
-    """One row of `DynamicGraph.summary()`; `new_links` are those absent from the snapshot before."""
+    """One row of `DynamicGraph.summary()`; `new_links` counts links absent from the previous snapshot."""
 
     step: int
     start: str
@@ -41,7 +41,7 @@ class SnapshotSummary:
 
 
 def summarize(snapshots: Sequence[Snapshot], clock: Clock) -> list[SnapshotSummary]:
-    """One row per snapshot: its window, and how many nodes and links are there and are new."""
+    """Return one row per snapshot: its exact window, and the numbers of its nodes and links, all and new."""
     rows = []
     before, known = np.empty(0, dtype=np.int64), 0
     for step, s in enumerate(snapshots):
@@ -55,12 +55,12 @@ def summarize(snapshots: Sequence[Snapshot], clock: Clock) -> list[SnapshotSumma
 
 
 def link_keys(snapshot: Snapshot) -> NDArray[np.int64]:
-    """Each link as one number, in order."""
+    """Return each link as one number, sorted."""
     u, v, _ = snapshot.links()
     return (u << 32 | v).cpu().numpy()
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Values as a row of small bars."""
+    """Draw values as a row of small bars."""
     top = max(values, default=0) or 1
     return "".join("▁▂▃▄▅▆▇█"[min(7, int(8 * value / top))] for value in values)

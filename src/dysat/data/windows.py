@@ -1,7 +1,7 @@
-"""Half-open time windows `[start, stop)`: how long one is, where each begins, how a moment is written.
+"""Half-open time windows `[start, stop)`: widths, edges, and moments as text.
 
-A moment is an integer: microseconds since 1970 in UTC (`clock="utc"`), or the number of a step
-for data that was cut before it came here (`clock="step"`).
+A moment is an integer: microseconds since 1970 in UTC (`clock="utc"`), or a step number for data that is already
+cut into snapshots (`clock="step"`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ FIXED_UNITS = {
     "w": 7 * DAY,
 }
 CALENDAR_UNITS = {"mo": 1, "q": 3, "y": 12}
-# Widths to suggest, from short to long.
+# Precisions of a written time: names as in `datetime.isoformat`, and microseconds.
+TIMESPECS = {"days": DAY, "minutes": 60 * SECOND, "seconds": SECOND, "milliseconds": 1_000, "microseconds": 1}
+# Widths suggested in error messages, from short to long.
 USUAL_WIDTHS = (
     *("1s", "10s", "1min", "10min", "1h", "6h", "1d", "1w", "10d", "30d", "90d", "1y"),
     *("5y", "10y", "100y"),
@@ -46,14 +48,14 @@ YEAR = 365.25 * DAY
 
 @dataclass(frozen=True)
 class Width:
-    """The length of a window: whole calendar months, or a fixed span."""
+    """The length of a window: a number of calendar months, or a fixed span."""
 
     span: int = 0
     months: int = 0
 
     @classmethod
     def parse(cls, every: Every, clock: Clock) -> Width:
-        """Read `"10d"`, `"1mo"`, `timedelta(days=10)`, or a whole number on the step clock."""
+        """Parse `"10d"`, `"1mo"`, `timedelta(days=10)`, or a whole number of steps."""
         if clock == "step":
             if isinstance(every, timedelta) or not re.fullmatch(r"0*[1-9]\d{0,17}", str(every)):
                 raise SnapshotsError(
@@ -86,7 +88,7 @@ class Width:
         return self.span or self.months * YEAR / 12
 
     def floor(self, moment: int) -> int:
-        """Where the first window begins: at `moment`; calendar widths on the first of its month, quarter or year."""
+        """Return where the first window starts: at `moment`, or at the start of its month, quarter or year."""
         if not self.months:
             return moment
         at = as_datetime(moment)
@@ -94,7 +96,7 @@ class Width:
         return from_datetime(datetime(at.year, (at.month - 1) // unit * unit + 1, 1, tzinfo=UTC))
 
     def edge(self, start: int, k: int) -> int:
-        """Where window `k` begins, counted from `start` so that month lengths never drift."""
+        """Return the start of window `k`, counted from `start` so that months do not drift."""
         if not self.months:
             return start + k * self.span
         at = as_datetime(start)
@@ -107,9 +109,9 @@ class Width:
 
 
 def edges_every(width: Width, start: int, stop: int, cut: bool) -> list[int]:
-    """Window edges from `start` until `stop` is covered; with `cut` the last window ends at `stop`.
+    """Return window edges from `start` until `stop` is covered; with `cut` the last window ends at `stop`.
 
-    Who calls has made sure that they are no more than `MAX_SNAPSHOTS`, and can say which width to take instead.
+    The caller limits their number to `MAX_SNAPSHOTS`.
     """
     edges = [start]
     while edges[-1] < stop:
@@ -120,16 +122,16 @@ def edges_every(width: Width, start: int, stop: int, cut: bool) -> list[int]:
 
 
 def edges_count(count: int, start: int, stop: int) -> list[int]:
-    """`count` windows of equal width (to the microsecond) over `[start, stop)`."""
+    """Return the edges of `count` windows of equal width (to the microsecond) over `[start, stop)`."""
     if not isinstance(count, int) or not 1 <= count <= MAX_SNAPSHOTS:
         raise SnapshotsError(f"count={count} is not between 1 and {MAX_SNAPSHOTS:,}")
     if stop - start < count:
-        raise SnapshotsError(f"count={count}: the events do not last long enough for so many windows")
+        raise SnapshotsError(f"count={count}: the events do not last long enough for {count} windows")
     return [start + (stop - start) * k // count for k in range(count + 1)]
 
 
 def suggest_width(span: int, clock: Clock, most: int = 60) -> str:
-    """A usual width that cuts `span` into at most `most` windows."""
+    """Return a usual width that cuts `span` into at most `most` windows."""
     if clock == "step":
         return str(max(1, -(-span // most)))
     fits = [w for w in USUAL_WIDTHS if span / Width.parse(w, clock).typical <= most]
@@ -137,7 +139,7 @@ def suggest_width(span: int, clock: Clock, most: int = 60) -> str:
 
 
 def as_moment(value: Moment, clock: Clock, name: str) -> int:
-    """Read a moment a user gave: a date or ISO text on the UTC clock, a whole number on the step clock."""
+    """Parse a moment given by a user: a date or ISO text on the UTC clock, a whole number on the step clock."""
     if clock == "step":
         if isinstance(value, bool) or not re.fullmatch(r"[+-]?\d{1,18}", str(value)):
             raise SnapshotsError(f"{name}={value!r}: these events are numbered by step, so give a whole number")
@@ -159,44 +161,62 @@ def as_moment(value: Moment, clock: Clock, name: str) -> int:
 
 
 def from_datetime(at: datetime) -> int:
-    """Microseconds since 1970; a time without a zone is taken as UTC."""
+    """Convert to microseconds since 1970; a time without a zone is UTC."""
     aware = at if at.tzinfo else at.replace(tzinfo=UTC)
     return (aware - EPOCH) // timedelta(microseconds=1)
 
 
 def as_datetime(moment: int) -> datetime:
-    """The moment as a date in UTC."""
+    """Convert a moment to a datetime in UTC."""
     return EPOCH + timedelta(microseconds=moment)
 
 
-def write_moment(moment: int, clock: Clock) -> str:
-    """The shortest exact text: `2004-04-20`, `2004-04-20 15:30`, or the step's number."""
+def write_moment(moment: int, clock: Clock, unit: int = 1) -> str:
+    """The shortest text that is exact to `unit` microseconds: `2004-04-20`, `2004-04-20 15:30`; or the step."""
     if clock == "step":
         return str(moment)
+    moment -= moment % unit
     try:
         at = as_datetime(moment).replace(tzinfo=None)
     except OverflowError:
         return f"{moment / YEAR + 1970:,.0f} AD"
-    if moment % DAY == 0:
-        return at.date().isoformat()
-    return at.isoformat(" ", "minutes" if moment % (60 * SECOND) == 0 else "auto")
+    timespec = next(name for name, size in TIMESPECS.items() if moment % size == 0)
+    return at.date().isoformat() if timespec == "days" else at.isoformat(" ", timespec)
+
+
+def write_edges(edges: Sequence[int], clock: Clock) -> list[str]:
+    """Window edges as texts, no more precise than people need.
+
+    Edges on whole minutes are exact. Odd edges, such as those of `count=`, are rounded down to the largest unit that
+    is at most a hundredth of the narrowest window.
+    """
+    unit = 60 * SECOND
+    if any(edge % unit for edge in edges):
+        narrowest = min((after - before for before, after in pairwise(edges)), default=1)
+        unit = next((size for size in TIMESPECS.values() if 100 * size <= narrowest), 1)
+    return [write_moment(edge, clock, unit) for edge in edges]
 
 
 def write_span(span: float, clock: Clock) -> str:
     """A length of time for people: `10 days`, `1.5 hours`, `3 steps`."""
     if clock == "step":
-        return f"{span:g} step{'s' * (span != 1)}"
+        return f"{_write_number(span)} step{'s' * (span != 1)}"
     for unit, name in (("d", "day"), ("h", "hour"), ("min", "minute"), ("s", "second")):
         number = round(span / FIXED_UNITS[unit], 1)
         if number >= 1:
-            return f"{number:,g} {name}{'s' * (number != 1)}"
-    return f"{span:g} µs"
+            return f"{_write_number(number)} {name}{'s' * (number != 1)}"
+    return f"{_write_number(span)} µs"
+
+
+def _write_number(number: float) -> str:
+    """Six significant digits, and all digits of a whole number."""
+    return f"{number:,g}" if number < 100_000 else f"{number:,.0f}"
 
 
 def check_edges(edges: Sequence[int], clock: Clock, name: str = "boundaries") -> None:
-    """Windows must be one at least and run forward in time."""
+    """Refuse edges that make no window, too many, or do not increase."""
     if len(edges) < 2:
-        raise SnapshotsError(f"{name}: at least two are needed to make a window, got {len(edges)}")
+        raise SnapshotsError(f"{name}: a window needs at least two, got {len(edges)}")
     if len(edges) - 1 > MAX_SNAPSHOTS:
         raise SnapshotsError(f"{name} would make {len(edges) - 1:,} snapshots, more than {MAX_SNAPSHOTS:,}")
     for before, after in pairwise(edges):

@@ -76,7 +76,7 @@ class DySAT(AttentionModel):
     """
 
     method: ClassVar[str] = "dysat"
-    about: ClassVar[str] = "self-attention over neighbours, then over each node's history; the default"
+    about: ClassVar[str] = "attention over neighbours, then over each node's history"
 
     activity: Annotated[bool, "Input: activity of a node (decayed degrees and weights, last seen, age, kind)"] = True
     spectrum: Annotated[int, "Input: spectral coordinates of the links so far, per sign of the eigenvalue"] = 16

@@ -138,7 +138,9 @@ class IncSAT(StepwiseModel, AttentionModel):
 
     def _grow(self, device: torch.device) -> None:
         """Build a network for the present nodes and positions; with `carry`, copy the learned weights into it."""
-        weights = torch.Generator().manual_seed(step_seed(self.seed, len(self.graph_) - 1) if self.carry else int(self.seed))
+        weights = torch.Generator().manual_seed(
+            step_seed(self.seed, len(self.graph_) - 1) if self.carry else int(self.seed)
+        )
         size = max(1, self.graph_.known[-1])  # the table needs at least one row
         network = self._network(size, len(self.steps()), weights).to(device)
         before = getattr(self, "network_", None)

@@ -1,4 +1,4 @@
-"""Labels to numbers and back."""
+"""Node labels are numbered, packed and unpacked without loss."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from dysat.data.reading.labels import as_labels, number_nodes, pack_labels, unpa
 from dysat.errors import GraphError
 
 
-@pytest.mark.parametrize("distinct", [1, 2, 1000, 100_000])
-def test_numbers_of_whole_numbers_and_texts_are_one_to_one(distinct: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK", 10_000)
+@pytest.mark.parametrize("distinct", [1, 1000, 30_000])
+def test_numbering_is_one_to_one(distinct: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 3_000)
     rng = np.random.default_rng(distinct)
     keys = rng.integers(-(2**63), 2**63 - 1, distinct)
-    ends = rng.choice(keys, (2, 70_000))
+    ends = rng.choice(keys, (2, 20_000))
     for columns in (ends, ends.astype(str)):
         src, dst = (pl.Series(column) for column in columns)
-        from_, to, names, _ = number_nodes(src, dst, np.arange(70_000))
+        from_, to, names, _ = number_nodes(src, dst, np.arange(20_000))
         assert names[from_].tolist() == ends[0].tolist() and names[to].tolist() == ends[1].tolist()
         assert len(np.unique(names)) == len(names) == len(np.unique(ends))
 
 
-def test_keys_that_share_their_low_or_high_bits() -> None:
+def test_labels_that_share_their_low_or_high_bits_are_distinct() -> None:
     for keys in (np.arange(500) << 54, np.arange(0, 10**12, 10**9 + 7), np.array([5, -5, 2**63 - 1, -(2**63)])):
         from_, to, names, _ = number_nodes(pl.Series(keys), pl.Series(keys[::-1]), np.arange(len(keys)))
         assert names[from_].tolist() == keys.tolist() and names[to].tolist() == keys[::-1].tolist()
 
 
-def test_keys_that_differ_only_in_their_second_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_that_differ_only_in_their_second_hash_are_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         module, "_words_of", lambda column, original=module._words_of: original(column) * np.array([0, 1], np.uint64)
     )
@@ -74,7 +74,7 @@ def test_only_canonical_whole_numbers_become_numbers(texts: list[str], expected:
 
 
 @pytest.mark.parametrize("values", [["a", "", "é\n\0'\"", "x" * 10_000], [1, -2, 2**62], []])
-def test_packing_is_the_identity(values: list[object]) -> None:
+def test_unpacking_gives_the_packed_labels(values: list[object]) -> None:
     labels = as_labels(values)
     assert unpack_labels(pack_labels(labels)).tolist() == values
     assert all(array.dtype != object for array in pack_labels(labels).values())

@@ -1,10 +1,10 @@
-"""Graphs and events to and from NetworkX, networkx-temporal, PyG, SciPy and pandas.
+"""Convert graphs and events to and from NetworkX, networkx-temporal, PyG, SciPy and pandas.
 
-Where a format states its nodes (NetworkX, PyG) a node is known from the first snapshot that states it, with links
-or without. Where it states links alone (SciPy, pandas) a node is known from its first link, and one that never
-has a link is not part of the graph. Nodes are numbered by the snapshot in which they become known, and within it
-in the order of the format. Labels that are pairs (kind, label) give the nodes their kinds, in every format.
-Weights must be finite and not negative; a link of weight 0 is none.
+If a format lists its nodes (NetworkX, PyG), a node is known from the first snapshot that lists it, with or without
+links. If it has links only (SciPy, pandas), a node is known from its first link, and a node without links is not part
+of the graph. Nodes are numbered by the snapshot in which they become known, then by their order in the format. Labels
+that are pairs (kind, label) give the nodes their kinds, in every format. Weights must be finite and not negative;
+links of weight 0 are left out.
 """
 
 from dysat.data.interop.networkx import from_networkx, from_networkx_temporal, to_networkx, to_networkx_temporal

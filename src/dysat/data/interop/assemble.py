@@ -1,4 +1,4 @@
-"""What all readers share: links per snapshot, between nodes numbered in any order, to a `DynamicGraph`."""
+"""Assemble a `DynamicGraph` from links per snapshot; shared by all formats."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dysat.data.windows import Clock, check_edges
 from dysat.errors import GraphError
 
 Ids = NDArray[np.int64]
-Part = tuple[Ids, Ids, Any]  # one snapshot: u, v, and weights as they came (None: each counts 1)
+Part = tuple[Ids, Ids, Any]  # one snapshot: u, v, and weights as given (None: each counts 1)
 Links = tuple[Ids, Ids, NDArray[np.float64]]
-Frame = tuple[list[int], Clock, Iterable[str]]  # edges of the windows, clock, names of the kinds
+Frame = tuple[list[int], Clock, Iterable[str]]  # window edges, clock, names of the kinds
 LOW = 0xFFFFFFFF  # the lower half of a key that holds two ids
 
 
@@ -30,10 +30,10 @@ def assemble(
     both_ways: bool = False,
     notes: Iterable[str] = (),
 ) -> DynamicGraph:
-    """The graph of these links, per snapshot, between nodes numbered in any order.
+    """Build a graph from the links of each snapshot, between nodes numbered in any order.
 
-    `known` are the nodes known before each snapshot and at last, None: a node is known from its first link.
-    With `both_ways` the parts hold the entries of a matrix, not links.
+    `known` [T + 1] is the number of nodes known before each snapshot and at the end; None: a node is known from its
+    first link. With `both_ways` the parts are the entries of matrices, not links.
     """
     (edges, clock, kind_names), num_steps = frame, len(parts)
     if not parts:
@@ -42,7 +42,7 @@ def assemble(
         raise GraphError(f"{len(edges)} boundaries for {num_steps} snapshots; {num_steps + 1} are needed")
     check_edges(edges, clock)
     links = [_checked(step, part, labels) for step, part in enumerate(parts)]
-    links = _once(links) if both_ways else links
+    links = _as_links(links) if both_ways else links
     first = np.full(len(labels), num_steps) if known is None else np.repeat(np.arange(num_steps), np.diff(known))
     if known is None:
         for step in reversed(range(num_steps)):
@@ -67,7 +67,7 @@ def assemble(
 
 
 def _checked(step: int, part: Part, labels: list[Any]) -> Links:
-    """The links whose weight is positive; a weight that is negative, or no finite number, is an error."""
+    """Return the links with positive weight; a weight that is negative or not finite is an error."""
     u, v, given = part
     try:
         weights = np.ones(len(u)) if given is None else np.asarray(given, dtype=np.float64)
@@ -90,11 +90,11 @@ def _number(weight: Any) -> float:
         return np.nan
 
 
-def _once(parts: list[Links]) -> list[Links]:
-    """Entries as links: those with u ≤ v if every snapshot is symmetric, to rounding; else all of them."""
+def _as_links(parts: list[Links]) -> list[Links]:
+    """Convert entries to links: those with u ≤ v if all snapshots are symmetric up to rounding, else all of them."""
     halves = []
     for u, v, weights in parts:
-        order = np.lexsort((weights, v, u))  # equal entries, added in the same order, have the same sum
+        order = np.lexsort((weights, v, u))  # the same order of summands in both directions
         keys, first = np.unique((u << 32 | v)[order], return_index=True)
         sums = np.add.reduceat(weights[order], first) if len(first) else weights
         back = (keys & LOW) << 32 | keys >> 32
@@ -106,14 +106,14 @@ def _once(parts: list[Links]) -> list[Links]:
     return halves
 
 
-def marks_of(graph: DynamicGraph, snapshot: Snapshot) -> dict[str, Any]:
-    """What a snapshot says of itself in formats that can hold it."""
+def stored_attributes(graph: DynamicGraph, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the window, clock and kinds to store with a snapshot."""
     marks = {"start": snapshot.start, "stop": snapshot.stop, "clock": graph.clock}
     return marks if graph.kinds is None else {**marks, "kind_names": graph.kind_names}
 
 
-def frame_of(marks: Sequence[Mapping[str, Any]]) -> Frame:
-    """The windows that snapshots say they have, if all do and they meet, else the steps 0, 1, …; and the kinds."""
+def stored_windows(marks: Sequence[Mapping[str, Any]]) -> Frame:
+    """Return the windows stored with the snapshots if all are there and meet, else the steps 0, 1, …; and the kinds."""
     names = marks[0].get("kind_names", ()) if marks else ()
     edges: list[Any] = [mark.get("start") for mark in marks] + [mark.get("stop") for mark in marks[-1:]]
     clocks: list[Any] = [mark.get("clock") for mark in marks]
@@ -129,7 +129,7 @@ def are_pairs(labels: Sequence[Any]) -> bool:
 
 
 def given_labels(labels: Sequence[Any] | Labels | None, number: int) -> list[Any]:
-    """The labels a user gave for so many nodes, or else the nodes' numbers."""
+    """Return the labels given for `number` nodes, or else the numbers of the nodes."""
     if labels is None:
         return list(range(number))
     if len(labels) != number:
@@ -138,12 +138,12 @@ def given_labels(labels: Sequence[Any] | Labels | None, number: int) -> list[Any
 
 
 def check_distinct(labels: list[Any]) -> None:
-    """Refuse one label for two nodes."""
+    """Refuse two nodes with the same label."""
     if len(set(labels)) < len(labels):
         raise GraphError(f"label {next(label for label in labels if labels.count(label) > 1)!r} is given to two nodes")
 
 
 def typed_labels(labels: list[Any]) -> Labels:
-    """Labels as an array; nodes of two kinds may share one."""
+    """Convert labels to an array; nodes of two kinds may share a label."""
     places = {label: i for i, label in enumerate(dict.fromkeys(labels))}
     return as_labels(list(places))[np.array([places[label] for label in labels], dtype=np.int64)]

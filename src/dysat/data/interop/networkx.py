@@ -1,4 +1,4 @@
-"""NetworkX, and networkx-temporal on top of it."""
+"""Convert to and from NetworkX and networkx-temporal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dysat.data.graph import DynamicGraph
-from dysat.data.interop.assemble import are_pairs, assemble, frame_of, marks_of
+from dysat.data.interop.assemble import are_pairs, assemble, stored_attributes, stored_windows
 from dysat.errors import GraphError
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ SelfLoops = Literal["keep", "drop"]
 
 
 def to_networkx(graph: DynamicGraph) -> list[nx.Graph]:
-    """One `nx.Graph` per snapshot: all known nodes, with their `kind` if there are kinds; links with a `weight`.
+    """Return one `nx.Graph` per snapshot: all known nodes, with their `kind` if any; links with a `weight`.
 
-    Nodes are the labels, or pairs (kind, label) where two kinds share a label. Each graph carries `start`, `stop`
-    and `clock`.
+    Nodes are the labels, or pairs (kind, label) if two kinds share a label. Each graph has the attributes `start`,
+    `stop` and `clock`.
     """
     import networkx as nx
 
@@ -32,7 +32,7 @@ def to_networkx(graph: DynamicGraph) -> list[nx.Graph]:
         nodes = list(zip(kinds, nodes, strict=True))
     result = []
     for snapshot in graph:
-        part = nx.Graph(**marks_of(graph, snapshot))
+        part = nx.Graph(**stored_attributes(graph, snapshot))
         part.add_nodes_from(nodes[: snapshot.num_nodes])
         nx.set_node_attributes(part, dict(zip(part, kinds, strict=False)), "kind")
         links = zip(*(column.tolist() for column in snapshot.links()), strict=True)
@@ -46,12 +46,12 @@ def from_networkx(
 ) -> DynamicGraph:
     """Read one snapshot per graph; directed and parallel edges of a pair add up.
 
-    Kinds are read from nodes (kind, label), or the node attribute `kind` if all have it; windows from the graph
-    attributes `start`, `stop` and `clock` if all meet, else the snapshots are the steps 0, 1, ….
+    Kinds come from nodes (kind, label), or from the node attribute `kind` if all have it. Windows come from the graph
+    attributes `start`, `stop` and `clock` if consecutive windows meet; else the snapshots are the steps 0, 1, ….
 
     Parameters:
-        weight: the edge attribute; an edge without it counts 1.
-        self_loops: "drop" leaves them out; their nodes stay.
+        weight: edge attribute; an edge without it counts 1.
+        self_loops: "drop" leaves them out, but keeps their nodes.
     """
     import networkx as nx
 
@@ -66,7 +66,7 @@ def from_networkx(
         for node, kind in graph.nodes(data="kind"):
             ids.setdefault(node, len(ids))
             if kinds.setdefault(node, kind) != kind:
-                raise GraphError(f"snapshot {step}: node {node!r} is of kind {kind!r}, before of {kinds[node]!r}")
+                raise GraphError(f"snapshot {step}: node {node!r} is of kind {kind!r}, earlier of {kinds[node]!r}")
         known.append(len(ids))
         rows = [
             (ids[u], ids[v], w) for u, v, w in graph.edges(data=weight, default=1) if u != v or self_loops == "keep"
@@ -76,11 +76,11 @@ def from_networkx(
     nodes = list(ids)
     if None not in kinds.values() and not are_pairs(nodes):
         nodes = [(kinds[node], node) for node in nodes]
-    return assemble(parts, nodes, frame_of([graph.graph for graph in graphs]), known=known)
+    return assemble(parts, nodes, stored_windows([graph.graph for graph in graphs]), known=known)
 
 
 def to_networkx_temporal(graph: DynamicGraph) -> tx.TemporalGraph:
-    """The snapshots of `to_networkx` as one `TemporalGraph`."""
+    """Return the snapshots of `to_networkx` as one `TemporalGraph`."""
     import networkx_temporal as tx
 
     return tx.from_snapshots(to_networkx(graph))

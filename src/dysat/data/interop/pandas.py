@@ -1,4 +1,4 @@
-"""pandas: a table of links, or of events. (`read_events` reads a table of events.)"""
+"""Convert to and from pandas tables of links and of events. (`read_events` reads a table of events.)"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def to_pandas(graph: DynamicGraph) -> pd.DataFrame:
-    """One row per link: step, start, stop (UTC, or steps), source, target, their kinds if any, weight, node ids."""
+    """Return one row per link: step, start, stop (UTC or steps), source, target, kinds if any, weight, node ids."""
     import pandas as pd
 
     parts = [[column.cpu().numpy() for column in snapshot.links()] for snapshot in graph]
@@ -35,11 +35,11 @@ def to_pandas(graph: DynamicGraph) -> pd.DataFrame:
 
 
 def from_pandas(table: pd.DataFrame) -> DynamicGraph:
-    """Read one link per row of step, source and target, and if they are there, the other columns of `to_pandas`.
+    """Read one link per row: step, source and target, and the other columns of `to_pandas` if present.
 
-    Rows of the same pair add up, in either direction; without a weight each counts 1. The graph runs from the
-    first step that has a row to the last; steps between that have none share evenly the time left to them.
-    Nodes that appear in the same step are in order of their ids if there, else of kind and label.
+    Rows of the same pair add up, in either direction; without a weight each counts 1. The graph runs from the first
+    step to the last; steps without rows share the gap between their neighbours evenly. Nodes that appear in the same
+    step are in order of their ids if present, else of kind and label.
     """
     missing = [name for name in ("step", "source", "target") if name not in table]
     if missing:
@@ -66,7 +66,7 @@ def from_pandas(table: pd.DataFrame) -> DynamicGraph:
 
 
 def events_to_pandas(events: Events) -> pd.DataFrame:
-    """One row per event: src, dst, their kinds if any, time (UTC, or steps), weight if any; for `read_events`."""
+    """Return one row per event, for `read_events`: src, dst, kinds if any, time (UTC or steps), weight if any."""
     import pandas as pd
 
     sides = {"src": events.src, "dst": events.dst}
@@ -78,7 +78,7 @@ def events_to_pandas(events: Events) -> pd.DataFrame:
 
 
 def _table_windows(table: pd.DataFrame) -> tuple[list[int], Clock]:
-    """The windows of the steps of a table; steps without rows are interpolated."""
+    """Return the windows of all steps; those of steps without rows are interpolated."""
     import pandas as pd
 
     steps = table["step"].astype("int64")
@@ -107,7 +107,7 @@ def _table_windows(table: pd.DataFrame) -> tuple[list[int], Clock]:
 
 
 def _both(table: pd.DataFrame, suffix: str) -> list[Any]:
-    """The column of the sources, and after it that of the targets."""
+    """Return the values of the source column, followed by those of the target column."""
     values: list[Any] = []
     for name in ("source" + suffix, "target" + suffix):
         if table[name].isna().any():
@@ -118,7 +118,7 @@ def _both(table: pd.DataFrame, suffix: str) -> list[Any]:
 
 def _sortable(key: Any) -> tuple[str, str, Any]:
     kind, label = key if isinstance(key, tuple) else ("", key)
-    return kind, type(label).__name__, label  # a number and a text cannot be compared
+    return kind, type(label).__name__, label  # numbers and texts cannot be compared
 
 
 def _times(moments: NDArray[np.int64], clock: Clock) -> Any:

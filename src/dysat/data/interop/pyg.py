@@ -1,4 +1,4 @@
-"""PyTorch Geometric: graphs as a list of `Data`, events as `TemporalData`."""
+"""Convert to and from PyTorch Geometric: graphs as a list of `Data`, events as `TemporalData`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from torch import Tensor
 
 from dysat.data.events import Events, read_events
 from dysat.data.graph import DynamicGraph
-from dysat.data.interop.assemble import assemble, check_distinct, frame_of, given_labels, marks_of, typed_labels
+from dysat.data.interop.assemble import (
+    assemble,
+    check_distinct,
+    given_labels,
+    stored_attributes,
+    stored_windows,
+    typed_labels,
+)
 from dysat.data.reading.labels import Labels
 from dysat.data.reading.times import TimeUnit
 from dysat.errors import EventsError, GraphError, listed
@@ -23,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def to_pyg(graph: DynamicGraph, *, dtype: torch.dtype | None = None) -> list[Data]:
-    """One `Data` per snapshot over its known nodes: links both ways, a self-loop once; all tensors are copies.
+    """Return one `Data` per snapshot over its known nodes: links in both directions, self-loops once, tensors copied.
 
-    Each carries `start`, `stop` and `clock`; `x`, `node_kind` and `kind_names` where the graph has them. Weights
-    are of `dtype`, by default torch's own, because PyG's layers do not mix types; float64 keeps them exact.
+    Each has `start`, `stop` and `clock`, and `x`, `node_kind` and `kind_names` if the graph has features or kinds.
+    Weights have torch's default dtype, because PyG's layers do not mix dtypes; `dtype=torch.float64` keeps them exact.
     """
     from torch_geometric.data import Data
 
@@ -34,7 +41,9 @@ def to_pyg(graph: DynamicGraph, *, dtype: torch.dtype | None = None) -> list[Dat
     for step, snapshot in enumerate(graph):
         receivers, neighbours, weights = snapshot.entries()
         known = snapshot.num_nodes
-        data = Data(edge_index=torch.stack([receivers, neighbours]), num_nodes=known, **marks_of(graph, snapshot))
+        data = Data(
+            edge_index=torch.stack([receivers, neighbours]), num_nodes=known, **stored_attributes(graph, snapshot)
+        )
         data.edge_weight = weights.to(dtype or torch.get_default_dtype(), copy=True)
         if graph.features is not None:
             x = graph.features if isinstance(graph.features, Tensor) else graph.features[step]
@@ -48,13 +57,13 @@ def to_pyg(graph: DynamicGraph, *, dtype: torch.dtype | None = None) -> list[Dat
 def from_pyg(snapshots: Sequence[Data], labels: Sequence[Any] | Labels | None = None) -> DynamicGraph:
     """Read one snapshot per `Data`, over nodes 0 … `num_nodes` − 1, which may grow.
 
-    If every snapshot is symmetric, weights and all, the two entries of a pair are one link of that weight;
-    if any is not, all are taken as directed, and the two directions of a pair add up.
+    If every snapshot is symmetric, weights included, the two entries of a pair are one link of that weight. Otherwise
+    all snapshots are directed, and the two directions of a pair add up.
 
     Parameters:
         snapshots: weights are `edge_weight`, or an `edge_attr` of one column; features are `x`, shared by all
             snapshots if those of a node never change.
-        labels: of the nodes; their numbers if left out.
+        labels: labels of the nodes; by default their numbers.
     """
     known, parts, notes = [0], [], []
     for step, data in enumerate(snapshots):
@@ -79,12 +88,12 @@ def from_pyg(snapshots: Sequence[Data], labels: Sequence[Any] | Labels | None = 
         if not same or len(kinds) != known[-1] or any(not 0 <= kind < len(names) for kind in kinds):
             raise GraphError(f"node_kind must hold a number below {len(names)} per node, the same in all snapshots")
         nodes = [(names[kind], node) for kind, node in zip(kinds, nodes, strict=True)]
-    graph = assemble(parts, nodes, frame_of(marks), known=known, both_ways=True, notes=dict.fromkeys(notes))
+    graph = assemble(parts, nodes, stored_windows(marks), known=known, both_ways=True, notes=dict.fromkeys(notes))
     return _with_x(graph, [data.x for data in snapshots])
 
 
 def to_temporal_data(events: Events, *, dtype: torch.dtype | None = None) -> TemporalData:
-    """Events with `t` in microseconds since 1970 (UTC) or steps, and the weight as `msg` [M, 1], if there is one."""
+    """Return events with `t` in microseconds since 1970 (UTC) or steps, and the weight as `msg` [M, 1], if any."""
     from torch_geometric.data import TemporalData
 
     src, dst, time = (torch.tensor(part, dtype=torch.int64) for part in (events.src, events.dst, events.time))
@@ -101,7 +110,7 @@ def from_temporal_data(
     time_unit: TimeUnit | None = None,
     kinds: tuple[str, str] | None = None,
 ) -> Events:
-    """Read events, a `msg` of one column as their weight; `time_unit` and `kinds` are those of `read_events`."""
+    """Read events; a `msg` of one column is their weight, `time_unit` and `kinds` are as in `read_events`."""
     missing = [name for name in ("src", "dst", "t") if name not in data]
     if missing:
         raise EventsError(f"the TemporalData has no {missing[0]}; there are {listed(data.to_dict())}")
@@ -120,7 +129,7 @@ def from_temporal_data(
 
 
 def _one_column(values: Tensor | None, name: str) -> tuple[NDArray[np.float64] | None, list[str]]:
-    """One weight per row, if there is one; anything wider is not a weight, and a note says so."""
+    """Return one weight per row, if any; wider values are no weights, and a note says so."""
     if values is None:
         return None, []
     if values.dim() == 1 or values.shape[1:] == (1,):
@@ -129,11 +138,11 @@ def _one_column(values: Tensor | None, name: str) -> tuple[NDArray[np.float64] |
 
 
 def _with_x(graph: DynamicGraph, parts: list[Tensor | None]) -> DynamicGraph:
-    """Features from one array per snapshot; shared if later ones only add rows."""
+    """Add features from one array per snapshot, shared if later arrays only add rows."""
     given = [part.detach().cpu() for part in parts if part is not None]
     if not given:
         return graph
     if len(given) < len(parts) or any(part.dim() != 2 for part in given):
-        raise GraphError("x must be there in all snapshots or in none, each with the shape [nodes, F]")
+        raise GraphError("x must be present in all snapshots or in none, each with the shape [nodes, F]")
     shared = all(torch.equal(part, given[-1][: len(part)]) for part in given)
     return graph.with_features(given[-1] if shared else given)

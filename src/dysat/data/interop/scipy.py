@@ -1,4 +1,4 @@
-"""SciPy: one sparse matrix per snapshot."""
+"""Convert to and from SciPy: one sparse matrix per snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def to_scipy(graph: DynamicGraph) -> list[sp.csr_array[np.float64]]:
-    """One symmetric matrix [N, N] per snapshot, in node order; a self-loop stands once, on the diagonal."""
+    """Return one symmetric matrix [N, N] per snapshot, in node order; a self-loop is one entry on the diagonal."""
     from scipy.sparse import coo_array
 
     matrices = []
@@ -37,11 +37,11 @@ def from_scipy(
 ) -> DynamicGraph:
     """Read one snapshot per square matrix, sparse or dense; later ones may be larger.
 
-    If all are symmetric, an entry is the weight of its link; if any is not, `a[i, j] + a[j, i]` is, in all.
+    If all are symmetric, an entry is the weight of its link; otherwise the weight is `a[i, j] + a[j, i]` in all.
 
     Parameters:
-        labels: of the rows; their numbers if left out.
-        boundaries, clock: the T + 1 edges of the windows, as of a `DynamicGraph`; the steps 0, 1, … if left out.
+        labels: labels of the rows; by default their numbers.
+        boundaries, clock: the T + 1 window edges, as in a `DynamicGraph`; by default the steps 0, 1, ….
     """
     from scipy.sparse import coo_array
 

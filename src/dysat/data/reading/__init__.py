@@ -1,1 +1,1 @@
-"""Logs of events in every format, read column by column."""
+"""Read event logs of every format, column by column."""

@@ -1,4 +1,4 @@
-"""The columns of a source by their role (src, dst, time, weight), as values of one type, checked row by row."""
+"""Choose the columns of a source by role (src, dst, time, weight), read them, and check every row."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.data.reading.labels import integer_expression
-from dysat.data.reading.numbering import IntegerNumbering, Numbering, TextNumbering
-from dysat.data.reading.plain import pack_texts, parser_of_integers, parser_of_moments
 from dysat.data.reading.sources import Source
 from dysat.data.reading.times import Times, TimeUnit, check_plausible, iso_expression, parse_times
 from dysat.errors import EventsError, listed, nearest
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Column = str | int | None
-# Names under which a column is found when none is given, in order of preference.
+# Column names tried if none is given, in order of preference.
 USUAL_NAMES = {
     "src": ("src", "source", "from", "sender", "from_id", "source_id", "src_id", "u", "user", "user_id"),
     "dst": ("dst", "target", "to", "receiver", "recipient", "to_id", "target_id", "dst_id", "v", "item", "item_id"),
@@ -30,11 +28,11 @@ USUAL_NAMES = {
 def choose_columns(
     source: Source, asked: dict[str, Column], pair_separator: str | None
 ) -> tuple[dict[str, str], list[str]]:
-    """The column of each role: as asked, as the format says, or by its usual name."""
+    """Return the column of each role, and notes: as asked, as the format says, or by a usual name."""
     asked = dict(asked)
     if pair_separator is not None:
         if pair_separator == "":
-            raise EventsError("pair_separator='' cannot part two labels")
+            raise EventsError("pair_separator='' cannot separate two labels")
         asked["src"] = asked["src"] if asked["src"] is not None else asked["dst"]
         asked["dst"] = asked["src"]
     columns, guessed = {}, []
@@ -51,7 +49,7 @@ def choose_columns(
             usual = [lowered[name] for name in USUAL_NAMES[role] if name in lowered]
             if not usual:
                 there = listed(source.columns)
-                raise EventsError(f"{source.name}: which column is {role}? Say {role}=; there are {there}")
+                raise EventsError(f"{source.name}: which column is {role}? Give {role}=; there are {there}")
             columns[role] = usual[0]
             guessed.append(f"{role}={usual[0]!r}")
     if columns["src"] == columns["dst"] and pair_separator is None:
@@ -61,16 +59,14 @@ def choose_columns(
 
 def read_columns(
     source: Source, columns: dict[str, str], pair_separator: str | None, *, parse_time: bool
-) -> tuple[pl.DataFrame, Numbering | None]:
-    """A table whose columns are named by role; with a Numbering, labels are its numbers.
+) -> pl.DataFrame:
+    """Read the columns into a table, named by role.
 
-    Where the first row looks like times in ISO 8601, or labels that are whole numbers, those are parsed while the
-    file is read; if it turns out that other rows are not like the first, it is read again as text.
+    If the first row has an ISO 8601 time, or whole numbers as labels, these columns are parsed while the file is read.
+    If a later row does not fit, the file is read again as text.
     """
     import polars as pl
 
-    if parse_time and not pair_separator and (plain := _read_plain(source, columns)) is not None:
-        return plain
     wanted = list(dict.fromkeys(columns.values()))
     parsers = {}
     if parse_time and (parse := iso_expression(columns["time"], source.first.get(columns["time"], ""))) is not None:
@@ -79,59 +75,34 @@ def read_columns(
     if all(re.fullmatch(r"[1-9]\d{0,17}", source.first.get(end, "")) for end in ends) and not pair_separator:
         parsers |= {end: integer_expression(end) for end in ends}
     read = source.read([parsers.get(name, pl.col(name)) for name in wanted] if parsers else wanted)
-    unlike = {name for name in parsers if read[name].null_count()}
-    if unlike:
-        parsers = {
-            name: parse for name, parse in parsers.items() if name not in unlike | (ends if ends & unlike else set())
-        }
+    misfits = {name for name in parsers if read[name].null_count()}
+    if misfits:
+        parsers = {name: parse for name, parse in parsers.items() if name not in misfits}
         read = source.read([parsers.get(name, pl.col(name)) for name in wanted])
     table = pl.DataFrame([read[column].alias(role) for role, column in columns.items()])
     if pair_separator is None:
-        return table, None
+        return table
     parts = pl.col("src").cast(pl.String).str.split_exact(pair_separator, 2).struct
     single = parts.field("field_2").is_null()
-    table = table.with_columns(
+    return table.with_columns(
         src=pl.when(single).then(parts.field("field_0")), dst=pl.when(single).then(parts.field("field_1"))
     )
-    return table, None
-
-
-def _read_plain(source: Source, columns: dict[str, str]) -> tuple[pl.DataFrame, Numbering | None] | None:
-    """The same table at once, if the source has a faster way for plain files and this seems to be one."""
-    import polars as pl
-
-    if source.read_plain is None or len(set(columns.values())) < len(columns):
-        return None
-    first = {role: source.first.get(column, "") for role, column in columns.items()}
-    integers = {role: parser_of_integers(text) for role, text in first.items()}
-    numbering: Numbering = IntegerNumbering()
-    if not (integers["src"] and integers["dst"]):
-        integers["src"] = integers["dst"] = pack_texts
-        numbering = TextNumbering()
-    moments = parser_of_moments(first["time"])
-    parsers = integers | ({"time": moments} if moments else {})
-    found = source.read_plain({columns[role]: parse for role, parse in parsers.items() if parse}, numbering)
-    if found is None or len(found.columns) < len(columns):
-        return None
-    zone = "UTC" if first["time"].endswith("Z") else None
-    table = found.rename({column: role for role, column in columns.items()})
-    return table.with_columns(pl.col("time").cast(pl.Datetime("us", zone))) if moments else table, numbering
 
 
 class Rows:
-    """Which rows are good; the first bad one is an error, unless bad rows are skipped."""
+    """Track which rows are good. The first bad row is an error, unless bad rows are skipped."""
 
     def __init__(self, source: Source, table: pl.DataFrame, *, skip: bool) -> None:
         import polars as pl
 
         self.source, self.table, self.skip = source, table, skip
         self.good = np.ones(len(table), dtype=bool)
-        if source.text and all(column.null_count() for column in table):  # a blank line is no row
+        if source.text and all(column.null_count() for column in table):  # a blank line is not a row
             self.good = ~table.select(pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()
         self.num_rows = int(self.good.sum())
 
     def check(self, role: str, column: str, values: pl.Series, complaint: str) -> None:
-        """Rows whose `values` are null are bad: their cell is empty, or what the complaint says."""
+        """Mark rows whose `values` are null as bad: their cell is empty, or `complaint` says what is wrong with it."""
         if values.null_count() == 0:
             return
         bad = values.is_null().to_numpy() & self.good
@@ -152,7 +123,7 @@ class Rows:
 def label_columns(
     source: Source, table: pl.DataFrame, columns: dict[str, str], rows: Rows
 ) -> tuple[pl.Series, pl.Series]:
-    """Both label columns as one type, Int64 or String."""
+    """Return both label columns with one type, Int64 or String."""
     import polars as pl
 
     sides = []
@@ -181,7 +152,7 @@ def label_columns(
 
 
 def times_of(source: Source, column: pl.Series, pattern: str | None, unit: TimeUnit | None, timezone: str) -> Times:
-    """The times, which must make sense."""
+    """Parse the times and check that they are plausible."""
     try:
         times = parse_times(column, pattern=pattern, unit=unit, timezone=timezone)
         first, last = times.values.min(), times.values.max()
@@ -193,7 +164,7 @@ def times_of(source: Source, column: pl.Series, pattern: str | None, unit: TimeU
 
 
 def weights_of(table: pl.DataFrame, columns: dict[str, str], rows: Rows) -> NDArray[np.float64] | None:
-    """The weights, finite and not negative, or None where every event counts 1."""
+    """Return the weights, which must be finite and not negative, or None if every event counts 1."""
     import polars as pl
 
     if "weight" not in columns:

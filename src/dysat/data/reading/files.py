@@ -1,8 +1,8 @@
-"""Files and folders of events: recognised by name and content, read by Polars, searched again to explain an error.
+"""Open files and folders of events. They are recognised by name and content and read by Polars.
 
-Formats: CSV and its kin with a header or without, columns parted by blanks (KONECT with its `%` lines, SNAP with
-its `#` lines), JSON lines, what a Mongo shell prints, and Parquet as one file or a folder of parts. Text may be
-compressed by gzip or zstd. Without a header the columns are called 1, 2, 3, …
+Formats: CSV with any separator, with or without a header; whitespace-separated columns (KONECT with its `%` lines,
+SNAP with its `#` lines); JSON lines; the output of a Mongo shell; Parquet, as one file or a folder of parts. Text may
+be compressed with gzip or zstd. Without a header the columns are named 1, 2, 3, …
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dysat.data.reading.numbering import Numbering
-from dysat.data.reading.plain import Parse, UnusualError, read_plain
-from dysat.data.reading.sources import Source, reading
+from dysat.data.reading.sources import Source, explained
 from dysat.data.reading.text import (
     HEAD,
     SEPARATORS,
@@ -46,12 +44,12 @@ SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-# KONECT's words for weights that count interactions or add up; ratings and signs do neither.
+# KONECT's names for weights that are counts; ratings and signs are not.
 KONECT_WEIGHTS = ("positive", "posweighted")
 
 
 def open_jsonl(path: Path, name: str, head: str) -> Source:
-    """One object a line."""
+    """Open JSON lines: one object per line."""
     import polars as pl
 
     if head.lstrip().startswith("["):
@@ -61,11 +59,11 @@ def open_jsonl(path: Path, name: str, head: str) -> Source:
         try:
             record = json.loads(line) if line.strip() else {}
         except (ValueError, RecursionError):
-            break  # the reader says where
+            break  # `read` reports the line
         if isinstance(record, dict):
             columns |= dict.fromkeys(record)
     if not columns:
-        raise EventsError(f'{name}: cannot be read as JSON lines: the first line is no object like {{"from": …}}')
+        raise EventsError(f'{name}: cannot be read as JSON lines: the first line is not an object like {{"from": …}}')
     with open(path, "rb") as data:
         marked = data.read(3) == b"\xef\xbb\xbf"
     content = io.BytesIO(read_bytes(path, name)) if marked else path
@@ -89,7 +87,7 @@ def open_jsonl(path: Path, name: str, head: str) -> Source:
 
 
 def open_mongo(path: Path, name: str) -> Source:
-    """Objects over several lines, one after the other, with `ObjectId("…")` and `ISODate("…")` for values."""
+    """Open the output of a Mongo shell: objects over several lines, with values like `ISODate("…")`."""
     import polars as pl
 
     fault = not_utf8(path, name)
@@ -97,7 +95,7 @@ def open_mongo(path: Path, name: str) -> Source:
         raise EventsError(f"{name}: {fault}")
     text = read_bytes(path, name).decode("utf-8-sig")
     wrapped = r'("(?:\\.|[^"\\])*")|\b(?:ObjectId|ISODate|NumberLong|NumberInt)\(\s*"?([^")]*)"?\s*\)'
-    text = re.sub(wrapped, lambda match: match[1] or f'"{match[2]}"', text)  # not inside other texts
+    text = re.sub(wrapped, lambda match: match[1] or f'"{match[2]}"', text)  # but not inside strings
     decoder, records, lines, at, line = json.JSONDecoder(), [], [], 0, 1
     while match := re.compile(r"\s*(?=\S)").match(text, at):
         line += text.count("\n", at, match.end())
@@ -106,7 +104,7 @@ def open_mongo(path: Path, name: str) -> Source:
         except (ValueError, RecursionError) as problem:
             raise EventsError(f"{name}, line {getattr(problem, 'lineno', line)}: is not JSON") from None
         if not isinstance(record, dict):
-            raise EventsError(f'{name}, line {line}: is no object like {{"from": …}}')
+            raise EventsError(f'{name}, line {line}: is not an object like {{"from": …}}')
         records.append(record)
         lines.append(line)
         line, at = line + text.count("\n", match.end(), end), end
@@ -132,7 +130,7 @@ def open_file(
     separator: str | None = None,
     wanted: Sequence[str] = (),
 ) -> Source:
-    """Recognise a file, or a folder of Parquet parts. `wanted` columns help to tell whether there is a header."""
+    """Open a file or a folder of Parquet parts; the `wanted` columns help to recognise a header."""
     name = str(path)
     if format is not None and format not in FORMATS:
         raise EventsError(f"format={format!r} is not one of {', '.join(FORMATS)}")
@@ -160,7 +158,7 @@ def open_file(
 
 
 def _recognise(path: Path, head: str, separator: str | None) -> Format:
-    """The format of a file from its name and its first line."""
+    """Recognise the format of a file by its name and first line."""
     stem = path.name.lower()
     for packed in (".gz", ".gzip", ".zst", ".zstd"):
         stem = stem.removesuffix(packed)
@@ -183,7 +181,7 @@ def _recognise(path: Path, head: str, separator: str | None) -> Format:
     if all(NUMBER.fullmatch(field) for field in line.split()):
         return "whitespace"
     if set(line) & set(SEPARATORS) == {"\t"} and any(field != field.strip() for field in line.split("\t")):
-        return "whitespace"  # tabs and blanks together
+        return "whitespace"  # tabs and spaces mixed
     if any(mark in line for mark in SEPARATORS):
         return "csv"
     return "whitespace"
@@ -193,9 +191,9 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
     import polars as pl
 
     content: Path | io.BytesIO = path
-    if re.search(r"\r(?!\n)", re.sub(r'"[^"]*"', "", head[:-1])):  # line ends of old Macs, alone or mixed with others
-        plain = re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", read_bytes(path, name))
-        content, head = io.BytesIO(plain), plain[:HEAD].decode("utf-8", "replace")
+    if re.search(r"\r(?!\n)", re.sub(r'"[^"]*"', "", head[:-1])):  # line ends of old Macs, possibly mixed with others
+        unified = re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", read_bytes(path, name))
+        content, head = io.BytesIO(unified), unified[:HEAD].decode("utf-8", "replace")
     records = csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator)
     first = next(records, [])
     if header is None:
@@ -208,9 +206,9 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
         infer_schema=False,
         glob=False,
         raise_if_empty=False,
-        with_column_names=_stripped if header else lambda found: names[: len(found)],
+        with_column_names=_stripped if header else lambda columns: names[: len(columns)],
     )
-    with reading(name, "CSV"):
+    with explained(name, "CSV"):
         columns = tuple(frame.collect_schema().names())
     if any("\ufffd" in column for column in columns):
         raise EventsError(f"{name}: {not_utf8(path, name) or 'is not UTF-8 text'}")
@@ -230,26 +228,17 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
         )
         try:
             line = next((reader.line_num for i, _ in enumerate(reader) if i == row + bool(header)), None)
-        except csv.Error:  # a field longer than that reader takes
+        except csv.Error:  # a field beyond the size limit of the csv module
             line = None
         return f"line {line}" if line else f"row {row + 1}"
 
-    def read_fields(parsers: dict[str, Parse], numbering: Numbering | None) -> pl.DataFrame | None:
-        wanted = {columns.index(column): parse for column, parse in parsers.items()}
-        try:
-            found = read_plain(path, separator, len(columns), header, wanted, numbering)
-        except UnusualError:
-            return None
-        return pl.DataFrame([pl.Series(column, values) for column, values in zip(parsers, found, strict=True)])
-
     second = next(records, []) if header else first
-    read_fast = read_fields if content is path and separator in SEPARATORS else None
     first_row = dict(zip(columns, second, strict=False))
-    return Source(name, columns, read, locate, text=True, first=first_row, read_plain=read_fast)
+    return Source(name, columns, read, locate, text=True, first=first_row)
 
 
 def _names_columns(first: list[str], wanted: Sequence[str]) -> bool:
-    """Whether a first line may be a header: no date stands in it, and not all columns are asked for by number."""
+    """Whether a first line may be a header: it has no date, and the wanted columns are not all given by number."""
     numbered = bool(wanted) and all(column.isdigit() for column in wanted) and not set(wanted) <= set(first)
     return not numbered and not any(ISO.fullmatch(field.strip()) for field in first)
 
@@ -309,11 +298,11 @@ def _open_parquet(path: Path, name: str) -> Source:
 
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files:
-        hint = "; it is a graph folder, which is loaded, not read" if (path / "graph.json").exists() else ""
+        hint = "; it is a graph folder, to be loaded, not read" if (path / "graph.json").exists() else ""
         raise EventsError(f"{name}: is a folder without .parquet files{hint}")
     casts = pl.ScanCastOptions(integer_cast="upcast", float_cast="upcast")
     frame = pl.scan_parquet(files, glob=False, hive_partitioning=False, extra_columns="ignore", cast_options=casts)
-    with reading(name, "Parquet"):
+    with explained(name, "Parquet"):
         columns = tuple(frame.collect_schema().names())
 
     def locate(row: int) -> str:

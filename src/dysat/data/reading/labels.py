@@ -1,7 +1,7 @@
-"""Node labels: from whatever stands in two columns to the numbers 0 … N − 1, and to arrays and back.
+"""Node labels: number them 0 … N − 1, pack them into arrays and unpack them.
 
-A label is text or a whole number. Labels that are all whole numbers, written as a program would write them,
-become int64; anything else (`007`, `1e3`, a number beyond 64 bits) keeps its text, so no label ever changes.
+A label is text or a whole number. If all labels are whole numbers in canonical form, they become int64. Otherwise
+(`007`, `1e3`, a number beyond 64 bits) all keep their text, so no label ever changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from dysat.data.reading.numbering import (
     Found,
     Numbering,
     Numbers,
-    TextNumbering,
     Words,
     appearances,
     as_words,
@@ -33,7 +32,7 @@ from dysat.errors import GraphError
 if TYPE_CHECKING:
     import polars as pl
 
-CHUNK = 1 << 17  # rows looked up at once
+CHUNK = 1 << 17  # rows per lookup
 Labels = NDArray[Any]  # [N] int64, or [N] objects that are str
 
 
@@ -44,21 +43,18 @@ def number_nodes(
     order: NDArray[np.int64] | None = None,
     *,
     separate: bool = False,
-    numbering: Numbering | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Labels, NDArray[np.uint8] | None]:
-    """Number the nodes of events. `time` is in order; `order` puts `src` and `dst` in the same (None: they are).
+    """Number the nodes of events in order of first appearance.
 
-    Nodes are in order of first appearance; those that appear at the same moment in order of label, so that
-    the numbers depend on the events alone and not on the order of rows. With `separate`, equal labels
-    in the two columns are different nodes, of kind 0 and 1. With a `numbering`, the columns hold its numbers.
+    `time` is sorted; `order` sorts `src` and `dst` in the same way (None: they are sorted). Nodes that appear at the
+    same moment are in order of label, so that the numbers do not depend on the order of rows. With `separate`, equal
+    labels in the two columns are different nodes, of kind 0 and 1.
 
-    Returns the nodes of `src` and `dst`, the labels, and the kinds where `separate`.
+    Returns the nodes of `src` and `dst`, the labels, and the kinds if `separate`.
     """
     sides = [src, dst]
-    named = numbering  # its labels are those of the nodes, not hashes
-    if numbering is not None:
-        slots, size = [side.to_numpy(writable=True) for side in sides], numbering.size
-    elif dense := dense_slots(sides):
+    numbering: Numbering | None = None
+    if dense := dense_slots(sides):
         slots, size = dense
     else:
         slots, numbering = _number_columns(sides)
@@ -67,15 +63,11 @@ def number_nodes(
         slots = [slots[0], slots[1] + np.int32(size)]
     if order is not None:
         slots = [slot[order] for slot in slots]
-    if numbering is not None and numbering.seen == 2 * len(src) and order is None and not separate:
+    if numbering is not None and order is None and not separate:
         event, column, slot = numbering.firsts >> 1, numbering.firsts & 1, np.arange(size, dtype=np.int32)
     else:
         event, column, slot = appearances(slots, size * (1 + separate))
-    if named is not None:
-        labels = _as_series(named.labels[slot % size])
-    else:
-        labels = _labels_of(sides, event if order is None else order[event], column)
-    labels = _as_integers(labels)
+    labels = _as_integers(_labels_of(sides, event if order is None else order[event], column))
 
     kind = column if separate else np.zeros_like(column)
     ranked = break_ties(time[event], kind, labels.gather)
@@ -83,12 +75,12 @@ def number_nodes(
     return from_, to, _to_labels(labels.gather(ranked)), kind[ranked].astype(np.uint8) if separate else None
 
 
-def _number_columns(sides: Sequence[pl.Series]) -> tuple[list[Numbers], TextNumbering]:
-    """The labels of two columns by 128 bits each, numbered row by row: whole numbers as they are, or two hashes.
+def _number_columns(sides: Sequence[pl.Series]) -> tuple[list[Numbers], Numbering]:
+    """Number the labels of two columns, row by row, by keys of 128 bits: the whole number, or two hashes of the text.
 
-    That two of a billion texts share both hashes has a chance of 10^-21.
+    The chance that any two of a billion texts share both hashes is about 10^-21.
     """
-    numbering = TextNumbering()
+    numbering = Numbering()
     out = [np.empty(len(side), dtype=np.int32) for side in sides]
 
     def find(part: slice) -> Found:
@@ -105,7 +97,7 @@ def _number_columns(sides: Sequence[pl.Series]) -> tuple[list[Numbers], TextNumb
 
 
 def _ahead(find: Callable[[slice], Found], add: Callable[[slice, Found], None], parts: list[slice]) -> None:
-    """Add all parts in order, while threads find the next few."""
+    """Add all parts in order while threads look up the next ones."""
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
         coming = deque((part, pool.submit(find, part)) for part in parts[: 2 * threads])
@@ -125,7 +117,7 @@ def _words_of(column: pl.Series) -> Words:
 def break_ties(
     moment: NDArray[np.int64], kind: NDArray[np.integer[Any]], labels: Callable[[NDArray[np.int64]], pl.Series]
 ) -> NDArray[np.int64]:
-    """The order of nodes that are in order of their moment, where those of the same moment go by kind and label."""
+    """Return the order of nodes sorted by moment, with ties broken by kind, then label."""
     import polars as pl
 
     order = np.arange(len(moment))
@@ -138,7 +130,7 @@ def break_ties(
 
 
 def integer_expression(column: str) -> pl.Expr:
-    """Texts as whole numbers while they are read; null where a text is not written as a program would write it."""
+    """Return an expression that parses whole numbers; null if a text is not in canonical form."""
     import polars as pl
 
     text = pl.col(column)
@@ -147,7 +139,7 @@ def integer_expression(column: str) -> pl.Expr:
 
 
 def _labels_of(sides: Sequence[pl.Series], row: NDArray[np.int64], column: NDArray[np.int64]) -> pl.Series:
-    """The labels that stand in these rows, each in one of the two columns."""
+    """Return the labels at these rows and columns."""
     import polars as pl
 
     first = [np.flatnonzero(column == side) for side in (0, 1)]
@@ -156,16 +148,8 @@ def _labels_of(sides: Sequence[pl.Series], row: NDArray[np.int64], column: NDArr
     return pl.concat([side.gather(row[here]) for side, here in zip(sides, first, strict=True)]).gather(at)
 
 
-def _as_series(labels: NDArray[np.bytes_] | NDArray[np.int64]) -> pl.Series:
-    import polars as pl
-
-    return (
-        pl.Series(labels.tolist(), dtype=pl.Binary).cast(pl.String) if labels.dtype.kind == "S" else pl.Series(labels)
-    )
-
-
 def pack_labels(labels: Labels) -> dict[str, NDArray[Any]]:
-    """Labels as plain arrays: the numbers, or all texts end to end with their offsets."""
+    """Pack labels into plain arrays: the numbers, or the concatenated texts and their offsets."""
     if labels.dtype != object:
         return {"labels": labels}
     try:
@@ -178,7 +162,7 @@ def pack_labels(labels: Labels) -> dict[str, NDArray[Any]]:
 
 
 def unpack_labels(arrays: dict[str, NDArray[Any]]) -> Labels:
-    """What `pack_labels` packed."""
+    """Undo `pack_labels`."""
     if "labels" in arrays:
         return np.asarray(arrays["labels"])
     text, offsets = arrays["label_text"].tobytes(), arrays["label_offsets"].tolist()
@@ -188,7 +172,7 @@ def unpack_labels(arrays: dict[str, NDArray[Any]]) -> Labels:
 
 
 def as_labels(values: list[Any]) -> Labels:
-    """Distinct labels of one type as an array; numbers and texts together become texts."""
+    """Convert distinct labels to an array of one type; a mix of numbers and texts becomes texts."""
     if all(isinstance(v, int | np.integer) and not isinstance(v, bool) and -(2**63) <= v < 2**63 for v in values):
         return np.array(values, dtype=np.int64)
     texts = [str(v) for v in values if isinstance(v, str | int | np.integer) and not isinstance(v, bool)]
@@ -197,14 +181,14 @@ def as_labels(values: list[Any]) -> Labels:
         raise GraphError(f"node {odd!r} is neither text nor a whole number")
     if len(set(texts)) < len(texts):
         twice = next(text for text in texts if texts.count(text) > 1)
-        raise GraphError(f"node {twice} stands there as a number and as text")
+        raise GraphError(f"node {twice} occurs as a number and as text")
     labels = np.empty(len(texts), dtype=object)
     labels[:] = texts
     return labels
 
 
 def _as_integers(labels: pl.Series) -> pl.Series:
-    """Text that is all whole numbers, as a program would write them, as numbers."""
+    """Convert texts to numbers if all are whole numbers in canonical form."""
     import polars as pl
 
     if labels.dtype != pl.String:

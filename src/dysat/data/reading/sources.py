@@ -1,6 +1,6 @@
-"""What events are read from: a `Source` names its columns and reads some of them.
+"""Sources of events: a `Source` names its columns and reads those asked for.
 
-Tables in memory are here, files in `files.py`.
+Tables in memory are opened here, files in `files.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dysat.data.reading.numbering import Numbering
-from dysat.data.reading.plain import Parse
 from dysat.errors import EventsError
 
 if TYPE_CHECKING:
@@ -23,23 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """Columns that can be read, and what the format says of them."""
+    """Columns that can be read, and what the format says about them."""
 
     name: str
     columns: tuple[str, ...]
-    read: Callable[[Sequence[Any]], pl.DataFrame]  # of names, or of expressions where `first` is given
-    locate: Callable[[int], str]  # data row, from 0 → where a person finds it
-    text: bool  # read as text, so that a row without any value is a blank line
-    roles: dict[str, str] = field(default_factory=dict)  # what the format itself fixes: src, dst, time, weight
+    read: Callable[[Sequence[Any]], pl.DataFrame]  # takes column names; expressions, too, if `first` is given
+    locate: Callable[[int], str]  # data row (from 0) → its place in the source, such as "line 4"
+    text: bool  # all columns are text, and a row without any value is a blank line
+    roles: dict[str, str] = field(default_factory=dict)  # columns the format fixes, by role: src, dst, time, weight
     bipartite: bool = False
-    first: dict[str, str] = field(default_factory=dict)  # the first row, where it is known before reading
+    first: dict[str, str] = field(default_factory=dict)  # the first row, if known before reading
     notes: tuple[str, ...] = ()
-    # A faster way, where nothing is unusual; packed texts come as the numbers that a Numbering gives them.
-    read_plain: Callable[[dict[str, Parse], Numbering | None], pl.DataFrame | None] | None = None
 
 
 def open_table(source: Any) -> Source:
-    """A Polars, pandas or Arrow table, or arrays (src, dst, time[, weight])."""
+    """Open a Polars, pandas or Arrow table, or arrays (src, dst, time[, weight])."""
     import polars as pl
 
     if isinstance(source, pl.DataFrame | pl.LazyFrame):
@@ -64,20 +60,20 @@ def open_table(source: Any) -> Source:
         roles = {name: name for name in names}
         return _table("arrays", names, lambda c: pl.DataFrame([_series(n, _array(arrays[n])) for n in c]), roles)
     raise EventsError(
-        f"{type(source).__name__} is no source of events; give a path, a Polars, pandas or Arrow table, "
+        f"cannot read events from {type(source).__name__}; give a path, a Polars, pandas or Arrow table, "
         "or arrays (src, dst, time)"
     )
 
 
 @contextmanager
-def reading(name: str, what: str) -> Iterator[None]:
-    """Turn whatever a reader raises into one line."""
+def explained(name: str, what: str) -> Iterator[None]:
+    """Turn any error of a reader into an `EventsError` of one line."""
     import polars as pl
 
-    problems = (csv.Error, pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError, RecursionError)
+    errors = (csv.Error, pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError, RecursionError)
     try:
         yield
-    except (*problems, pl.exceptions.PanicException) as problem:
+    except (*errors, pl.exceptions.PanicException) as problem:
         text = str(problem).strip().partition("\n")[0].partition("hint:")[0].strip() or type(problem).__name__
         raise EventsError(f"{name}: cannot be read as {what}: {text}") from None
 
@@ -96,7 +92,7 @@ def _pandas_name(table: Any, name: str) -> Any:
 
 
 def _from_pandas(column: Any) -> np.ndarray[Any, Any]:
-    """A pandas column as a NumPy array; missing values of any dtype become None, zones become UTC."""
+    """Convert a pandas column to NumPy: missing values of any dtype become None, zoned times UTC."""
     if getattr(column.dtype, "tz", None) is not None:
         column = column.dt.tz_convert("UTC").dt.tz_localize(None)
     if column.dtype.kind in "iufM" and isinstance(column.dtype, np.dtype):
@@ -107,7 +103,7 @@ def _from_pandas(column: Any) -> np.ndarray[Any, Any]:
 
 
 def _array(values: Any) -> np.ndarray[Any, Any]:
-    """Lists that hold text stay objects: NumPy's own text would lose what ends in a NUL."""
+    """Convert to NumPy; lists with texts become objects, because NumPy's text type drops trailing NULs."""
     texts = isinstance(values, list | tuple) and any(isinstance(value, str) for value in values)
     return np.array(values, dtype=object) if texts else np.asarray(values)
 
@@ -126,7 +122,7 @@ def _series(name: str, array: np.ndarray[Any, Any]) -> pl.Series:
         if any(isinstance(value, str) for value in present) and not all(isinstance(value, str) for value in present):
             odd = next((value for value in present if not isinstance(value, str | int)), None)
             if odd is not None:
-                raise EventsError(f"{name} holds {odd!r} beside texts; labels are texts or whole numbers")
+                raise EventsError(f"{name} holds {odd!r} among texts; labels are texts or whole numbers")
             array = np.array([None if value is None else str(value) for value in array], dtype=object)
         return pl.Series(name, array.tolist())
     return pl.Series(name, array)

@@ -1,4 +1,4 @@
-"""Text files as text: how they begin, their lines, and, once reading them has failed, what is wrong with them."""
+"""The beginning and the lines of text files, and what is wrong with a file that could not be read."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dysat.data.reading.sources import reading
+from dysat.data.reading.sources import explained
 from dysat.errors import EventsError
 
 if TYPE_CHECKING:
     import polars as pl
 
 SEPARATORS = ",;\t|"
-HEAD = 1 << 16  # bytes looked at to recognise a file
-NEVER = "\x1f"  # a separator that no line has, to read whole lines
+HEAD = 1 << 16  # bytes read to recognise a file
+NO_SEPARATOR = "\x1f"  # occurs in no line, so that whole lines are read
 
 
 def read_head(path: Path, name: str) -> str:
-    """The beginning of a file as text, decompressed."""
-    with reading(name, "a file"), open(path, "rb") as data:
+    """Return the beginning of a file as text, decompressed."""
+    with explained(name, "a file"), open(path, "rb") as data:
         raw = data.read(HEAD)
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise EventsError(f"{name}: is UTF-16 text; save it as UTF-8")
@@ -36,35 +36,41 @@ def read_head(path: Path, name: str) -> str:
         except zlib.error as problem:
             raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
     elif raw.startswith(b"\x28\xb5\x2f\xfd"):
-        with reading(name, "zstd"):
+        with explained(name, "zstd"):
             lines = scan_lines(path).select("line").head(1000).collect().to_series().fill_null("")
             return "\n".join(lines.to_list())
     return raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
 
 
 def lines_of(head: str) -> list[str]:
-    """Lines as files end them; `splitlines` would also break at U+2028 and others inside a text."""
+    """Split at line ends; `splitlines` would also split at U+2028 and others inside a text."""
     return re.split(r"\r\n|\n|\r", head)
 
 
 def sniff_separator(head: str) -> str:
-    """The separator that the first line has most of."""
+    """Return the most frequent separator of the first line."""
     line = re.sub(r'"[^"]*"', "", next((line for line in lines_of(head) if line.strip()), ""))
     return max(SEPARATORS, key=line.count)
 
 
 def scan_lines(path: Path) -> pl.LazyFrame:
-    """The lines of a text file and their numbers."""
+    """Scan the lines of a text file, with their numbers."""
     import polars as pl
 
     lines = pl.scan_csv(
-        path, has_header=False, separator=NEVER, quote_char=None, infer_schema=False, glob=False, new_columns=["line"]
+        path,
+        has_header=False,
+        separator=NO_SEPARATOR,
+        quote_char=None,
+        infer_schema=False,
+        glob=False,
+        new_columns=["line"],
     )
     return lines.with_row_index("number", 1)
 
 
 def read_bytes(path: Path, name: str) -> bytes:
-    """A text file, decompressed and without its byte-order mark."""
+    """Read a text file, decompressed and without its byte-order mark."""
     raw = path.read_bytes()
     try:
         if raw.startswith(b"\x1f\x8b"):
@@ -78,7 +84,7 @@ def read_bytes(path: Path, name: str) -> bytes:
 
 
 def not_utf8(path: Path, name: str) -> str | None:
-    """Where a file stops being UTF-8, or None."""
+    """Describe the first byte that is not UTF-8, or return None."""
     raw = read_bytes(path, name)
     try:
         raw.decode("utf-8")
@@ -89,7 +95,7 @@ def not_utf8(path: Path, name: str) -> str | None:
 
 
 def ragged(path: Path, name: str, separator: str, width: int) -> str | None:
-    """The first line with more fields than there are columns, or None."""
+    """Describe the first line with more fields than columns, or return None."""
     reader = csv.reader(io.StringIO(read_bytes(path, name).decode("utf-8"), newline=""), delimiter=separator)
     try:
         for fields in reader:
@@ -101,11 +107,11 @@ def ragged(path: Path, name: str, separator: str, width: int) -> str | None:
 
 
 def not_json(path: Path, name: str) -> str | None:
-    """The first line that is no JSON object, or None."""
+    """Describe the first line that is not a JSON object, or return None."""
     for number, line in enumerate(read_bytes(path, name).split(b"\n"), 1):
         try:
             if line.strip() and not isinstance(json.loads(line), dict):
-                return f'line {number} is no object like {{"from": …}}'
+                return f'line {number} is not an object like {{"from": …}}'
         except (ValueError, RecursionError):
             return f"line {number} is not JSON"
     return None

@@ -1,6 +1,6 @@
-"""A column of times, in whatever form, to microseconds since 1970 in UTC.
+"""Parse a column of times in any form to microseconds since 1970 in UTC.
 
-A time that cannot be read comes back as null; who called knows the file and the row.
+A time that cannot be read becomes null; the caller knows the file and the row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TimeUnit = Literal["s", "ms", "us", "ns", "step"]
 PER_MICROSECOND = {"s": 1e-6, "ms": 1e-3, "us": 1.0, "ns": 1e3}
-# An epoch number is believed between these years; the four units' ranges do not overlap.
+# An epoch number must fall between these years; the ranges of the four units do not overlap.
 PLAUSIBLE = (int(1 * YEAR), int(130 * YEAR))
 NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*")
 ISO = re.compile(
@@ -28,12 +28,12 @@ ISO = re.compile(
     r"(?:(?P<sep>[T ])\d\d:\d\d(?P<seconds>:\d\d)?(?P<fraction>\.\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?)?"
 )
 COMPACT = {8: "%Y%m%d", 14: "%Y%m%d%H%M%S"}
-MOST_PATTERNS = 8  # forms of ISO 8601 that one column may mix before the slow reader takes over
+MOST_PATTERNS = 8  # forms of ISO 8601 in one column before the slow parser takes over
 
 
 @dataclass(frozen=True)
 class Times:
-    """Parsed times: Int64 microseconds (or steps), null where unreadable, and how they were understood."""
+    """Parsed times: Int64 microseconds (or steps), null if unreadable, and a note on how they were read."""
 
     values: pl.Series
     clock: Clock
@@ -43,7 +43,7 @@ class Times:
 def parse_times(
     column: pl.Series, *, pattern: str | None = None, unit: TimeUnit | None = None, timezone: str = "UTC"
 ) -> Times:
-    """Read a column of dates, texts or numbers; a time without a zone is in `timezone`."""
+    """Parse a column of dates, texts or numbers; times without a zone are in `timezone`."""
     import polars as pl
 
     zone = _zone(timezone)
@@ -75,17 +75,17 @@ def parse_times(
 
 
 def check_plausible(first: int, last: int) -> None:
-    """Refuse dates that make sense only if a unit was mistaken on the way, such as seconds stored as milliseconds."""
+    """Refuse dates that come from a wrong unit, such as seconds stored as milliseconds."""
     if _plausible(first, last):
         return
-    between = f"times from {write_moment(first, 'utc')} to {write_moment(last, 'utc')} make no sense"
+    span = f"times from {write_moment(first, 'utc')} to {write_moment(last, 'utc')} are implausible"
     for factor in (1e3, 1e6, 1e9, 1e-3, 1e-6, 1e-9):
         if _plausible(first * factor, last * factor):
             meant = f"{write_moment(int(first * factor), 'utc')} to {write_moment(int(last * factor), 'utc')}"
             how = "seconds read as milliseconds" if factor > 1 else "milliseconds read as seconds"
-            raise EventsError(f"{between}: a unit seems mistaken, as with {how}; {meant} would be plausible")
+            raise EventsError(f"{span}: the unit seems wrong, as with {how}; {meant} would be plausible")
     if not _in_calendar(first, last):
-        raise EventsError(f"{between}: years must lie between 1 and 9999")
+        raise EventsError(f"{span}: years must lie between 1 and 9999")
 
 
 def _plausible(first: float, last: float) -> bool:
@@ -104,7 +104,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _to_utc(column: pl.Series, timezone: str) -> pl.Series:
-    """Datetimes to microseconds; local times that a clock change skips become null."""
+    """Convert datetimes to microseconds; local times skipped by a clock change become null."""
     import polars as pl
 
     if getattr(column.dtype, "time_zone", None) is None and timezone != "UTC":
@@ -113,7 +113,7 @@ def _to_utc(column: pl.Series, timezone: str) -> pl.Series:
 
 
 def _from_numbers(column: pl.Series, unit: TimeUnit | None) -> Times:
-    """Numbers since 1970 in a stated or recognised unit, or numbers of steps."""
+    """Convert epoch numbers of a stated or recognised unit, or step numbers."""
     import polars as pl
 
     numbers = column.cast(pl.Int64 if column.dtype.is_integer() else pl.Float64, strict=False)
@@ -140,7 +140,7 @@ def _from_numbers(column: pl.Series, unit: TimeUnit | None) -> Times:
 
 
 def _check_unit(unit: str, fitting: list[str], low: float, high: float, what: str) -> None:
-    """Refuse a stated unit that gives no sensible dates where another would, or no dates at all."""
+    """Refuse a stated unit that gives implausible dates if another unit fits, or no dates at all."""
 
     def dates(unit: str) -> str:
         return " to ".join(write_moment(int(x / PER_MICROSECOND[unit]), "utc") for x in (low, high))
@@ -152,7 +152,7 @@ def _check_unit(unit: str, fitting: list[str], low: float, high: float, what: st
 
 
 def _from_compact_dates(column: pl.Series, what: str) -> Times:
-    """Numbers like 20040415 or 20040415145600, which are dates without their dashes."""
+    """Parse numbers like 20040415 or 20040415145600 as dates without dashes."""
     import polars as pl
 
     digits = column.cast(pl.String)
@@ -164,13 +164,13 @@ def _from_compact_dates(column: pl.Series, what: str) -> Times:
         if read and low > -70 * YEAR and high < PLAUSIBLE[1]:  # type: ignore[operator]
             return Times(dates.cast(pl.Int64), "utc", f"times read as dates in the form {pattern!r}")
     raise EventsError(
-        f"{what} is no time since 1970 in s, ms, us or ns that falls between 1971 and 2100; "
+        f"{what} is not a time since 1970 in s, ms, us or ns between 1971 and 2100; "
         "state time_unit= ('step' if the column numbers the snapshots already)"
     )
 
 
 def _from_iso(column: pl.Series, timezone: str, zone: tzinfo) -> pl.Series:
-    """ISO 8601, each form that occurs by its own fast pattern, what is left by Python's reader."""
+    """Parse ISO 8601: each form in the column with a pattern of Polars, the rest with Python."""
     import polars as pl
 
     values = pl.Series(column.name, [None], dtype=pl.Int64).new_from_index(0, len(column))
@@ -200,7 +200,7 @@ def _iso_pattern(text: str) -> str | None:
 
 
 def iso_expression(column: str, first: str) -> pl.Expr | None:
-    """Parse a column while it is read, by the form its first text has; None if that is no ISO 8601."""
+    """Return an expression that parses a column in the form of its first text, or None if that is not ISO 8601."""
     pattern = _iso_pattern(first)
     return None if pattern is None else _strptime_expression(column, pattern)
 
@@ -208,21 +208,21 @@ def iso_expression(column: str, first: str) -> pl.Expr | None:
 def _strptime_expression(column: str, pattern: str) -> pl.Expr:
     import polars as pl
 
-    # A literal Z is no zone to the parser, but UTC to us; %z makes the result UTC by itself.
+    # Polars does not take a literal Z as a zone, but it means UTC; with %z the result is UTC anyway.
     aware = pattern.endswith("Z") or "%z" in pattern
     dtype = pl.Datetime("us", "UTC") if aware else pl.Datetime("us")
     return pl.col(column).str.strptime(dtype, pattern, strict=False, cache=False)
 
 
 def _strptime(column: pl.Series, pattern: str, timezone: str) -> pl.Series:
-    """Parse with one of Polars' patterns, on all cores; null where it does not fit."""
+    """Parse with a pattern of Polars, on all cores; null if it does not fit."""
     parse = _strptime_expression("time", pattern)
     parsed = column.to_frame("time").lazy().select(parse).collect(engine="streaming").to_series()
     return _to_utc(parsed, timezone).alias(column.name)
 
 
 def _from_pattern(column: pl.Series, pattern: str, timezone: str, zone: tzinfo) -> pl.Series:
-    """A pattern of Python's `strptime`: by Polars where it reads the same, else by Python, once per distinct text."""
+    """Parse with a pattern of Python's `strptime`: in Polars if it agrees on a sample, else in Python."""
     import polars as pl
 
     def by_python(text: str) -> datetime:
@@ -235,7 +235,7 @@ def _from_pattern(column: pl.Series, pattern: str, timezone: str, zone: tzinfo) 
         fast = pattern.replace(".%f", "%.f")  # Polars' %f alone is a whole number of nanoseconds
         if "%f" not in fast and _strptime(sample, fast, timezone).equals(expected, check_names=False):
             parsed = _strptime(column, fast, timezone)
-            # A %y of 69 is 2069 to Polars, 1969 to Python.
+            # %y: Polars reads 69 as 2069, Python as 1969.
             values = values if "%y" in fast and (parsed >= 99 * YEAR - DAY).any() else parsed
     except pl.exceptions.PolarsError:
         pass
@@ -243,20 +243,20 @@ def _from_pattern(column: pl.Series, pattern: str, timezone: str, zone: tzinfo) 
 
 
 def _fill_by_python(values: pl.Series, column: pl.Series, read: Callable[[str], datetime], zone: tzinfo) -> pl.Series:
-    """Fill the nulls of `values` that are texts in `column` by a Python function, called once per distinct text."""
+    """Fill the nulls of `values` that are texts in `column` with a Python function, called once per distinct text."""
     import polars as pl
 
     left = values.is_null() & column.is_not_null()
     if not left.any():
         return values
-    found: dict[str, int | None] = {}
+    parsed: dict[str, int | None] = {}
     for text in column.filter(left).unique().to_list():
         try:
             at = read(text.strip())
             aware = at if at.tzinfo else at.replace(tzinfo=zone)
             skipped = aware.astimezone(UTC).astimezone(aware.tzinfo).replace(tzinfo=None) != at.replace(tzinfo=None)
-            found[text] = None if skipped else from_datetime(aware)
+            parsed[text] = None if skipped else from_datetime(aware)
         except (ValueError, OverflowError):
-            found[text] = None
-    slow = column.replace_strict(list(found), list(found.values()), default=None, return_dtype=pl.Int64)
+            parsed[text] = None
+    slow = column.replace_strict(list(parsed), list(parsed.values()), default=None, return_dtype=pl.Int64)
     return values.zip_with(values.is_not_null(), slow)

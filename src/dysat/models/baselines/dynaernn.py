@@ -58,7 +58,7 @@ class DynAERNN(TrainedModel):
     """
 
     method: ClassVar[str] = "dynaernn"
-    about: ClassVar[str] = "recurrent autoencoder that predicts the next row of the adjacency matrix"
+    about: ClassVar[str] = "recurrent autoencoder of rows of the adjacency matrix"
 
     history: Annotated[int, "Number of snapshots in a window, including the current one"] = 3
     encoder: Annotated[Sizes, "Output features of each encoder layer; the decoder mirrors them"] = (128,)

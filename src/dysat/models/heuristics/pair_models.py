@@ -91,7 +91,7 @@ class PairLogistic(PairModel):
     """
 
     method: ClassVar[str] = "pair-logistic"
-    about: ClassVar[str] = "logistic regression on features of a pair, learned from past transitions"
+    about: ClassVar[str] = "logistic regression on pair features of past transitions"
 
     l2: Annotated[float, "weight of ½ w² in the loss, of standardised features"] = 1.0
 
@@ -143,7 +143,7 @@ class PairBoosting(PairModel):
     """
 
     method: ClassVar[str] = "pair-boosting"
-    about: ClassVar[str] = "boosted trees on features of a pair, learned from past transitions"
+    about: ClassVar[str] = "boosted trees on pair features of past transitions"
 
     rounds: Annotated[int, "trees"] = 200
     leaves: Annotated[int, "leaves of a tree, at most"] = 15
