@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from test_run import small_graph
+from run_folders import small_graph
 
 from dysat.errors import GraphError, ModelError
 from dysat.experiments.bench import SHALLOW, SNAPSHOTS, Case, Timing, available, measure

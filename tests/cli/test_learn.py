@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 import torch
-from test_run import RESULTS, SMALL, assert_same, held, names, small_graph, small_model
+from run_folders import RESULTS, SMALL, assert_same, held, names, small_graph, small_model
 
 import dysat
 from dysat.cli.show import score_text

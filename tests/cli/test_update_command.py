@@ -1,4 +1,4 @@
-"""dysat update: what it prints, what it refuses in one line, a folder that is followed, and Ctrl-C."""
+"""dysat update: output, mistakes in one line, --follow and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from test_update import GUARD, forks
+from run_folders import GUARD, be_quick, quick, said, start_command, wait_until
 from weekly import (
     contents,
     copy,
     day,
     fitted,
-    one_thread,
     read_log,
     state,
     take_in,
@@ -31,16 +29,17 @@ from weekly import (
 )
 
 import dysat
-from dysat.cli import main
 from dysat.runs.run import Run
 from dysat.runs.stream import Stream
 from dysat.runs.update import updating
 
-__all__ = ["one_thread"]
+__all__ = ["quick"]
 
 Cli = Callable[..., tuple[int, str, str]]
-TINY = [f"--{side}-{what}={n}" for side in ("structural", "temporal") for what, n in (("heads", 2), ("features", 8))]
-TINY += ["--epochs=1", "--walks-per-node=1", "--device=cpu", "--no-backtest"]
+TINY = [
+    f"--set={side}_{what}={n}" for side in ("structural", "temporal") for what, n in (("heads", 2), ("features", 8))
+]
+TINY += ["--epochs=1", "--device=cpu", "--no-backtest"]
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def of_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that knows of no columns."""
+    """A run of a graph folder, which records no columns."""
     folder = tmp_path_factory.mktemp("graph")
     graph = Run.open(fitted(folder, weeks(0, 3)).folder).graph()
     run = Run.start(folder / "other", graph, dysat.IncSAT(epochs=0), backtest=False)
@@ -76,23 +75,23 @@ def lines(out: str) -> str:
 
 
 def as_mail(file: Path, rows: list[Any]) -> Path:
-    """The same as with other names of the columns."""
+    """The same log with other column names."""
     file.write_text("sent,to,from\n" + "".join(f"{when},{v},{u}\n" for u, v, when in rows))
     return file
 
 
-# What it prints
+# Output
 
 
-def test_update_says_what_changed(cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_update_prints_figures_and_forecasts(cli: Cli, run: Path, tmp_path: Path) -> None:
     other = copy(run, tmp_path / "other")
     (update,) = take_in(other, write_log(tmp_path / "log.csv", week(3)))
     code, out, err = cli("update", run, tmp_path / "log.csv", "--top", 3, "--device", "cpu")
     assert code == 0 and state(run) == state(other)
     text = lines(out)
     assert f"snapshot 3, {day(3)} … {day(4)}: 15 events, 15 links, 2 new nodes (16 in all)" in text
-    assert f"the last forecast: AUC {update.auc:.4f} on {update.forecast_links} links between known nodes" in text
-    assert f"of its 91 likeliest links {len(update.came_true)} came" in text and "learned in 1 epoch," in text
+    assert f"last forecast: AUC {update.auc:.4f} on {update.forecast_links} links between known nodes" in text
+    assert f"{len(update.came_true)} of its 91 most likely links came true" in text and "trained for 1 epoch," in text
     shown = re.findall(r"^ +(\d+) +(p\d+) +(p\d+) +(0\.\d{3}) *$", out, re.MULTILINE)
     assert shown == [(str(rank), u, v, f"{score:.3f}") for rank, u, v, score in update.came_true[:10]] and shown
     links = re.findall(r"^ +(p\d+) +(p\d+) +(0\.\d{3}) +(yes|no) *$", out, re.MULTILINE)
@@ -112,16 +111,16 @@ def test_json(cli: Cli, run: Path, tmp_path: Path) -> None:
     assert [(link["u"], link["v"], link["known"]) for link in facts["top_links"]] == [
         (u, v, known) for u, v, _, known in model.top_links(2)
     ]
-    assert f"1 of 36 events lie before {day(3)}, where the last window ends: they come too late and are left out" in err
-    assert "1 events lie after the last window taken in, and wait for the next update" in err
+    assert f"1 of 36 events are too late and ignored: they lie before {day(3)}, where the last window ends" in err
+    assert "1 events lie after the last window of this update, and wait for the next one" in err
 
 
-@pytest.mark.parametrize("method", ["incsat", "dysat", "dysat --preset program"])
-def test_a_log_in_two_parts_by_the_command_line(cli: Cli, tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize("method", ["incsat", "dysat", "dysat:program"])
+def test_the_second_part_of_a_log_is_read_like_the_first(cli: Cli, tmp_path: Path, method: str) -> None:
     first, second = as_mail(tmp_path / "a.csv", weeks(0, 3)), as_mail(tmp_path / "b.csv", weeks(3, 5))
     columns = ["--src", "from", "--dst", "to", "--time", "sent", "--every", "1w"]
-    assert cli("fit", first, *columns, "--model", *method.split(), *TINY)[0] == 0
-    assert cli("update", "run", second, "--device", "cpu")[0] == 0  # read as the first was
+    assert cli("fit", first, *columns, "--model", method, *TINY)[0] == 0
+    assert cli("update", "run", second, "--device", "cpu")[0] == 0
     events = dysat.read_events(as_mail(tmp_path / "all.csv", weeks(0, 5)), "from", "to", "sent")
     whole = dysat.build_snapshots(events, every="1w")
     assert Run.open("run").model("cpu").graph_.equals(whole)
@@ -133,18 +132,20 @@ def test_a_log_in_two_parts_by_the_command_line(cli: Cli, tmp_path: Path, method
 def test_epochs_and_a_gap(cli: Cli, run: Path, tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.csv", week(5))
     code, out, _ = cli("update", run, log, "--epochs", 2, "--device", "cpu")
-    assert code == 0 and "learned in 2 epochs" in out
-    assert out.count("0 events, 0 links, 0 new nodes") == out.count("kept as an empty snapshot; there was nothing") == 2
+    assert code == 0 and "trained for 2 epochs" in out
+    assert (
+        out.count("0 events, 0 links, 0 new nodes") == out.count("stored as an empty snapshot; there was nothing") == 2
+    )
     assert Stream.open(run).facts["options"]["epochs"] == 1
 
 
-def test_reading_while_an_update_is_at_work(cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_forecast_and_embed_work_during_an_update(cli: Cli, run: Path, tmp_path: Path) -> None:
     before = state(run)
     with updating(Run.open(run), device="cpu"):
         assert cli("forecast", run, "--device", "cpu")[0] == 0 and cli("embed", run, "-o", "e.csv")[0] == 0
         code, out, err = cli("update", run, write_log(tmp_path / "log.csv", week(3)))
     assert (code, out) == (2, "")
-    assert err == f"dysat: {run}: another process is at work on it; try again when it has ended\n"
+    assert err.startswith(f"dysat: {run}: another process") and err.count("\n") == 1
     assert state(run) == before and cli("update", run, tmp_path / "log.csv", "--wait", "--device", "cpu")[0] == 0
 
 
@@ -160,73 +161,72 @@ def test_forecast_and_embed_after_an_update(cli: Cli, run: Path, tmp_path: Path)
 # Mistakes
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("update", "Missing argument 'run'"),
-        ("update RUN", "what to take in? a log of events, or --follow and a folder of them"),
-        ("update RUN LOG --follow .", "what to take in? a log of events, or --follow and a folder of them"),
-        ("update RUN --follow . --until 2024-02-01", "--until goes with a log of events: a folder that is followed"),
-        ("update RUN --follow . --boundaries 2024-02-01", "--boundaries goes with a log of events: a folder that is"),
-        ("update RUN LOG --once", "--once and --poll go with --follow"),
-        ("update RUN --follow . --poll 0", "--poll must be above 0"),
-        ("update RUN LOG --top 0", "--top at least 1"),
-        ("update RUN --follow nowhere", "nowhere: no such folder to follow"),
-        ("update nowhere LOG", "nowhere: no such folder"),
-        ("update . LOG", "not a run folder (it has no config.toml)"),
-        ("update FRESH LOG", "not trained to its end yet; dysat fit --resume /"),
-        ("update RUN nowhere.csv", "nowhere.csv: no such file"),
-        ("update RUN OLD", f"old.csv: all 14 events lie before {day(3)}, where the last window of /"),
-        ("update RUN LOG --until soon", "--until soon is not"),
-        (f"update RUN LOG --until {day(3, 6)}", f"no window to take in ends by {day(3, 6)} after {day(3)}, where the"),
-        ("update RUN LOG --every 2w", "--every 2w, but RUN was made with --every 1w"),
-        ("update RUN LOG --count 3", "--count 3, but RUN was made with --every 1w"),
-        ("update RUN LOG --boundaries 2024-03-01", "--boundaries 2024-03-01, but RUN was made with --every 1w"),
-        ("update RUN LOG --src who", "--src who, but RUN was made with --src src"),
-        ("update RUN LOG --weight w", "--weight w, but RUN was made with no --weight"),
-        ("update RUN LOG --kinds a,b", "--kinds a,b, but RUN was made with no --kinds"),
-        ("update RUN LOG --self-loops keep", "--self-loops keep, but RUN was made with --self-loops drop"),
-        ("update RUN LOG --timezone Europe/Berlin", "--timezone Europe/Berlin, but RUN was made with --timezone UTC"),
-        ("update RUN LOG --time-unit step", "--time-unit step, but RUN was made with no --time-unit"),
-        ("update RUN LOG --start 2024-01-01", "--start 2024-01-01: an update begins where the run ends; --until"),
-        ("update RUN LOG --stop 2024-03-01", "--stop 2024-03-01: an update begins where the run ends; --until"),
-        ("update RUN LOG --epochs -1", "--epochs -1 must not be negative"),
-        ("update RUN LOG --device nowhere", "--device nowhere does not exist here"),
-        ("update OTHER LOG --every 2w", "--every 2w, but the windows of OTHER go on every 1w, as so far"),
-        ("update OTHER LOG --count 7", "--count 7, but the graph has 3 windows"),
-        ("update OTHER LOG --boundaries 2024-01-15", "boundaries must lie after the graph, which ends at 2024-01-22"),
-        ("update OTHER LOG --self-loops keep", "--self-loops keep, but OTHER was made with --self-loops drop"),
-        ("update OTHER LOG --kinds a,b", "the kinds of the events (a and b) are not those of the graph (none)"),
-        ("update OTHER LOG --time-unit step", "log.csv, line 2: time '2024-01-22' is not"),
-        ("update OTHER LOG --src who", "no column 'who'"),
-    ],
-)  # fmt: skip
-def test_mistakes_get_one_line(cli: Cli, base: Path, of_graph: Path, tmp_path: Path, line: str, message: str) -> None:
-    graph = Run.open(base).graph()
-    Run.start(tmp_path / "fresh", graph, dysat.IncSAT(epochs=0))
+MISTAKES = [
+    ("update", "Missing argument 'run'"),
+    ("update RUN", "no events: give a log, or --follow and a folder of logs"),
+    ("update RUN LOG --follow .", "no events: give a log, or --follow and a folder of logs"),
+    ("update RUN --follow . --until 2024-02-01", "--until needs a log of events: a followed folder has no end"),
+    ("update RUN --follow . --boundaries 2024-02-01", "--boundaries needs a log of events: a followed folder has"),
+    ("update RUN LOG --once", "--once and --poll need --follow"),
+    ("update RUN --follow . --poll 0", "--poll must be above 0"),
+    ("update RUN LOG --top 0", "--top at least 1"),
+    ("update RUN --follow nowhere", "nowhere: no such folder to follow"),
+    ("update nowhere LOG", "nowhere: no such folder"),
+    ("update . LOG", "not a run folder (it has no config.toml)"),
+    ("update FRESH LOG", "not fully trained yet; dysat fit --resume /"),
+    ("update RUN nowhere.csv", "nowhere.csv: no such file"),
+    ("update RUN OLD", f"old.csv: all 14 events lie before {day(3)}, where the last window of /"),
+    ("update RUN LOG --until soon", "--until soon is not"),
+    (f"update RUN LOG --until {day(3, 6)}", f"no window ends by {day(3, 6)} after {day(3)}, where the run ends"),
+    ("update RUN LOG --every 2w", "--every 2w, but RUN was made with --every 1w"),
+    ("update RUN LOG --count 3", "--count 3, but RUN was made with --every 1w"),
+    ("update RUN LOG --boundaries 2024-03-01", "--boundaries 2024-03-01, but RUN was made with --every 1w"),
+    ("update RUN LOG --src who", "--src who, but RUN was made with --src src"),
+    ("update RUN LOG --weight w", "--weight w, but RUN was made with no --weight"),
+    ("update RUN LOG --kinds a,b", "--kinds a,b, but RUN was made with no --kinds"),
+    ("update RUN LOG --self-loops keep", "--self-loops keep, but RUN was made with --self-loops drop"),
+    ("update RUN LOG --timezone Europe/Berlin", "--timezone Europe/Berlin, but RUN was made with --timezone UTC"),
+    ("update RUN LOG --time-unit step", "--time-unit step, but RUN was made with no --time-unit"),
+    ("update RUN LOG --start 2024-01-01", "--start 2024-01-01: an update starts where the run ends; --until"),
+    ("update RUN LOG --stop 2024-03-01", "--stop 2024-03-01: an update starts where the run ends; --until"),
+    ("update RUN LOG --epochs -1", "--epochs -1 must not be negative"),
+    ("update RUN LOG --device nowhere", "--device nowhere does not exist here"),
+    ("update OTHER LOG --every 2w", "--every 2w does not match the windows of OTHER (every 1w"),
+    ("update OTHER LOG --count 7", "--count 7, but the graph has 3 windows"),
+    ("update OTHER LOG --boundaries 2024-01-15", "2024-01-22"),
+    ("update OTHER LOG --self-loops keep", "--self-loops keep, but OTHER was made with --self-loops drop"),
+    ("update OTHER LOG --kinds a,b", "(a and b)"),
+    ("update OTHER LOG --time-unit step", "log.csv, line 2: time '2024-01-22'"),
+    ("update OTHER LOG --src who", "no column 'who'"),
+]  # fmt: skip
+
+
+def test_mistakes_get_one_line(cli: Cli, base: Path, of_graph: Path, tmp_path: Path) -> None:
+    Run.start(tmp_path / "fresh", Run.open(base).graph(), dysat.IncSAT(epochs=0))
     places = {"RUN": base, "OTHER": of_graph, "FRESH": tmp_path / "fresh"}
     places |= {"LOG": write_log(tmp_path / "log.csv", week(3)), "OLD": write_log(tmp_path / "old.csv", week(2))}
     before = [contents(folder) for folder in (base, of_graph)]
-    code, out, err = cli(*(places.get(word, word) for word in line.split()))
-    message = message.replace("RUN was", f"{base} was").replace("OTHER", str(of_graph))
-    assert (code, out) == (2, "") and err.startswith("dysat: ") and err.count("\n") == 1 and message in err
+    for line, message in MISTAKES:
+        code, out, err = cli(*(places.get(word, word) for word in line.split()))
+        message = message.replace("RUN was", f"{base} was").replace("OTHER", str(of_graph))
+        assert (code, out) == (2, "") and err.startswith("dysat: ") and err.count("\n") == 1 and message in err, line
     assert [contents(folder) for folder in (base, of_graph)] == before
 
 
-def test_the_same_file_twice_by_the_command_line(cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_the_same_file_twice_is_refused(cli: Cli, run: Path, tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.csv", week(3))
     assert cli("update", run, log, "--device", "cpu")[0] == 0
     before = state(run)
     assert cli("update", run, log) == (
         2,
         "",
-        f"dysat: {log}: its events were taken in already (as log.csv), up to {day(4)}\n",
+        f"dysat: {log}: its events were already taken in (as log.csv), up to {day(4)}\n",
     )
     assert state(run) == before
 
 
-@pytest.mark.parametrize("given", [[], ["--every", "1w"], ["--count", "3"], ["--self-loops", "drop"]], ids=str)
-def test_a_run_of_a_graph_folder_goes_on_with_columns_that_are_given(
+@pytest.mark.parametrize("given", [[], ["--count", "3", "--self-loops", "drop"]], ids=str)
+def test_a_run_of_a_graph_folder_continues_with_given_columns(
     cli: Cli, of_graph: Path, tmp_path: Path, given: list[str]
 ) -> None:
     run, log = copy(of_graph, tmp_path / "run"), as_mail(tmp_path / "log.csv", week(3))
@@ -236,7 +236,7 @@ def test_a_run_of_a_graph_folder_goes_on_with_columns_that_are_given(
     assert Run.open(run).model("cpu").graph_.equals(whole)
 
 
-def test_a_graph_folder_of_steps_and_kinds_needs_no_more_than_columns(cli: Cli, tmp_path: Path) -> None:
+def test_a_graph_folder_of_steps_and_kinds_needs_only_columns(cli: Cli, tmp_path: Path) -> None:
     def write(name: str, *steps: int) -> Path:
         rows = [f"{i},{(i + step) % 4},{step}\n" for step in steps for i in range(5 + step)]
         (tmp_path / name).write_text("u,v,t\n" + "".join(rows))
@@ -252,12 +252,12 @@ def test_a_graph_folder_of_steps_and_kinds_needs_no_more_than_columns(cli: Cli, 
     assert Run.open("run").model("cpu").graph_.equals(dysat.DynamicGraph.load("whole"))
 
 
-def test_windows_of_uneven_length(cli: Cli, tmp_path: Path) -> None:
+def test_uneven_windows_need_boundaries(cli: Cli, tmp_path: Path) -> None:
     log, edges = write_log(tmp_path / "a.csv", weeks(0, 3)), f"{day(0)},{day(1)},{day(1, 3)},{day(3)}"
     assert cli("fit", log, "--boundaries", edges, "--model", "incsat", *TINY)[0] == 0
     more = write_log(tmp_path / "b.csv", week(3))
     code, _, err = cli("update", "run", more)
-    assert code == 2 and "the windows are uneven" in err and "--boundaries must say where the next end" in err
+    assert code == 2 and "windows are uneven" in err and "--boundaries" in err
     assert cli("update", "run", "--follow", ".", "--once")[0] == 2
     assert cli("update", "run", more, "--boundaries", f"{day(3, 2)},{day(4)}", "--device", "cpu")[0] == 0
     whole = read_log(write_log(tmp_path / "all.csv", weeks(0, 4)))
@@ -265,7 +265,7 @@ def test_windows_of_uneven_length(cli: Cli, tmp_path: Path) -> None:
     assert Run.open("run").model("cpu").graph_.equals(dysat.build_snapshots(whole, boundaries=edges.split(",")))
 
 
-def test_the_next_log_may_be_another_kind_of_file(cli: Cli, tmp_path: Path) -> None:
+def test_the_next_log_may_have_another_format(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"{u};{v};{when}\n" for u, v, when in weeks(0, 3)))
     how = ["--src", "1", "--dst", "2", "--time", "3", "--format", "csv", "--no-header"]
     fit = cli("fit", tmp_path / "a.txt", *how, "--separator", ";", "--every", "1w", "--model", "incsat", *TINY)
@@ -276,7 +276,7 @@ def test_the_next_log_may_be_another_kind_of_file(cli: Cli, tmp_path: Path) -> N
     assert len(Run.open("run").model("cpu").graph_) == 4
 
 
-# A folder that is followed
+# --follow and Ctrl-C
 
 
 def test_follow_once(cli: Cli, run: Path, tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_follow_once(cli: Cli, run: Path, tmp_path: Path) -> None:
     found = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [facts["step"] for facts in found] == [3, 4]
     assert [len(facts.pop("top_links")) for facts in found] == [2, 2] and found == Stream.open(run).updates
-    assert f"watching {tmp_path / 'inbox'}; Ctrl-C ends it" in err and "a.csv: 54 events up to" in err
+    assert f"watching {tmp_path / 'inbox'}; stop with Ctrl-C" in err and "a.csv: 54 events up to" in err
     code, out, err = cli("update", run, "--follow", tmp_path / "inbox", "--once", "--device", "cpu")
     assert (code, out) == (0, "")
     write_log(tmp_path / "inbox/b.csv", week(6)[:1])
@@ -296,55 +296,33 @@ def test_follow_once(cli: Cli, run: Path, tmp_path: Path) -> None:
     assert code == 0 and f"snapshot 5, {day(5)} … {day(6)}" in out and "most likely next links" in out
 
 
-def command(folder: Path, args: list[object], epochs: bool = False) -> None:
-    """A command line in a process of its own; `epochs`: it stands still in the second until it hears Ctrl-C."""
-    torch.set_num_threads(1)
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1, closefd=False) for n in (1, 2))
-    if epochs:
-        from dysat.cli import watching
+def wait_in_second_epoch() -> None:
+    """Make training wait in its second epoch until it receives Ctrl-C."""
+    from dysat.cli import watching
 
-        def wait(epoch: Any) -> str:
-            handle, heard = signal.getsignal(signal.SIGINT), []
-            if epoch.number == 2:
-                signal.signal(signal.SIGINT, lambda *signal: heard.append(1) or handle(*signal))
-                print("waiting", file=sys.stderr, flush=True)  # noqa: T201
-                while not heard:
-                    time.sleep(0.001)
-            return ""
+    def wait(epoch: Any) -> str:
+        handle, heard = signal.getsignal(signal.SIGINT), []
+        if epoch.number == 2:
+            signal.signal(signal.SIGINT, lambda *signal: heard.append(1) or handle(*signal))
+            print("waiting", file=sys.stderr, flush=True)  # noqa: T201
+            while not heard:
+                time.sleep(0.001)
+        return ""
 
-        watching.QUIET, watching._state = 0, wait  # type: ignore[assignment]
-    sys.argv = ["dysat", *map(str, args)]
-    main()
+    be_quick()
+    watching.QUIET, watching._state = 0, wait  # type: ignore[assignment]
 
 
-def start(folder: Path, *args: object, **how: Any) -> Any:
-    process = forks.Process(target=command, args=(folder, list(args)), kwargs=how)
-    process.start()
-    return process
-
-
-def wait_for(process: Any, sign: Callable[[], bool]) -> None:
-    limit = time.monotonic() + GUARD
-    while not sign():
-        assert process.is_alive() and time.monotonic() < limit
-        time.sleep(0.005)
-
-
-def said(file: Path, text: str) -> bool:
-    return file.exists() and text in file.read_text()
-
-
-def test_ctrl_c_leaves_the_run_as_it_was(run: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_run_unchanged(run: Path, tmp_path: Path) -> None:
     before, log = contents(run), write_log(tmp_path / "log.csv", week(3))
-    process = start(tmp_path, "update", run, log, "--epochs", 4, "--device", "cpu", epochs=True)
-    wait_for(process, lambda: said(tmp_path / "err", "waiting\n"))
+    words = ["update", run, log, "--epochs", 4, "--device", "cpu"]
+    process = start_command(tmp_path, *words, prepare=wait_in_second_epoch)
+    wait_until(process, lambda: said(tmp_path / "err", "waiting\n"))
     os.kill(process.pid, signal.SIGINT)
     process.join(GUARD)
     err = (tmp_path / "err").read_text().splitlines()
     assert process.exitcode == 130 and (tmp_path / "out").read_text() == ""
-    assert err[-1] == f"dysat: stopped; {run} is as it was before {day(3)} … {day(4)}"
+    assert err[-1] == f"dysat: stopped; {run} has not taken in {day(3)} … {day(4)}"
     assert err.count("stopping; Ctrl-C again stops at once") == 1
     assert contents(run) == before
     assert len(take_in(run, log)) == 1
@@ -352,11 +330,11 @@ def test_ctrl_c_leaves_the_run_as_it_was(run: Path, tmp_path: Path) -> None:
 
 def test_a_folder_is_followed_until_ctrl_c(run: Path, base: Path, tmp_path: Path) -> None:
     (tmp_path / "inbox").mkdir()
-    process = start(tmp_path, "update", run, "--follow", tmp_path / "inbox", "--poll", 0.02, "--device", "cpu")
+    process = start_command(tmp_path, "update", run, "--follow", tmp_path / "inbox", "--poll", 0.02, "--device", "cpu")
     for number in (3, 4, 5):
         write_log(tmp_path / "part", week(number)).rename(tmp_path / f"inbox/{number}.csv")
-        wait_for(process, lambda: len(updates(run)) == number - 3)  # noqa: B023
-    wait_for(process, lambda: said(tmp_path / "err", "5.csv: 20 events"))
+        wait_until(process, lambda: len(updates(run)) == number - 3)  # noqa: B023
+    wait_until(process, lambda: said(tmp_path / "err", "5.csv: 20 events"))
     os.kill(process.pid, signal.SIGINT)
     process.join(GUARD)
     assert process.exitcode == 0
@@ -369,8 +347,8 @@ def test_a_folder_is_followed_until_ctrl_c(run: Path, base: Path, tmp_path: Path
 def test_ctrl_c_while_waiting_for_another(run: Path, tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.csv", week(3))
     with updating(Run.open(run), device="cpu"):
-        process = start(tmp_path, "update", run, log, "--wait")
-        wait_for(process, lambda: said(tmp_path / "err", f"waiting for another process to end its work on {run}\n"))
+        process = start_command(tmp_path, "update", run, log, "--wait")
+        wait_until(process, lambda: said(tmp_path / "err", f"waiting for another process to finish with {run}\n"))
         os.kill(process.pid, signal.SIGINT)
         process.join(GUARD)
     assert process.exitcode == 130 and updates(run) == []

@@ -1,42 +1,43 @@
-"""The backtest of a run: the forecast score beside the probe, on examples that chose nothing."""
+"""The backtest of a run: forecast score, probe and heuristics, on examples that did not choose the epoch."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_run import FIRST, SMALL, graph_of, small_graph, stop_after
+from run_folders import RING, SMALL, graph_of, quick, small_graph, stop_after
 
 import dysat
-from dysat.evaluation.probe import auc, average_precision, validation_auc
+from dysat.evaluation.probe import auc, average_precision, evaluate_probe, evaluate_scores, validation_auc
 from dysat.evaluation.protocols import single_step
 from dysat.evaluation.reliability import reliability
-from dysat.models import MODELS, OPPONENTS
-from dysat.runs.backtest import forecast_facts, strongest_opponents, untouched
+from dysat.models import MODELS
+from dysat.models.base.embedding import EmbeddingModel
+from dysat.runs import backtest
 from dysat.runs.run import Run
 
+__all__ = ["quick"]
+
 Cli = Callable[..., tuple[int, str, str]]
-AHEAD: dict[str, Any] = {
-    **SMALL, "activity": True, "positions": "relative", "walk_weight": 0.0, "future_weight": 0.5, "agreement": 1.0,
-    "pair_score": True, "transitions": 3, "learning_rate": 0.005,
-}  # fmt: skip
+FORECAST: dict[str, Any] = {**SMALL, "spectrum": 2, "learning_rate": 0.005}
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = Run.start(tmp_path_factory.mktemp("ended") / "run", small_graph(), dysat.DySAT(**AHEAD))
+    run = Run.start(tmp_path_factory.mktemp("ended") / "run", small_graph(), dysat.DySAT(**FORECAST))
     assert run.train()
     return run
 
 
-def test_the_forecast_is_that_of_the_models_own_scores_where_no_label_was_used(ended: Run) -> None:
+def test_forecast_figures_are_those_of_the_pair_score_on_the_first_test_set(ended: Run) -> None:
     graph, found = small_graph(), ended.metrics()["backtest"]["forecast"]
     split = single_step(graph, 3)
-    model = dysat.DySAT(**AHEAD).fit(graph[:-1], validate=lambda model: validation_auc(model.embed(), split))
+    model = dysat.DySAT(**FORECAST).fit(graph[:-1], validate=lambda model: validation_auc(model.embed(), split))
     pairs, labels = split.pairs[split.test[0]], split.labels[split.test[0]]
     scores = model.pair_scores(pairs)
     assert found["auc"] == auc(scores, labels)
@@ -47,63 +48,63 @@ def test_the_forecast_is_that_of_the_models_own_scores_where_no_label_was_used(e
 
 def test_no_tested_label_chooses_the_epoch() -> None:
     split = single_step(small_graph(), 3)
-    tested = untouched(split)
-    flipped = replace(split, labels=split.labels ^ tested)
-    model = dysat.DySAT(**AHEAD).fit(small_graph()[:-1])
-    assert tested.any() and validation_auc(model.embed(), split) == validation_auc(model.embed(), flipped)
+    flipped = replace(split, labels=split.labels ^ split.test[0])
+    model = dysat.DySAT(**FORECAST).fit(small_graph()[:-1])
+    assert split.test[0].any() and validation_auc(model.embed(), split) == validation_auc(model.embed(), flipped)
 
 
-def test_the_heuristic_beside_it_is_measured_alike(ended: Run) -> None:
+def test_heuristics_are_measured_on_the_same_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backtest, "OPPONENTS", ("edgebank", "common-neighbours", "svd", "pair-logistic"))
+    run = Run.start(tmp_path / "run", small_graph(), dysat.DySAT(**FORECAST | {"epochs": 0}))
+    assert run.train()
     graph, split = small_graph(), single_step(small_graph(), 3)
     pairs, labels = split.pairs[split.test[0]], split.labels[split.test[0]]
-    own = {name: auc(MODELS[name]().fit(graph[:-1]).pair_scores(pairs), labels) for name in OPPONENTS}
+    own = {name: auc(MODELS[name]().fit(graph[:-1]).pair_scores(pairs), labels) for name in backtest.OPPONENTS}
     best = max(own, key=lambda name: own[name])
-    found = ended.metrics()["backtest"]
+    found = run.metrics()["backtest"]
     assert found["forecast"]["heuristic"] == {"name": best, "auc": own[best]}
-    assert found["heuristic"] == strongest_opponents(graph[:-1], split)[0]
+
+    probed = {}
+    for name in backtest.OPPONENTS:
+        model = MODELS[name]().fit(graph[:-1])
+        probed[name] = evaluate_scores(model.pair_scores(split.pairs), split).auc
+        if isinstance(model, EmbeddingModel):
+            probed[name] = evaluate_probe(model.embed(), split, feature=model.pair_feature).auc
+    best = max(probed, key=lambda name: probed[name])
+    assert found["heuristic"] == {"name": best, "auc": probed[best]}
 
 
 def test_without_a_pair_score_there_is_no_forecast(tmp_path: Path) -> None:
-    run = Run.start(tmp_path / "run", small_graph(), dysat.DySAT(**SMALL))
+    run = Run.start(tmp_path / "run", small_graph(), dysat.DySAT.from_preset("program", **SMALL | {"epochs": 1}))
     assert run.train() and "forecast" not in run.metrics()["backtest"]
 
 
-def test_one_snapshot_before_the_last_gives_a_forecast_and_too_few_examples_no_figure(tmp_path: Path) -> None:
-    little = graph_of([*FIRST, (0, 2, 1)])
-    model = dysat.DySAT(**AHEAD | {"walk_weight": 1.0}).fit(little[:-1])
-    assert model.pair_score_ is not None
-    found = forecast_facts(model, single_step(little, 0))
-    assert found is not None and found["auc"] is None and sum(row["pairs"] for row in found["reliability"]) == 0
-    run = Run.start(tmp_path / "little", little, dysat.DySAT(**AHEAD | {"walk_weight": 1.0}))
-    assert run.train() and run.metrics()["backtest"]["forecast"]["auc"] is None
-
-
-def test_a_stop_between_changes_nothing(tmp_path: Path) -> None:
-    """What the backtest found waits in the checkpoint."""
-    for seed in range(10):  # until the second stage has two epochs at least
-        model = dysat.DySAT(**AHEAD, seed=seed)
-        whole = Run.start(tmp_path / f"whole-{seed}", small_graph(), model)
-        assert whole.train()
-        backtest = whole.metrics()["backtest"]
-        if backtest["best_epoch"] > 1:
-            break
-    run = Run.start(tmp_path / "run", small_graph(), model)
-    stop_after(run, 5)  # in the middle of it
-    assert Run.open(run.folder).train()
-    assert Run.open(run.folder).metrics()["backtest"] == backtest
+def test_too_few_examples_give_no_figure(tmp_path: Path) -> None:
+    run = Run.start(tmp_path / "run", graph_of([*RING, (0, 2, 1)]), dysat.DySAT(**FORECAST | {"walk_weight": 1.0}))
+    assert run.train()
+    found = run.metrics()["backtest"]["forecast"]
+    assert found["auc"] is None and sum(row["pairs"] for row in found["reliability"]) == 0
     json.loads((run.folder / "metrics.json").read_text(), parse_constant=pytest.fail)  # NaN is not JSON
 
 
-def test_the_command_shows_it(cli: Cli, tmp_path: Path) -> None:
-    small_graph().save(tmp_path / "graph")
-    words = [f"--{side}-{what}=4" for side in ("structural", "temporal") for what in ("heads", "features")]
-    words += ["--preset=program", "--epochs=1", "--device=cpu", "--pair-score", "--future-weight=1"]
-    code, out, err = cli("fit", tmp_path / "graph", "-o", tmp_path / "run", *words)
+def test_a_stop_after_the_backtest_keeps_its_figures(ended: Run, tmp_path: Path) -> None:
+    expected = ended.metrics()["backtest"]
+    assert expected["best_epoch"] > 1  # otherwise there is no epoch to stop after
+    run = Run.start(tmp_path / "run", small_graph(), dysat.DySAT(**FORECAST))
+    stop_after(run, 5)  # in the final stage
+    assert Run.open(run.folder).train()
+    assert Run.open(run.folder).metrics()["backtest"] == expected
+
+
+def test_fit_shows_the_backtest(cli: Cli, ended: Run, tmp_path: Path) -> None:
+    run = Run.open(shutil.copytree(ended.folder, tmp_path / "run"))
+    (run.folder / "metrics.json").rename(tmp_path / "metrics.json")  # resumed: only the results are written again
+    code, out, err = cli("fit", "--resume", run.folder)
     assert code == 0, err
-    found, text = Run.open(tmp_path / "run").metrics()["backtest"]["forecast"], " ".join(out.split())
-    assert f"forecast score, no probe {found['auc']:.4f} AUC" in text and "embeddings with a probe, AUC 0." in text
+    found, text = run.metrics()["backtest"]["forecast"], " ".join(out.split())
+    assert f"forecast score, AUC {found['auc']:.4f}" in text and "embeddings and probe, AUC 0." in text
     word = "beats" if found["auc"] > found["heuristic"]["auc"] else "does not beat"
-    assert f"The forecast score {word} the strongest heuristic here, {found['heuristic']['name']} (AUC" in text
+    assert f"The forecast score {word} the strongest heuristic, {found['heuristic']['name']} (AUC" in text
     part = next(part for part in found["reliability"] if part["pairs"])
     share = f"{100 * part['linked']:.0f} % of {part['pairs']} pairs"
-    assert f"Scores of {part['from']:.1f}–{part['to']:.1f} came true in {share}" in text
+    assert f"scores of {part['from']:.1f}–{part['to']:.1f} came true for {share}" in text

@@ -1,4 +1,4 @@
-"""A folder that files of events come into: every file counts once, and a window is taken in when it is over."""
+"""Following a folder: every file counts once, and a window is taken in when it is over."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from test_update import GUARD, die_at, forks
-from weekly import copy, day, fitted, one_thread, read_log, state, take_in, updates, week, weeks, write_log
+from run_folders import be_quick, die_at, in_process, quick
+from weekly import copy, day, fitted, read_log, state, take_in, updates, week, weeks, write_log
 
 import dysat
 from dysat.errors import ModelError
@@ -22,7 +21,7 @@ from dysat.runs.run import Run
 from dysat.runs.stream import Stream
 from dysat.runs.update import Update, updating
 
-__all__ = ["one_thread"]
+__all__ = ["quick"]
 
 
 @pytest.fixture(scope="module")
@@ -42,21 +41,21 @@ def inbox(tmp_path: Path) -> Path:
 
 
 class Watcher:
-    """Somebody who looks into a folder, and notes what is told."""
+    """A feed of a run, with the messages it has sent."""
 
     def __init__(self, run: Path, inbox: Path) -> None:
-        self.told: list[str] = []
-        self.feed = Feed(inbox, read_log, tell=self.told.append)
+        self.messages: list[str] = []
+        self.feed = Feed(inbox, read_log, tell=self.messages.append)
         self.opened = updating(Run.open(run), device="cpu")
         self.updater = self.opened.__enter__()
 
-    def look(self) -> list[int]:
-        """The steps that were taken in."""
-        return [update.step for update in self.feed.look(self.updater)]
+    def scan(self) -> list[int]:
+        """Scan once; return the steps taken in."""
+        return [update.step for update in self.feed.scan(self.updater)]
 
-    def looks(self) -> list[int]:
-        """Twice, so that what is new is at rest."""
-        return [*self.look(), *self.look()]
+    def scan_twice(self) -> list[int]:
+        """Scan until new files count as complete."""
+        return [*self.scan(), *self.scan()]
 
     def close(self) -> None:
         self.opened.__exit__(None, None, None)
@@ -70,16 +69,16 @@ def watcher(run: Path, inbox: Path) -> Any:
 
 
 def expected(base: Path, folder: Path, *rows: Any) -> tuple[Any, ...]:
-    """A run that has taken in these rows at once, as they came."""
+    """The state of a run that has taken in these rows as one file."""
     copy(base, folder / "expected")
     take_in(folder / "expected", write_log(folder / "rows.csv", rows))
     return state(folder / "expected")[:4]
 
 
-def once(run: Path, inbox: Path, told: Callable[[str], None] = lambda text: None) -> list[Update]:
-    """What `--follow --once` does."""
+def once(run: Path, inbox: Path, tell: Callable[[str], None] = lambda text: None) -> list[Update]:
+    """Follow the folder once, as `--follow --once` does."""
     with updating(Run.open(run), device="cpu") as updater:
-        feed = Feed(inbox, read_log, tell=told)
+        feed = Feed(inbox, read_log, tell=tell)
         return list(feed.follow(updater, stop=lambda: False, once=True))
 
 
@@ -88,20 +87,20 @@ def once(run: Path, inbox: Path, told: Callable[[str], None] = lambda text: None
 
 def test_a_window_is_taken_in_when_it_is_over(watcher: Watcher, inbox: Path, tmp_path: Path) -> None:
     write_log(inbox / "3.csv", week(3))
-    assert watcher.looks() == []  # more of this week may come
+    assert watcher.scan_twice() == []  # more of this week may come
     write_log(inbox / "more.csv", [("p1", "late riser", day(3, 6))])
-    assert watcher.looks() == []
-    write_log(inbox / "4.csv", week(4)[:1])  # the first of the next
-    assert watcher.looks() == [3]
+    assert watcher.scan_twice() == []
+    write_log(inbox / "4.csv", week(4)[:1])  # the first event of the next week
+    assert watcher.scan_twice() == [3]
     write_log(inbox / "5.csv", [*week(4)[1:], *week(6)])
-    assert watcher.looks() == [4, 5]
+    assert watcher.scan_twice() == [4, 5]
     rows = [*weeks(0, 4), ("p1", "late riser", day(3, 6)), *week(4), *week(6)]
     whole = dysat.build_snapshots(read_log(write_log(tmp_path / "all.csv", rows)), every="1w")
     assert watcher.updater.graph.equals(whole[:6]) and whole[5].num_links == 0
     assert [facts["step"] for facts in updates(watcher.updater.run.folder)] == [3, 4, 5]
 
 
-def test_as_if_in_one_file(run: Path, inbox: Path, base: Path, tmp_path: Path) -> None:
+def test_three_files_equal_one_file(run: Path, inbox: Path, base: Path, tmp_path: Path) -> None:
     for number in (3, 4, 5):
         write_log(inbox / f"{number}.csv", week(number))
     assert [update.step for update in once(run, inbox)] == [3, 4]
@@ -125,16 +124,16 @@ def test_files_in_any_order_and_with_weights(run: Path, inbox: Path, base: Path,
     assert graph.equals(whole)
 
 
-def test_nothing_to_do(watcher: Watcher, inbox: Path, run: Path) -> None:
-    assert watcher.looks() == [] and watcher.told == []
+def test_nothing_new_changes_nothing(watcher: Watcher, inbox: Path, run: Path) -> None:
+    assert watcher.scan_twice() == [] and watcher.messages == []
     write_log(inbox / "3.csv", week(3))
-    watcher.looks()
-    before = len(watcher.told)
-    assert [watcher.look() for _ in range(5)] == [[]] * 5 and len(watcher.told) == before and updates(run) == []
+    watcher.scan_twice()
+    before = len(watcher.messages)
+    assert [watcher.scan() for _ in range(5)] == [[]] * 5 and len(watcher.messages) == before and updates(run) == []
 
 
-def test_it_goes_on_until_it_is_stopped(run: Path, inbox: Path) -> None:
-    """One update for each window; files come while it waits."""
+def test_follow_until_stopped(run: Path, inbox: Path) -> None:
+    """Files arrive while it waits."""
     asked = 0
 
     def stop() -> bool:
@@ -155,43 +154,43 @@ def test_it_goes_on_until_it_is_stopped(run: Path, inbox: Path) -> None:
 # Files
 
 
-def test_a_file_is_read_when_it_is_at_rest(
+def test_a_file_is_read_once_it_stops_changing(
     watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path
 ) -> None:
     rows = [*week(3), *week(4)[:1]]
     write_log(inbox / "log.csv", rows[:5])
-    assert watcher.look() == []
+    assert watcher.scan() == []
     write_log(inbox / "log.csv", rows[:9])
-    assert watcher.look() == [] and watcher.told == []  # it has changed
+    assert watcher.scan() == [] and watcher.messages == []  # it has changed
     write_log(inbox / "log.csv", rows)
-    assert watcher.look() == [] and watcher.look() == [3]
+    assert watcher.scan() == [] and watcher.scan() == [3]
     assert state(run)[:4] == expected(base, tmp_path, *week(3))
 
 
-@pytest.mark.parametrize("name", [".log.csv", "~log.csv", "log.csv.tmp", "log.csv.part", "log.crdownload"])
-def test_files_that_others_still_write_are_left_alone(watcher: Watcher, inbox: Path, name: str) -> None:
-    write_log(inbox / name, weeks(3, 5))
+def test_unfinished_files_are_ignored(watcher: Watcher, inbox: Path) -> None:
+    for name in (".log.csv", "~log.csv", "log.csv.tmp", "log.csv.part", "log.crdownload"):
+        write_log(inbox / name, weeks(3, 5))
     (inbox / "folder").mkdir()
     (inbox / "empty.csv").touch()
-    assert watcher.looks() == [] and watcher.told == []
+    assert watcher.scan_twice() == [] and watcher.messages == []
     (inbox / name).rename(inbox / "log.csv")
-    assert watcher.looks() == [3]
+    assert watcher.scan_twice() == [3]
 
 
-def test_a_bad_file_is_told_once_and_read_again_when_it_has_changed(
+def test_a_bad_file_is_reported_once_and_read_again_when_changed(
     watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path
 ) -> None:
     bad, rows = inbox / "bad.csv", week(3)
     bad.write_text("src,dst,time\np1,p2,soon\n")
     write_log(inbox / "good.csv", [*rows[5:], *week(4)[:1]])
     (inbox / "good.csv").rename(tmp_path / "good.csv")
-    assert watcher.looks() == [] and watcher.looks() == []
-    (told,) = watcher.told
-    assert told.startswith(f"{bad}") and "'soon'" in told and "\n" not in told
+    assert watcher.scan_twice() == [] and watcher.scan_twice() == []
+    (message,) = watcher.messages
+    assert message.startswith(f"{bad}") and "'soon'" in message and "\n" not in message
     write_log(bad, rows[:5])
-    watcher.looks()
+    watcher.scan_twice()
     (tmp_path / "good.csv").rename(inbox / "good.csv")
-    assert watcher.looks() == [3]
+    assert watcher.scan_twice() == [3]
     assert state(run)[:4] == expected(base, tmp_path, *rows)
 
 
@@ -203,156 +202,160 @@ def test_a_bad_file_is_told_once_and_read_again_when_it_has_changed(
     ],
     ids=["far in the future", "late"],
 )
-def test_a_file_that_cannot_go_on_does_not_stop_the_others(
+def test_an_unusable_file_does_not_stop_the_others(
     watcher: Watcher, inbox: Path, rows: list[Any], message: str
 ) -> None:
     write_log(inbox / "a.csv", rows)
     write_log(inbox / "b.csv", [*week(3), *week(4)[:1]])
-    assert watcher.looks() == [3]
-    assert watcher.told[0].startswith(f"{inbox / 'a.csv'}: ") and message in watcher.told[0]
+    assert watcher.scan_twice() == [3]
+    assert watcher.messages[0].startswith(f"{inbox / 'a.csv'}: ") and message in watcher.messages[0]
 
 
-def test_labels_that_cannot_go_on_do_not_stop_the_others(tmp_path: Path, inbox: Path) -> None:
+def test_unusable_labels_do_not_stop_the_others(tmp_path: Path, inbox: Path) -> None:
     rows = [(100 - i, 90 - (i * 3 + n) % 8, day(n, i % 7)) for n in range(4) for i in range(8)]
     run = fitted(tmp_path, [row for row in rows if row[2] < day(3)]).folder
     watcher = Watcher(run, inbox)
     write_log(inbox / "a.csv", [("ann", "bob", day(3))])
     write_log(inbox / "b.csv", [*(row for row in rows if row[2] >= day(3)), (99, 98, day(4))])
-    assert watcher.looks() == [3] and watcher.told[0].startswith(f"{inbox / 'a.csv'}: ") and "ann" in watcher.told[0]
+    assert (
+        watcher.scan_twice() == [3]
+        and watcher.messages[0].startswith(f"{inbox / 'a.csv'}: ")
+        and "ann" in watcher.messages[0]
+    )
     assert watcher.updater.graph.nodes.dtype == np.int64
     watcher.close()
 
 
-def test_a_copy_is_not_counted_again(watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path) -> None:
+def test_a_copy_is_not_counted(watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path) -> None:
     write_log(inbox / "a.csv", week(3))
-    watcher.looks()
+    watcher.scan_twice()
     shutil.copy(inbox / "a.csv", inbox / "b.csv")  # while it waits
     write_log(inbox / "z.csv", week(4)[:1])
-    assert watcher.looks() == [3]
-    assert f"{inbox / 'b.csv'}: the same content as a.csv, so it is not counted again" in watcher.told
+    assert watcher.scan_twice() == [3]
+    assert f"{inbox / 'b.csv'}: the same content as a.csv, so it is not counted again" in watcher.messages
     shutil.copy(inbox / "a.csv", inbox / "c.csv")  # when it is taken in
-    assert watcher.looks() == []
-    assert watcher.told[-1] == f"{inbox / 'c.csv'}: its events were taken in already (as a.csv), up to {day(4)}"
+    assert watcher.scan_twice() == []
+    assert watcher.messages[-1] == f"{inbox / 'c.csv'}: its events were already taken in (as a.csv), up to {day(4)}"
     assert state(run)[:4] == expected(base, tmp_path, *week(3))
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
-def test_a_copy_counts_when_the_first_is_gone(
+def test_a_copy_counts_when_the_original_is_gone(
     watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path, later: bool
 ) -> None:
     write_log(inbox / "b.csv", week(3))
-    watcher.looks()
+    watcher.scan_twice()
     shutil.copy(inbox / "b.csv", inbox / "a.csv")
-    watcher.look()
+    watcher.scan()
     if later:
-        watcher.look()
+        watcher.scan()
     (inbox / "b.csv").unlink()
-    watcher.looks()
-    assert "b.csv: gone before its last window was over; what it had for it is left out" in watcher.told
+    watcher.scan_twice()
+    assert "b.csv: removed before its last window closed; its events for that window are ignored" in watcher.messages
     write_log(inbox / "z.csv", week(4)[:1])
-    assert watcher.looks() == [3] and watcher.looks() == []
+    assert watcher.scan_twice() == [3] and watcher.scan_twice() == []
     assert state(run)[:4] == expected(base, tmp_path, *week(3))
-    assert len(watcher.told) == 4 + later
+    assert len(watcher.messages) == 4 + later
 
 
-def test_a_file_that_is_gone_is_left_out(watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path) -> None:
+def test_a_removed_file_is_ignored(watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path) -> None:
     write_log(inbox / "wrong.csv", [("p1", "wrong", day(3))])
-    watcher.looks()
+    watcher.scan_twice()
     (inbox / "wrong.csv").unlink()
     write_log(inbox / "right.csv", [*week(3), *week(4)[:1]])
-    assert watcher.looks() == [3]
-    assert "wrong.csv: gone before its last window was over; what it had for it is left out" in watcher.told
+    assert watcher.scan_twice() == [3]
+    assert (
+        "wrong.csv: removed before its last window closed; its events for that window are ignored" in watcher.messages
+    )
     assert state(run)[:4] == expected(base, tmp_path, *week(3))
 
 
-def test_a_file_that_grows(watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path) -> None:
+def test_a_growing_file(watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path) -> None:
     log = inbox / "log.csv"
     write_log(log, [*week(3), *week(4)[:3]])
-    assert watcher.looks() == [3]
+    assert watcher.scan_twice() == [3]
     write_log(log, [*week(3), *week(4), *week(5)[:1]])
-    assert watcher.looks() == [4]
-    said = f"log.csv: has changed since it was taken in; its 16 events before {day(4)} do not count"
-    assert said in watcher.told
+    assert watcher.scan_twice() == [4]
+    message = f"log.csv: changed since it was taken in; its 16 events before {day(4)} are ignored"
+    assert message in watcher.messages
     assert state(run)[:4] == expected(base, tmp_path, *weeks(3, 5))
     assert [file["late"] for file in Stream.open(run).files] == [0, 0]
 
 
-def test_late_events_of_a_file_that_grows_are_counted(watcher: Watcher, inbox: Path, run: Path) -> None:
+def test_late_events_of_a_growing_file_are_counted(watcher: Watcher, inbox: Path, run: Path) -> None:
     write_log(inbox / "log.csv", week(3))
     write_log(inbox / "other.csv", week(4)[:1])
-    assert watcher.looks() == [3]
-    write_log(inbox / "log.csv", [*week(3), *week(3)[:5], *week(4)])  # five more of a week that is over
+    assert watcher.scan_twice() == [3]
+    write_log(inbox / "log.csv", [*week(3), *week(3)[:5], *week(4)])  # five more events of a closed week
     write_log(inbox / "more.csv", week(5)[:1])
-    assert watcher.looks() == [4]
+    assert watcher.scan_twice() == [4]
     assert [file["late"] for file in Stream.open(run).files if file["name"] == "log.csv"] == [0, 5]
 
 
-def test_late_events_are_told_and_counted(watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path) -> None:
+def test_late_events_are_reported(watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path) -> None:
     write_log(inbox / "log.csv", [("p1", "p2", day(2, 6)), *week(3), *week(4)[:1]])
-    assert watcher.looks() == [3]
-    assert watcher.told[0] == f"log.csv: 1 of 18 events lie before {day(3)} and come too late"
+    assert watcher.scan_twice() == [3]
+    assert watcher.messages[0] == f"log.csv: 1 of 18 events lie before {day(3)} and are too late"
     assert [file["late"] for file in Stream.open(run).files] == [1]
     assert state(run)[:4] == expected(base, tmp_path, *week(3))
 
 
-def test_a_file_that_changes_while_it_is_read(run: Path, inbox: Path) -> None:
-    told: list[str] = []
+def test_a_file_that_changes_while_it_is_read_is_read_again(run: Path, inbox: Path) -> None:
+    messages: list[str] = []
     log = write_log(inbox / "log.csv", week(3))
 
     def read(file: Path) -> dysat.Events:
         events = read_log(file)
-        if not told:
+        if not messages:
             write_log(log, [*week(3), *week(4)[:1]])
         return events
 
     with updating(Run.open(run), device="cpu") as updater:
-        feed = Feed(inbox, read, tell=told.append)
-        assert [list(feed.look(updater)) for _ in range(2)] == [[], []]
-        assert told == [f"{log}: was changed while it was read; try again when it is written to its end"]
-        assert [update.step for _ in range(2) for update in feed.look(updater)] == [3]
+        feed = Feed(inbox, read, tell=messages.append)
+        assert [list(feed.scan(updater)) for _ in range(2)] == [[], []]
+        assert messages == [f"{log}: changed while it was read; try again when it is complete"]
+        assert [update.step for _ in range(2) for update in feed.scan(updater)] == [3]
 
 
-def test_no_folder(run: Path, inbox: Path, watcher: Watcher) -> None:
+def test_a_missing_folder(run: Path, inbox: Path, watcher: Watcher) -> None:
     with pytest.raises(ModelError, match="nowhere: no such folder to follow"):
         Feed(inbox / "nowhere", read_log)
     inbox.rmdir()
     with pytest.raises(ModelError, match="inbox: cannot be followed: No such file or directory"):
-        watcher.look()
+        watcher.scan()
 
 
-# After a stop of any kind
+# Started again
 
 
-def test_what_was_taken_in_is_not_taken_in_again(run: Path, inbox: Path) -> None:
+def test_files_taken_in_are_not_taken_in_again(run: Path, inbox: Path) -> None:
     write_log(inbox / "3.csv", week(3))
     write_log(inbox / "4.csv", week(4))
     assert len(once(run, inbox)) == 1
-    before, told = state(run), []
-    assert once(run, inbox, told.append) == [] and state(run) == before
-    assert told[0] == f"{inbox / '3.csv'}: its events were taken in already (as 3.csv), up to {day(4)}"
+    before, messages = state(run), []
+    assert once(run, inbox, messages.append) == [] and state(run) == before
+    assert messages[0] == f"{inbox / '3.csv'}: its events were already taken in (as 3.csv), up to {day(4)}"
     write_log(inbox / "5.csv", week(5)[:1])
     assert [update.step for update in once(run, inbox)] == [4]
 
 
 def killed(run: Path, inbox: Path, number: int) -> None:
-    torch.set_num_threads(1)
+    be_quick()
     die_at(number, str(run))
     once(run, inbox)
 
 
-def test_killed_at_changes_of_the_disk_and_started_again(run: Path, inbox: Path, base: Path, tmp_path: Path) -> None:
-    """Between the windows of a file, and inside; the files are as they were, and no event is lost or doubled."""
+def test_killed_at_writes_and_started_again(run: Path, inbox: Path, base: Path, tmp_path: Path) -> None:
+    """Between windows and inside them; no event is lost or counted twice."""
     write_log(inbox / "a.csv", weeks(3, 6)[::2])
     write_log(inbox / "b.csv", weeks(3, 6)[1::2])
     whole = copy(run, tmp_path / "whole")
     once(whole, inbox)
     kills = 0
     for number in (7, 27, 18, 40, 33):
-        process = forks.Process(target=killed, args=(run, inbox, number))
-        process.start()
-        process.join(GUARD)
-        assert process.exitcode in (0, -signal.SIGKILL)
-        kills += process.exitcode != 0
+        code = in_process(killed, run, inbox, number)
+        assert code in (0, -signal.SIGKILL)
+        kills += code != 0
     once(run, inbox)
     assert state(run)[:4] == state(whole)[:4] == expected(base, tmp_path, *weeks(3, 5)) and kills >= 2
     facts = [[{**file, "taken": 0} for file in Stream.open(folder).files] for folder in (run, whole)]
@@ -362,21 +365,21 @@ def test_killed_at_changes_of_the_disk_and_started_again(run: Path, inbox: Path,
 # Parts
 
 
-def test_events_of_several_files(tmp_path: Path) -> None:
+def test_merged_events_equal_those_of_one_file(tmp_path: Path) -> None:
     parts = [read_log(write_log(tmp_path / f"{i}.csv", weeks(3, 5)[i::3])) for i in range(3)]
     merged = merge_events(parts)
     whole = read_log(write_log(tmp_path / "all.csv", weeks(3, 5)))
     assert dysat.build_snapshots(merged, every="1w").equals(dysat.build_snapshots(whole, every="1w"))
 
 
-def test_whole_numbers_in_one_file_and_texts_in_another(tmp_path: Path) -> None:
+def test_merging_numbers_and_texts_gives_texts(tmp_path: Path) -> None:
     numbers = read_log(write_log(tmp_path / "a.csv", [(7, 8, day(0)), (8, 9, day(1))]))
     texts = read_log(write_log(tmp_path / "b.csv", [("ann", 7, day(1))]))
     merged = merge_events([numbers, texts])
     assert sorted(merged.labels.tolist()) == ["7", "8", "9", "ann"]
 
 
-def test_kinds_and_steps_of_several_files(tmp_path: Path) -> None:
+def test_merging_keeps_kinds_and_steps(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("src,dst,time\n1,1,0\n2,1,1\n")
     (tmp_path / "b.csv").write_text("src,dst,time\n1,2,1\n")
     parts = [read_log(tmp_path / name, kinds=("user", "item"), time_unit="step") for name in ("a.csv", "b.csv")]
@@ -384,7 +387,7 @@ def test_kinds_and_steps_of_several_files(tmp_path: Path) -> None:
     assert merged.kind_names == ("user", "item") and merged.clock == "step" and len(merged.labels) == 4
 
 
-def test_a_folder_of_parts_is_one_file(run: Path, tmp_path: Path) -> None:
+def test_a_folder_of_parts_counts_as_one_file(run: Path, tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     table = read_log(write_log(tmp_path / "all.csv", week(3))).to_polars()
     for i in range(2):
@@ -394,5 +397,5 @@ def test_a_folder_of_parts_is_one_file(run: Path, tmp_path: Path) -> None:
     file = EventFile.read(tmp_path / "parts", read_log)
     os.rename(tmp_path / "parts", tmp_path / "moved")  # noqa: PTH104
     assert EventFile.read(tmp_path / "moved", read_log).sha256 == file.sha256
-    with pytest.raises(ModelError, match=r"moved: its events were taken in already \(as parts\)"):
+    with pytest.raises(ModelError, match=r"moved: its events were already taken in \(as parts\)"):
         take_in(run, tmp_path / "moved")

@@ -1,4 +1,4 @@
-"""A run of any method that has embeddings: trained, shown, stopped and taken up again."""
+"""Runs of every method that has embeddings: train, stop, resume, command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from test_run import RESULTS, SMALL, assert_same, names, small_graph
+from run_folders import RESULTS, SMALL, assert_same, names, quick, small_graph
 
 import dysat
 from dysat.errors import ModelError
@@ -19,33 +19,48 @@ from dysat.runs.run import LEARNERS, Run, Watch
 from dysat.runs.update import begin_stream
 from dysat.training import Epoch
 
+__all__ = ["quick"]
+
 Cli = Callable[..., tuple[int, str, str]]
 
-# Small and fast; what is not here would be slow, and fails.
+# Small and fast options for every method; a new method needs an entry here.
 QUICK: dict[str, dict[str, Any]] = {
-    "dysat": SMALL,
-    "incsat": SMALL,
+    "dysat": SMALL | {"epochs": 3},
+    "incsat": SMALL | {"epochs": 3},
     "svd": {"features": 4},
     "node2vec": {"features": 8, "walks_per_node": 1, "walk_length": 5},
-    "gcn-ae": {"features": (8, 4), "epochs": 4, "device": "cpu"},
-    "gat-ae": {"features": (8, 4), "heads": (2, 2), "epochs": 4, "device": "cpu"},
-    "graphsage": {"features": (8, 4), "fan_out": (3, 2), "walks_per_node": 2, "epochs": 4, "device": "cpu"},
-    "dynamic-triad": {"features": 4, "epochs": 4, "device": "cpu"},
+    "gcn-ae": {"features": (8, 4), "epochs": 3, "device": "cpu"},
+    "gat-ae": {"features": (8, 4), "heads": (2, 2), "epochs": 3, "device": "cpu"},
+    "graphsage": {"features": (8, 4), "fan_out": (3, 2), "walks_per_node": 2, "epochs": 3, "device": "cpu"},
+    "dynamic-triad": {"features": 4, "epochs": 3, "device": "cpu"},
     "dyngem": {"features": 4, "hidden": (8,), "epochs": 2, "device": "cpu"},
-    "dynaernn": {"encoder": (8,), "recurrent": (4,), "epochs": 4, "device": "cpu"},
+    "dynaernn": {"encoder": (8,), "recurrent": (4,), "epochs": 3, "device": "cpu"},
 }
 IN_EPOCHS = [method for method, kind in LEARNERS.items() if issubclass(kind, TrainedModel)]
 
 
-def start(folder: Path, method: str, *, backtest: bool = True) -> Run:
-    return Run.start(folder, small_graph(), LEARNERS[method](**QUICK[method]), backtest=backtest)
+def start(folder: Path, method: str) -> Run:
+    return Run.start(folder, small_graph(), LEARNERS[method](**QUICK[method]))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """The finished run of a method, trained at its first use."""
+    runs: dict[str, Run] = {}
+
+    def get(method: str) -> Run:
+        if method not in runs:
+            runs[method] = start(tmp_path_factory.mktemp(method) / "run", method)
+            assert runs[method].train()
+        return runs[method]
+
+    return get
 
 
 @pytest.mark.parametrize("method", LEARNERS)
-def test_a_run_of_every_method(method: str, tmp_path: Path) -> None:
-    run = start(tmp_path / "run", method)
-    assert run.train() and run.finished
-    assert names(run.folder) >= RESULTS
+def test_results_of_every_method(trained: Callable[[str], Run], method: str) -> None:
+    run = trained(method)
+    assert run.finished and names(run.folder) >= RESULTS
     model = Run.open(run.folder).model("cpu")
     assert type(model) is LEARNERS[method]
     again = LEARNERS[method](**QUICK[method] | facts_of(run)).fit(small_graph())
@@ -58,72 +73,71 @@ def test_a_run_of_every_method(method: str, tmp_path: Path) -> None:
 
 
 def facts_of(run: Run) -> dict[str, Any]:
-    """After how many epochs the backtest says to stop; of no use where a step goes on with the weights before it."""
+    """The best epoch of the backtest; unused if every step starts from the weights of the previous one."""
     backtest = run.metrics()["backtest"]
-    said = backtest["validation_auc"] is not None and run.config["method"] != "dyngem"
-    return {"epochs": backtest["best_epoch"]} if said else {}
+    used = backtest["validation_auc"] is not None and run.config["method"] != "dyngem"
+    return {"epochs": backtest["best_epoch"]} if used else {}
 
 
 @pytest.mark.parametrize("method", IN_EPOCHS)
-def test_a_stopped_run_goes_on_to_the_same_result(method: str, tmp_path: Path) -> None:
-    whole, broken = (start(tmp_path / name, method) for name in ("whole", "broken"))
-    assert whole.train()
-    stops = 0
-    while not Run.open(broken.folder).train(Watch(stop=lambda: True)):  # after every epoch
+def test_a_stopped_run_resumes_and_reaches_the_same_result(
+    trained: Callable[[str], Run], method: str, tmp_path: Path
+) -> None:
+    run, stops = start(tmp_path / "run", method), 0
+    while not Run.open(run.folder).train(Watch(stop=lambda: True)):  # after every epoch
         stops += 1
-        assert stops < 200
-    assert stops >= 3
-    assert_same(whole.folder, broken.folder)
+        assert stops < 100
+    assert stops >= 2
+    assert_same(run.folder, trained(method).folder)
 
 
 @pytest.mark.parametrize("method", [method for method in LEARNERS if method not in IN_EPOCHS])
-def test_without_epochs_a_run_stops_between_backtest_and_training(method: str, tmp_path: Path) -> None:
+def test_without_epochs_a_run_stops_after_the_backtest(method: str, tmp_path: Path) -> None:
     run = start(tmp_path / "run", method)
     assert not run.train(Watch(stop=lambda: True)) and not run.finished
     assert run.train() and run.finished
 
 
 @pytest.mark.parametrize("method", [method for method in LEARNERS if method not in ("dysat", "incsat")])
-def test_what_cannot_be_updated_says_so(method: str, tmp_path: Path) -> None:
-    run = start(tmp_path / "run", method, backtest=False)
-    assert run.train()
-    with pytest.raises(ModelError, match=rf"{method} cannot take in snapshots; runs of dysat and incsat can"):
-        begin_stream(run)
+def test_runs_of_other_methods_cannot_be_updated(trained: Callable[[str], Run], method: str) -> None:
+    with pytest.raises(ModelError, match=rf"{method} cannot be updated; runs of dysat and incsat can"):
+        begin_stream(trained(method))
 
 
-def test_the_command_line_takes_options_of_the_model_that_is_asked_for(cli: Cli, tmp_path: Path) -> None:
-    words = ["--walks-per-node", 1, "--walk-length", 5, "--features", 8, "--p", 0.5]
-    code, out, _ = cli("fit", "uci", "--model", "node2vec", *words, "-o", tmp_path / "run")
-    assert code == 0 and "most likely next links" in out and "best epoch" not in out
+def test_fit_and_embed_with_options_of_another_method(cli: Cli, tmp_path: Path) -> None:
+    graph = small_graph()
+    graph.save(tmp_path / "graph")
+    words = ["--set=walks_per_node=1", "--set=walk_length=5", "--set=features=8", "--set=p=0.5"]
+    code, out, _ = cli("fit", tmp_path / "graph", "--model", "node2vec", *words, "-o", tmp_path / "run")
+    assert code == 0 and "most likely next links" in out and "epoch kept" not in out
     options = Run.open(tmp_path / "run").config["options"]
     assert (options["p"], options["features"]) == (0.5, 8)
     code, out, _ = cli("embed", tmp_path / "run", "-o", tmp_path / "e.csv")
-    graph = dysat.load_dataset("uci")
     assert code == 0 and f"{graph.num_nodes:,} embeddings written" in out
     code, out, _ = cli("embed", tmp_path / "run", "--step", "all", "-o", tmp_path / "e.csv")
-    assert code == 0 and f"{sum(graph.known):,} embeddings written" in out  # of earlier steps too, learned anew
+    assert code == 0 and f"{sum(graph.known):,} embeddings written" in out  # earlier steps are learned again
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--model gcn-ae --p 2", "gcn-ae has no option 'p'"),
-        ("--model edgebank", "edgebank has no embeddings, dysat evaluate takes it"),
+        ("--model gcn-ae --set p=2", "gcn-ae has no option 'p'"),
+        ("--model edgebank", "edgebank has no embeddings, use it with dysat evaluate; fit takes dysat, incsat"),
         ("--model node2vc", "did you mean 'node2vec'?"),
         ("--model svd --preset program", "svd has no preset 'program'"),
-        ("--model gcn-ae --features 8,x", "--features x is not a whole number"),
+        ("--model gcn-ae --set features=8,x", "features=x is not a whole number"),
     ],
 )
-def test_a_mistake_gets_one_line(cli: Cli, tmp_path: Path, words: str, message: str) -> None:
+def test_mistakes_get_one_line(cli: Cli, tmp_path: Path, words: str, message: str) -> None:
     code, _, err = cli("fit", "uci", *words.split(), "-o", tmp_path / "run")
     assert code != 0 and message in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("method", LEARNERS)
-def test_a_graph_whose_first_snapshot_knows_nobody(method: str) -> None:
+def test_a_graph_whose_first_snapshot_has_no_nodes(method: str) -> None:
     links = [[], [(0, 1), (1, 2)], [(0, 1), (2, 3)]]
-    parts = [np.array(some, dtype=np.int64).reshape(-1, 2) for some in links]
+    parts = [np.array(pairs, dtype=np.int64).reshape(-1, 2) for pairs in links]
     snapshots = tuple(
         dysat.Snapshot.from_links(*part.T, None, num_nodes=known, start=t, stop=t + 1)
         for t, (part, known) in enumerate(zip(parts, (0, 3, 4), strict=True))
@@ -135,7 +149,7 @@ def test_a_graph_whose_first_snapshot_knows_nobody(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", IN_EPOCHS)
-def test_a_fit_that_fails_leaves_what_was_there(method: str) -> None:
+def test_a_failed_fit_leaves_the_model_unchanged(method: str) -> None:
     model: Any = LEARNERS[method](**QUICK[method])
     seen: list[Epoch] = []
 
@@ -164,7 +178,7 @@ def test_a_fit_that_fails_leaves_what_was_there(method: str) -> None:
         ("edgebank", "embed", ", ".join(LEARNERS)),
     ],
 )
-def test_what_a_method_cannot_do_it_says_in_one_line(method: str, ability: str, able: str) -> None:
+def test_a_missing_ability_is_named_in_one_line(method: str, ability: str, able: str) -> None:
     model = dysat.MODELS[method]()
     with pytest.raises(ModelError, match=rf"^{method} has no {ability}; {able} can do that$"):
         getattr(model, ability)
@@ -174,7 +188,7 @@ def test_what_a_method_cannot_do_it_says_in_one_line(method: str, ability: str, 
 
 
 @pytest.mark.parametrize("method", ["incsat", "dyngem"])
-def test_what_was_not_taken_in_to_its_end_is_not_saved(method: str, tmp_path: Path) -> None:
+def test_a_stopped_incremental_model_is_not_saved(method: str, tmp_path: Path) -> None:
     model: Any = LEARNERS[method](**QUICK[method]).fit(small_graph(), stop=lambda: True)  # type: ignore[call-arg]
     with pytest.raises(ModelError, match=r"0 stored steps for 1 snapshots"):
         model.save(tmp_path / "model")

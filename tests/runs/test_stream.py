@@ -1,4 +1,4 @@
-"""What a run is after updates: the whole graph, the whole model, in files that only grow."""
+"""The stream folder of a run: graph and model after updates, in files that only grow."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from run_folders import quick
 from weekly import (
-    AHEAD,
     MODEL,
     Row,
     bits,
@@ -23,7 +23,6 @@ from weekly import (
     day,
     fitted,
     new_model,
-    one_thread,
     read_log,
     state,
     take_in,
@@ -37,22 +36,23 @@ from dysat.errors import ModelError
 from dysat.runs.run import Run
 from dysat.runs.stream import FORMAT_VERSION, STATE, Stream
 from dysat.runs.update import updating
+from dysat.system.locks import LOCK_FILE
 from dysat.system.tensors import read_tensors, write_tensors
 
-__all__ = ["one_thread"]
+__all__ = ["quick"]
 
 FILES = {"state.safetensors", "snapshots.bin", "summary.bin", "updates.json"}
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on three weeks, that has taken in nothing yet."""
+    """A run on three weeks, without updates."""
     return fitted(tmp_path_factory.mktemp("base"), weeks(0, 3)).folder
 
 
 @pytest.fixture(scope="module")
 def grown(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same after two updates."""
+    """The same run after two updates."""
     folder = tmp_path_factory.mktemp("grown")
     copy(base, folder / "run")
     for number in (3, 4):
@@ -65,17 +65,17 @@ def whole_graph(weeks_: int = 5) -> dysat.DynamicGraph:
     return dysat.build_snapshots(dysat.read_events(rows), every="1w")  # type: ignore[arg-type]
 
 
-# The same as at once
+# The same as one fit
 
 
-def test_the_graph_is_that_of_one_log(grown: Path) -> None:
+def test_updated_graph_equals_that_of_one_log(grown: Path) -> None:
     graph = Run.open(grown).model("cpu").graph_
     assert graph.equals(whole_graph()) and graph.fingerprint == whole_graph().fingerprint
     assert not graph.equals(whole_graph(4))
 
 
 @pytest.mark.parametrize("options", [{}, {"history": 3}, {"carry": False}, {"epochs": 0}], ids=str)
-def test_the_model_is_that_of_one_process(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_updated_model_equals_partial_fit(tmp_path: Path, options: dict[str, Any]) -> None:
     run, graph = fitted(tmp_path, weeks(0, 3), **options), whole_graph()
     model = dysat.IncSAT(**MODEL | options).fit(graph[:3])
     for step in (3, 4):
@@ -87,8 +87,8 @@ def test_the_model_is_that_of_one_process(tmp_path: Path, options: dict[str, Any
     torch.testing.assert_close(*weights, rtol=0, atol=0)
 
 
-def test_a_run_of_dysat_goes_on_from_its_structural_outputs(tmp_path: Path) -> None:
-    run, graph = fitted(tmp_path, weeks(0, 3), "dysat"), whole_graph()
+def test_a_run_of_dysat_program_continues_as_incsat(tmp_path: Path) -> None:
+    run, graph = fitted(tmp_path, weeks(0, 3), "dysat:program"), whole_graph()
     before = bits(run.model("cpu"))
     model = dysat.IncSAT.continuing(run.model("cpu"))
     summary = [np.array(rows) for rows in model.summary_]
@@ -100,14 +100,14 @@ def test_a_run_of_dysat_goes_on_from_its_structural_outputs(tmp_path: Path) -> N
         np.testing.assert_array_equal(np.array(rows), expected)
 
 
-def test_a_run_that_looks_ahead_is_learned_anew_from_all_snapshots(tmp_path: Path) -> None:
-    """After each update it is, bit for bit, the model that one log would have given."""
-    run = fitted(tmp_path, weeks(0, 3), "forecast")
+def test_a_run_of_the_default_dysat_is_trained_again_on_all_snapshots(tmp_path: Path) -> None:
+    """After each update the model equals, bit for bit, one trained on the whole log."""
+    run = fitted(tmp_path, weeks(0, 3), "dysat")
     for step in (3, 4):
         before, graph = run.model("cpu"), whole_graph(step + 1)
         (update,) = take_in(run.folder, write_log(tmp_path / f"{step}.csv", week(step)))
-        found, expected = Run.open(run.folder).model("cpu"), dysat.DySAT(**AHEAD).fit(graph)
-        assert type(found) is dysat.DySAT and found.values() == expected.values()
+        found, expected = Run.open(run.folder).model("cpu"), new_model("dysat").fit(graph)
+        assert type(found) is dysat.DySAT and found.get_params() == expected.get_params()
         assert found.graph_.fingerprint == graph.fingerprint
         assert bits(found) == bits(expected) and found.top_links(9) == expected.top_links(9)
         pairs = torch.combinations(torch.arange(graph.known[-1]))
@@ -122,17 +122,15 @@ def test_a_run_that_looks_ahead_is_learned_anew_from_all_snapshots(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("name", "value"), [("pair_score", True), ("activity", True), ("positions", "relative")])
-def test_what_an_incsat_has_not_it_does_not_go_on_with(name: str, value: Any) -> None:
-    model = dysat.DySAT(**MODEL | {name: value}).fit(whole_graph(3))
-    with pytest.raises(
-        ModelError, match=rf"^{name}={value!r}: a DySAT with it does not go on as an IncSAT, which has no"
-    ):
+def test_options_that_incsat_lacks_do_not_continue(name: str, value: Any) -> None:
+    model = dysat.DySAT.from_preset("program", **MODEL | {name: value}).fit(whole_graph(3))
+    with pytest.raises(ModelError, match=rf"^{name}={value!r}: .*IncSAT"):
         dysat.IncSAT.continuing(model)
-    assert dysat.IncSAT.beyond(model) == [name] and dysat.IncSAT.beyond(dysat.DySAT(epochs=3)) == []
+    assert dysat.IncSAT.beyond(model) == [name] and dysat.IncSAT.beyond(dysat.DySAT.from_preset("program")) == []
 
 
-def test_what_is_learned_from_again_is_verified(tmp_path: Path) -> None:
-    run = fitted(tmp_path, weeks(0, 3), "forecast").folder
+def test_snapshots_are_verified_before_training_again(tmp_path: Path) -> None:
+    run = fitted(tmp_path, weeks(0, 3), "dysat").folder
     take_in(run, write_log(tmp_path / "3.csv", week(3)))
     file = run / "stream/snapshots.bin"
     data = bytearray(file.read_bytes())
@@ -147,7 +145,7 @@ def test_what_is_learned_from_again_is_verified(tmp_path: Path) -> None:
 # The folder
 
 
-def test_the_summary_is_memory_mapped_and_has_rows_of_known_nodes_only(grown: Path) -> None:
+def test_the_summary_is_memory_mapped_with_rows_of_known_nodes(grown: Path) -> None:
     model = Run.open(grown).model("cpu")
     assert isinstance(model, dysat.IncSAT) and all(isinstance(rows, np.memmap) for rows in model.summary_)
     assert {Path(rows.filename) for rows in model.summary_ if isinstance(rows, np.memmap)} == {
@@ -166,7 +164,7 @@ def test_the_summary_is_memory_mapped_while_it_grows(base: Path, tmp_path: Path)
             assert all(isinstance(rows, np.memmap) for rows in updater.model.summary_)
 
 
-def test_its_files_only_grow(base: Path, tmp_path: Path) -> None:
+def test_files_only_grow(base: Path, tmp_path: Path) -> None:
     run = copy(base, tmp_path / "run")
     before = {"snapshots.bin": b"", "summary.bin": (run / "stream/summary.bin").read_bytes()}
     for number in (3, 4):
@@ -176,13 +174,13 @@ def test_its_files_only_grow(base: Path, tmp_path: Path) -> None:
         before = now
 
 
-def test_the_files_of_the_base_are_left_as_they_are(base: Path, grown: Path) -> None:
+def test_updates_change_no_file_outside_the_stream(base: Path, grown: Path) -> None:
     for file in base.rglob("*"):
-        if file.is_file() and "stream" not in file.parts:
+        if file.is_file() and "stream" not in file.parts and file.name != LOCK_FILE:
             assert (grown / file.relative_to(base)).read_bytes() == file.read_bytes()
 
 
-def test_what_the_folder_holds(grown: Path) -> None:
+def test_content_of_the_folder(grown: Path) -> None:
     tables = {f"embeddings-0000{step}.parquet" for step in (3, 4)}
     assert {file.name for file in (grown / "stream").iterdir()} == FILES | tables
     model, table = Run.open(grown).model("cpu"), pl.read_parquet(grown / "stream/embeddings-00004.parquet")
@@ -192,13 +190,13 @@ def test_what_the_folder_holds(grown: Path) -> None:
     assert [facts["step"] for facts in Stream.open(grown).updates] == [3, 4]
 
 
-def test_a_run_of_incsat_begins_with_a_summary(base: Path) -> None:
+def test_a_run_of_incsat_starts_with_a_summary(base: Path) -> None:
     stream = Stream.open(base)
     assert stream.updates == stream.files == [] and len(stream.summary.records) == 3
     assert {file.name for file in (base / "stream").iterdir()} == {"state.safetensors", "summary.bin"}
 
 
-def test_old_steps_keep_no_rows_in_reach(tmp_path: Path) -> None:
+def test_steps_beyond_the_history_have_no_rows(tmp_path: Path) -> None:
     run = fitted(tmp_path, weeks(0, 4), history=2)
     take_in(run.folder, write_log(tmp_path / "4.csv", week(4)))
     model = run.model("cpu")
@@ -222,11 +220,11 @@ def test_whole_numbers_as_labels(tmp_path: Path, people: list[int]) -> None:
 
 
 def bipartite(start: int, stop: int) -> list[Row]:
-    """Users and films, some with the same name."""
+    """Users and films, some with equal names."""
     return [(f"x{i}", f"x{(i + n) % 5 + n}", day(n, i % 7)) for n in range(start, stop) for i in range(6 + n)]
 
 
-def test_kinds(tmp_path: Path) -> None:
+def test_bipartite_graphs_continue(tmp_path: Path) -> None:
     def read(file: Path) -> dysat.Events:
         return read_log(file, kinds=("user", "film"))
 
@@ -255,32 +253,32 @@ def flip(file: Path) -> None:
     file.write_bytes(data)
 
 
-DAMAGE = {"gone": Path.unlink, "empty": cut(0), "half": cut(0.5), "one byte less": cut(0.9999), "one bit": flip}
+DAMAGE = {"gone": Path.unlink, "half": cut(0.5), "one bit": flip}
 
 
 @pytest.mark.parametrize(
     ("name", "how"),
     [
         *((name, how) for name in ("snapshots.bin", "summary.bin") for how in DAMAGE),
-        *((STATE, how) for how in DAMAGE if how != "gone"),  # without it there is no stream
+        *((STATE, how) for how in DAMAGE if how != "gone"),  # without a state there is no stream
     ],
 )
-def test_damage_is_told_in_one_line(grown: Path, tmp_path: Path, name: str, how: str) -> None:
+def test_damage_is_reported_in_one_line(grown: Path, tmp_path: Path, name: str, how: str) -> None:
     run = copy(grown, tmp_path / "run")
     DAMAGE[how](run / "stream" / name)
     with pytest.raises(ModelError) as problem:
         Run.open(run).model("cpu")
     assert str(problem.value).startswith(f"{run / 'stream' / name}: damaged") and "\n" not in str(problem.value)
     if (name, how) == ("snapshots.bin", "one bit"):
-        return  # nothing is learned from it, so it is left to those who read it
-    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+        return  # an update does not read old snapshots
+    before = contents(run)
     with pytest.raises(ModelError) as problem:
         take_in(run, write_log(tmp_path / "5.csv", week(5)))
     assert str(problem.value).startswith(f"{run / 'stream' / name}: damaged")
-    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+    assert contents(run) == before
 
 
-def test_what_a_killed_update_left_is_cut(grown: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_update_are_removed(grown: Path, tmp_path: Path) -> None:
     run, other = copy(grown, tmp_path / "run"), copy(grown, tmp_path / "other")
     for name in ("snapshots.bin", "summary.bin"):
         with open(run / "stream" / name, "ab") as file:
@@ -288,14 +286,14 @@ def test_what_a_killed_update_left_is_cut(grown: Path, tmp_path: Path) -> None:
     for name in (".state.safetensors.x", ".updates.json.x", "embeddings-00005.parquet", "embeddings-00006.parquet"):
         (run / "stream" / name).write_text("half")
     (run / "stream/updates.json").write_text("[]")
-    assert state(run) == state(other)  # to readers it is not there
+    assert state(run) == state(other)  # readers do not see it
     with updating(Run.open(run), device="cpu"):
         pass
     assert contents(run) == contents(other)
 
 
-@pytest.mark.parametrize("left", [(), ("summary.bin",)], ids=["nothing", "a summary that does not count"])
-def test_a_fit_that_was_killed_before_its_stream_was_whole(
+@pytest.mark.parametrize("left", [(), ("summary.bin",)], ids=["nothing", "half a summary"])
+def test_a_fit_killed_before_its_stream_was_complete(
     base: Path, grown: Path, tmp_path: Path, left: tuple[str, ...]
 ) -> None:
     run = copy(base, tmp_path / "run")
@@ -307,7 +305,7 @@ def test_a_fit_that_was_killed_before_its_stream_was_whole(
     assert state(run) == state(grown)
 
 
-def test_a_newer_format(grown: Path, tmp_path: Path) -> None:
+def test_a_newer_format_is_refused(grown: Path, tmp_path: Path) -> None:
     file = copy(grown, tmp_path / "run") / "stream" / STATE
     facts, tensors = read_tensors(file, "stream", FORMAT_VERSION, error=ModelError)
     facts.pop("version")
@@ -316,9 +314,9 @@ def test_a_newer_format(grown: Path, tmp_path: Path) -> None:
         Run.open(tmp_path / "run").model("cpu")
 
 
-def test_the_stream_of_another_run(base: Path, tmp_path: Path) -> None:
+def test_the_stream_of_another_run_is_refused(base: Path, tmp_path: Path) -> None:
     other = fitted(tmp_path, weeks(0, 2)).folder
     shutil.rmtree(other / "stream")
     shutil.copytree(base / "stream", other / "stream")
-    with pytest.raises(ModelError, match="stream: made by updates of another run"), updating(Run.open(other)):
+    with pytest.raises(ModelError, match="stream: belongs to another run"), updating(Run.open(other)):
         pass

@@ -1,4 +1,4 @@
-"""Which of many moments, alike to look at, are tried every day."""
+"""Choose which of many similar cases run every day."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pytest
 
 
 def few(quick: Collection[int], count: int) -> list[Any]:
-    """Parameters 0 … count - 1, of which only some are for every day: `make test-all` has the others too."""
+    """Parameters 0 … count - 1; all but the `quick` ones are marked slow, for `make test-all`."""
     return [pytest.param(number, marks=() if number in quick else pytest.mark.slow) for number in range(count)]

@@ -1,4 +1,4 @@
-"""A log that grows by a week, runs on it, and what such a run is, bit for bit."""
+"""A log that grows by one week at a time, runs on it, and their exact state."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-import torch
-from test_run import SMALL
+from run_folders import SMALL
 
 import dysat
 from dysat.cli.options import EventOptions
@@ -18,23 +16,11 @@ from dysat.runs.feed import EventFile, check_file
 from dysat.runs.run import Run, Watch
 from dysat.runs.stream import Stream
 from dysat.runs.update import Update, updating
+from dysat.system.locks import LOCK_FILE
 
 Row = tuple[Any, Any, str]
 MODEL: dict[str, Any] = {**SMALL, "epochs": 1, "walks_per_node": 1, "learning_rate": 0.005}
-AHEAD: dict[str, Any] = {
-    **MODEL, "activity": True, "spectrum": 2, "positions": "relative", "walk_weight": 0.0, "future_weight": 0.5,
-    "agreement": 1.0, "pair_score": True, "transitions": 3,
-}  # fmt: skip
 FIRST = date(2024, 1, 1)  # a Monday
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    """Sums in another order are other bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def day(week: int, weekday: int = 0) -> str:
@@ -42,7 +28,7 @@ def day(week: int, weekday: int = 0) -> str:
 
 
 def week(number: int, people: int | None = None, name: Callable[[int], Any] = "p{}".format) -> list[Row]:
-    """The mails of a week, from Monday to Sunday; every week has two people more."""
+    """The mails of one week, Monday to Sunday; every week has two more people."""
     people = people or 10 + 2 * number
     return [(name(i), name((2 * i + number + 1) % people), day(number, i % 7)) for i in range(people)]
 
@@ -61,14 +47,14 @@ def read_log(file: Path, **how: Any) -> dysat.Events:
 
 
 def new_model(method: str = "incsat", **options: Any) -> Any:
-    """A small model; `forecast` is a DySAT that looks ahead."""
-    if method == "forecast":
-        return dysat.DySAT(**AHEAD | options)
-    return {"incsat": dysat.IncSAT, "dysat": dysat.DySAT}[method](**MODEL | options)
+    """A small model: incsat, dysat:program, or the default dysat."""
+    if method == "dysat:program":
+        return dysat.DySAT.from_preset("program", **MODEL | options)
+    return dysat.IncSAT(**MODEL | options) if method == "incsat" else dysat.DySAT(**MODEL | {"spectrum": 2} | options)
 
 
 def fitted(folder: Path, rows: Sequence[Row], method: str = "incsat", *, how: Any = None, **options: Any) -> Run:
-    """A finished run on a log, cut into weeks."""
+    """A finished run on a log cut into weeks."""
     how = {"every": "1w"} if how is None else how
     folder.mkdir(exist_ok=True)
     events = read_log(write_log(folder / "base.csv", rows))
@@ -82,7 +68,7 @@ def fitted(folder: Path, rows: Sequence[Row], method: str = "incsat", *, how: An
 def take_in(
     folder: Path, file: Path, *, read: Callable[[Path], dysat.Events] = read_log, watch: Watch | None = None, **how: Any
 ) -> list[Update]:
-    """What `dysat update` does with a file."""
+    """Update a run with a file, as `dysat update` does."""
     plan = {name: how.pop(name) for name in ("until", "boundaries") if name in how}
     with updating(Run.open(folder), device="cpu", watch=watch, **how) as updater:
         found = EventFile.read(file, read)
@@ -91,13 +77,13 @@ def take_in(
 
 
 def updates(folder: Path) -> list[dict[str, Any]]:
-    """What the updates brought, without their seconds."""
+    """The stored figures of all updates, without their seconds."""
     found = Stream.open(folder).updates if Stream.exists(folder) else []
     return [{**facts, "seconds": 0} for facts in found]
 
 
 def state(folder: Path) -> tuple[Any, ...]:
-    """Everything that a run is, bit for bit."""
+    """The exact state of a run: graph, embeddings, forecasts, updates and files."""
     model = Run.open(folder).model("cpu")
     embeddings = [model.embed(step).numpy().tobytes() for step in model.steps()]
     files = Stream.open(folder).files if Stream.exists(folder) else []
@@ -113,4 +99,6 @@ def copy(run: Run | Path, folder: Path) -> Path:
 
 
 def contents(run: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(run)): file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    """The bytes of all files of a run except its lock."""
+    files = (file for file in run.rglob("*") if file.is_file() and file.name != LOCK_FILE)
+    return {str(file.relative_to(run)): file.read_bytes() for file in files}

@@ -18,6 +18,8 @@ from dysat.data.datasets import DATASETS, data_folder
 from dysat.errors import GraphError, nearest
 from dysat.system.storage import check_target
 
+WINDOWS = ("every", "count", "start", "stop", "self_loops")  # options that build_snapshots takes as they are
+
 
 @app.command()
 def datasets(data_dir: DataDir = None, as_json: Json = False) -> None:
@@ -76,7 +78,9 @@ def snapshots(
     if out is not None:
         check_target(out, "graph", overwrite=overwrite, error=GraphError)
     with telling() as doing:
-        graph = cut(read_log(file, events, doing), events, doing)
+        log = read_log(file, events, doing)
+        doing(f"cutting {len(log):,} events into snapshots")
+        graph = dysat.build_snapshots(log, boundaries=events.edges(), **{key: getattr(events, key) for key in WINDOWS})
         if out is not None:
             doing(f"writing {out}")
             graph.save(out, overwrite=overwrite)
@@ -97,7 +101,7 @@ def info(
 
 
 def load_graph(name: str, data_dir: Path | None) -> dysat.DynamicGraph:
-    """A graph folder, or a dataset by name."""
+    """Load a graph folder, or a dataset by name."""
     if name in DATASETS and not os.path.exists(os.path.join(name, "graph.json")):
         return dysat.load_dataset(name, data_dir)
     if not os.path.exists(name):
@@ -109,7 +113,7 @@ def load_graph(name: str, data_dir: Path | None) -> dysat.DynamicGraph:
 def find_graph(
     name: str, options: EventOptions, data_dir: Path | None, doing: Callable[[str], None]
 ) -> tuple[dysat.DynamicGraph, dict[str, Any]]:
-    """A dataset by name, a graph folder, or a log of events, which needs windows; and how the log was read."""
+    """The graph of a dataset, a graph folder or a log of events; and how the log was read, for later updates."""
     folder = os.path.exists(os.path.join(name, "graph.json"))
     if folder or (name in DATASETS and not os.path.exists(name)):
         if given := options.given():
@@ -120,14 +124,16 @@ def find_graph(
     if not os.path.exists(name):
         known = f"no such file or folder, and no dataset of that name (there are {', '.join(DATASETS)})"
         raise GraphError(f"{name}: {known}{nearest(name, DATASETS)}")
-    events = read_log(Path(name), options, doing)
-    return cut(events, options, doing), options.record(events.columns)
+    log = read_log(Path(name), options, doing)
+    doing(f"cutting {len(log):,} events into snapshots")
+    graph = dysat.build_snapshots(log, boundaries=options.edges(), **{key: getattr(options, key) for key in WINDOWS})
+    return graph, options.record(log.columns)
 
 
 def read_log(
     file: Path, options: EventOptions, doing: Callable[[str], None], at_least: Literal[1, 2] = 2
 ) -> dysat.Events:
-    """A log of events."""
+    """Read a log of events."""
     doing(f"reading {file}")
     return dysat.read_events(
         file,
@@ -145,18 +151,4 @@ def read_log(
         pair_separator=options.pair_separator,
         bad_rows="skip" if options.skip_bad_rows else "raise",
         at_least=at_least,
-    )
-
-
-def cut(events: dysat.Events, options: EventOptions, doing: Callable[[str], None]) -> dysat.DynamicGraph:
-    """Events as snapshots."""
-    doing(f"cutting {len(events):,} events into snapshots")
-    return dysat.build_snapshots(
-        events,
-        every=options.every,
-        count=options.count,
-        boundaries=options.edges(),
-        start=options.start,
-        stop=options.stop,
-        self_loops=options.self_loops,
     )

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.options import (
@@ -27,44 +26,38 @@ from dysat.cli.options import (
 )  # fmt: skip
 from dysat.cli.show import SCORE, epochs_text, link_facts, links_table, new_console, new_table, print_json, telling
 from dysat.cli.watching import watching
-from dysat.errors import ModelError, listed, nearest
+from dysat.errors import ModelError, listed
 from dysat.evaluation.reliability import mean_gap
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import Incremental
-from dysat.runs.run import LEARNERS, Run, check_new, write_embeddings
+from dysat.runs.run import LEARNERS, Run, check_new
 from dysat.system.process import keep_freed_memory
 
 RUN, METHOD = Path("run"), "dysat"
 
+FIT_SOURCE = typer.Argument(
+    help="Log of events, graph folder, or dataset.", show_default=False, metavar="SOURCE", hidden=True
+)
+FIT_OUT = option("Run folder to write [dim](default: run)[/dim].", "--out", "-o", metavar="FOLDER")
+FIT_MODEL = option("Method or method:preset [dim](default: dysat)[/dim].", "--model", panel="Model", metavar="NAME")
+FIT_DEVICE = option("cpu, cuda, cuda:1 [dim](default: CUDA if available)[/dim].", panel="Model", metavar="NAME")
 RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat fit[/bold].", show_default=False)]
 
 
 @app.command()
 @takes(events=EventOptions, hide=RARE)
 def fit(
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            help="Log of events, graph folder, or dataset.", show_default=False, metavar="SOURCE", hidden=True
-        ),
-    ] = None,
-    out: Annotated[
-        Path, option("Run folder to write [dim](default: run)[/dim].", "--out", "-o", metavar="FOLDER")
-    ] = RUN,
+    source: Annotated[str | None, FIT_SOURCE] = None,
+    out: Annotated[Path, FIT_OUT] = RUN,
     resume: Annotated[Path | None, option("Resume a stopped run.", metavar="FOLDER")] = None,
     no_backtest: Annotated[bool, option("Skip the backtest on the last snapshot.", "--no-backtest")] = False,
     as_json: Json = False,
     data_dir: Annotated[Path | None, option("Folder of the paper's datasets.", metavar="FOLDER", hidden=True)] = None,
-    model: Annotated[
-        str,
-        option("Method or method:preset [dim](default: dysat)[/dim].", "--model", panel="Model", metavar="NAME"),
-    ] = METHOD,
+    model: Annotated[str, FIT_MODEL] = METHOD,
     preset: Preset = None,
     epochs: Annotated[int | None, option("Number of epochs.", panel="Model", metavar="N")] = None,
     seed: Annotated[int | None, option("Random seed.", panel="Model", metavar="N")] = None,
-    device: Annotated[
-        str | None, option("cpu, cuda, cuda:1 [dim](default: CUDA if available)[/dim].", panel="Model", metavar="NAME")
-    ] = None,
+    device: Annotated[str | None, FIT_DEVICE] = None,
     settings: Settings = None,
     *,
     events: EventOptions,
@@ -77,22 +70,21 @@ def fit(
       [bold]dysat fit --resume run/[/bold]
     See also [bold]dysat models[/bold] (presets, options) and [bold]dysat snapshots --help[/bold] (files).
     """
-    flags: dict[str, Any] = {"epochs": epochs, "seed": seed, "device": device}
-    flags = {name: value for name, value in flags.items() if value is not None}
+    given = {"epochs": epochs, "seed": seed, "device": device}
+    flags = {name: value for name, value in given.items() if value is not None}
     if resume is not None:
-        others = [*events.given(), *(name for name in flags if name != "device"), *(settings or [])]
-        if (
-            source is not None
-            or others
-            or (out, model, preset, no_backtest, data_dir) != (RUN, METHOD, None, False, None)
-        ):
+        others = [source, *events.given(), *(settings or []), *(name for name in flags if name != "device")]
+        if any(others) or (out, model, preset, no_backtest, data_dir) != (RUN, METHOD, None, False, None):
             raise ModelError(f"--resume {resume} continues with the options of the run; give nothing but --device")
         run = Run.open(resume)
+    elif source is None:
+        raise ModelError("no source: give a log of events, a graph folder or the name of a dataset")
     else:
-        if source is None:
-            raise ModelError("no source: give a log of events, a graph folder or the name of a dataset")
         check_new(Path(out).absolute())
-        learner = _learner(model, preset, {**dict(map(parse_setting, settings or [])), **flags})
+        learner = chosen_model(model, preset, {**dict(map(parse_setting, settings or [])), **flags}).build()
+        if not isinstance(learner, EmbeddingModel):
+            there = listed(LEARNERS, 20)
+            raise ModelError(f"{learner.method} has no embeddings, use it with dysat evaluate; fit takes {there}")
         with telling() as doing:
             graph, made = find_graph(source, events, data_dir, doing)
             doing(f"writing {out}")
@@ -105,19 +97,6 @@ def fit(
     _show_run(run, as_json)
 
 
-def _learner(name: str, preset: str | None, settings: dict[str, Any]) -> EmbeddingModel:
-    """The model to train, with its options; it must have embeddings."""
-    method = name.partition(":")[0]
-    if method not in LEARNERS:
-        known = f"; {method} has no embeddings, use it with dysat evaluate" if method in dysat.MODELS else ""
-        hint = known or nearest(method, LEARNERS)
-        raise ModelError(f"no model {method!r}; there are {listed(LEARNERS, 20)}{hint}")
-    found = chosen_model(name, preset, settings).build()
-    if not isinstance(found, EmbeddingModel):
-        raise TypeError(f"{method} has no embeddings")
-    return found
-
-
 @app.command()
 def embed(
     run: RunFolder,
@@ -127,11 +106,14 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Write the embeddings of a run, one row per node known at a step."""
+    from dysat.system.table_files import write_table
+
     with telling() as doing:
         doing(f"loading {run}")
         model = Run.open(run).model(device)
         doing(f"writing {out}")
-        rows = write_embeddings(model, out, model.steps() if step == "all" else [_step(step)])
+        steps = model.steps() if step == "all" else [_step(step)]
+        rows = write_table([model.table(step) for step in steps], out)
     if as_json:
         return print_json({"out": str(out), "rows": rows, "features": model.embed().shape[1]})
     return new_console().print(f"{rows:,} embeddings written to [bold]{escape(str(out))}[/bold]", highlight=False)

@@ -1,72 +1,73 @@
-"""How well the last snapshot is predicted by a model that has not seen it, and by the heuristics beside it."""
+"""Backtest: how well a model that has not seen the last snapshot predicts it, compared with the best heuristic."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
-from dysat.errors import DysatError
+from dysat.errors import DysatError, GraphError
 from dysat.evaluation.probe import auc, average_precision, evaluate_probe, evaluate_scores
-from dysat.evaluation.protocols import LinkSplit
+from dysat.evaluation.protocols import LinkSplit, single_step
 from dysat.evaluation.reliability import reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.training import Progress
 
 
+def hold_out_last(graph: DynamicGraph, seed: int, on_note: Callable[[str], None]) -> LinkSplit | None:
+    """Links of the last snapshot and unlinked pairs as examples; None, with a note, if it cannot be predicted."""
+    if len(graph) < 2:
+        on_note("no backtest: the graph has only one snapshot")
+        return None
+    try:
+        return single_step(graph, len(graph) - 2, seed=seed)
+    except GraphError as problem:
+        on_note(f"no backtest: {problem}")
+        return None
+
+
 def backtest_facts(model: EmbeddingModel, past: DynamicGraph, split: LinkSplit, done: Progress) -> dict[str, Any]:
-    """What a run keeps of its backtest, as JSON has it: no NaN."""
+    """The entry `backtest` of metrics.json; a figure that is not a number becomes None."""
+    # Embeddings with a probe. If training diverged, there is no figure.
     e = model.embed().cpu()
-    finite = bool(e.isfinite().all())  # where training went astray there is no figure
-    result = evaluate_probe(e, split, feature=model.pair_feature) if finite else None
-    best = done.best
+    result = evaluate_probe(e, split, feature=model.pair_feature) if bool(e.isfinite().all()) else None
     names = ("auc", "auc_sd", "average_precision", "average_precision_sd")
-    facts = {
+    facts: dict[str, Any] = {
         "step": split.step,
         **{name: None if result is None else getattr(result, name) for name in names},
-        "validation_auc": best.score if best else None,
-        "best_epoch": best.number if best else 0,
+        "validation_auc": done.best.score if done.best else None,
+        "best_epoch": done.best.number if done.best else 0,
         "epochs": len(done.history),
         "links": int(split.labels.sum()),
         "repeats": split.num_repeats,
     }
-    probed, scored = strongest_opponents(past, split)
-    forecast = forecast_facts(model, split)
-    if forecast is not None:
-        facts["forecast"] = {**forecast, "heuristic": scored}
-    return {key: _known(value) for key, value in facts.items()} | {"heuristic": probed}
+    tested = ~(split.validation | split.train[0])  # [B], examples that did not help to choose the best epoch
+    probed, scored = best_heuristics(past, split, tested)
+
+    # The model's own pair score, if it has one.
+    if getattr(model, "pair_score", False) and getattr(model, "pair_score_", None) is not None:
+        pairs, labels = split.pairs[tested], split.labels[tested].cpu()
+        scores = model.pair_scores(pairs).cpu()
+        figures = {"auc": auc(scores, labels), "average_precision": average_precision(scores, labels)}
+        facts["forecast"] = {
+            **_without_nan(figures),
+            "reliability": reliability(model.score_links(pairs), labels),
+            "heuristic": scored,
+        }
+    return {**_without_nan(facts), "heuristic": probed}
 
 
-def forecast_facts(model: EmbeddingModel, split: LinkSplit) -> dict[str, Any] | None:
-    """How well a model's own score of pairs tells examples apart, and whether it means what it says.
+def best_heuristics(
+    past: DynamicGraph, split: LinkSplit, tested: Tensor
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Name and AUC of the heuristic that predicts best, measured in two ways.
 
-    None for a model without a pair score, which learns from past transitions alone. Some examples of the snapshot chose
-    the best epoch of the embeddings; the score does not use them, but they are left out all the same (`untouched`).
-    """
-    if not getattr(model, "pair_score", False) or getattr(model, "pair_score_", None) is None:
-        return None
-    tested = untouched(split)
-    pairs, labels = split.pairs[tested], split.labels[tested].cpu()
-    scores = model.pair_scores(pairs).cpu()
-    return {
-        "auc": _known(auc(scores, labels)),
-        "average_precision": _known(average_precision(scores, labels)),
-        "reliability": reliability(model.score_links(pairs), labels),
-    }
-
-
-def untouched(split: LinkSplit) -> Tensor:
-    """The examples that had no part in choosing the best epoch, which validation and the first division have.  # [B]"""
-    return ~(split.validation | split.train[0])
-
-
-def strongest_opponents(past: DynamicGraph, split: LinkSplit) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """The heuristic that predicts best and its AUC: measured like embeddings, and by its own scores, as a forecast.
-
-    The first is the mean over the test examples of every division, with a probe where there are embeddings; the second
-    uses no label of the predicted snapshot, on the examples of the forecast score.
+    The first AUC is measured like that of embeddings: the mean over the test examples of all repeats, with a probe if
+    the heuristic has embeddings. The second is that of its own scores on the `tested` examples, like the forecast
+    score: it uses no label of the predicted snapshot.
     """
     probed: list[tuple[float, str]] = []
     scored: list[tuple[float, str]] = []
@@ -78,17 +79,13 @@ def strongest_opponents(past: DynamicGraph, split: LinkSplit) -> tuple[dict[str,
             if isinstance(model, EmbeddingModel):
                 result = evaluate_probe(model.embed(), split, feature=model.pair_feature)
         except DysatError:
-            continue  # it needs more snapshots than there are
+            continue  # it needs more snapshots
         probed.append((result.auc, name))
-        tested = untouched(split)
         scored.append((auc(scores[tested], split.labels[tested]), name))
-    first, second = (max((pair for pair in found if pair[0] == pair[0]), default=None) for found in (probed, scored))
-    return _named(first), _named(second)
+    best = (max((pair for pair in found if pair[0] == pair[0]), default=None) for found in (probed, scored))
+    first, second = (None if pair is None else {"name": pair[1], "auc": pair[0]} for pair in best)
+    return first, second
 
 
-def _named(best: tuple[float, str] | None) -> dict[str, Any] | None:
-    return None if best is None else {"name": best[1], "auc": best[0]}
-
-
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and value != value else value
+def _without_nan(facts: dict[str, Any]) -> dict[str, Any]:
+    return {key: None if isinstance(value, float) and value != value else value for key, value in facts.items()}

@@ -1,4 +1,4 @@
-"""Event files as they come: each is counted once, whatever happens in between."""
+"""Follow a folder of event files: each file counts exactly once, even after a crash."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dysat.data.windows import write_moment
 from dysat.errors import DysatError, ModelError, SnapshotsError
 from dysat.runs.update import Update, Updater
 
-UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")  # what others call a file they still write
+UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")  # suffixes of files that are still being written
 POLL = 2.0  # seconds
 
 
 @dataclass(frozen=True)
 class EventFile:
-    """A file of events, and what is kept of it once it is taken in."""
+    """A file of events, with its checksum and size."""
 
     path: Path
     events: Events = field(repr=False)
@@ -31,11 +31,11 @@ class EventFile:
 
     @classmethod
     def read(cls, path: Path, read: Callable[[Path], Events]) -> EventFile:
-        """Its checksum is taken before and after, so that both speak of the same file."""
+        """Read a file; its checksum is computed before and after, so that it matches the events."""
         before = _sha256(path)
         events = read(path)
         if _sha256(path) != before:
-            raise ModelError(f"{path}: was changed while it was read; try again when it is written to its end")
+            raise ModelError(f"{path}: changed while it was read; try again when it is complete")
         return cls(path, events, before, path.stat().st_size if path.is_file() else 0)
 
     @property
@@ -43,11 +43,11 @@ class EventFile:
         return int(self.events.time[-1])
 
     def late(self, edge: int) -> int:
-        """How many events lie before a moment."""
+        """Number of events before a moment."""
         return int(np.searchsorted(self.events.time, edge))
 
     def facts(self, late: int) -> dict[str, Any]:
-        """What a run keeps of it."""
+        """What a run stores about the file."""
         return {
             "name": self.path.name,
             "sha256": self.sha256,
@@ -60,30 +60,30 @@ class EventFile:
 
 
 def known_file(updater: Updater, file: EventFile) -> dict[str, Any] | None:
-    """What the run keeps of a file with this content, whatever its name."""
+    """What the run has stored about a file with this content, under any name."""
     return next((facts for facts in updater.stream.files if facts["sha256"] == file.sha256), None)
 
 
 def check_file(updater: Updater, file: EventFile) -> tuple[dict[str, Any], int]:
-    """What to keep of a file, and how many of its events come too late; one that was taken in is refused."""
+    """What to store about a file, and the number of its late events; raise if it has nothing new."""
     facts, last = known_file(updater, file), updater.last
     edge = write_moment(last, updater.graph.clock)
     if facts is not None:
         if file.last < last:
-            raise ModelError(f"{file.path}: its events were taken in already (as {facts['name']}), up to {edge}")
+            raise ModelError(f"{file.path}: its events were already taken in (as {facts['name']}), up to {edge}")
         return {**facts, "name": file.path.name}, 0
     late = file.late(last)
     if late == len(file.events):
         raise ModelError(
-            f"{file.path}: all {late:,} events lie before {edge}, where the last window of {updater.run.folder} ends: "
-            "a window is taken in once"
+            f"{file.path}: all {late:,} events lie before {edge}, where the last window of {updater.run.folder} ends; "
+            "a window is taken in only once"
         )
     return file.facts(late), late
 
 
 @dataclass
 class Feed:
-    """A folder that files of events are put into. `read` reads one; `tell` is told what a person should know."""
+    """A folder that event files are put into. `read` reads a file; `tell` receives messages for the user."""
 
     folder: Path
     read: Callable[[Path], Events]
@@ -91,8 +91,8 @@ class Feed:
     _seen: dict[Path, tuple[int, int]] = field(default_factory=dict)
     _pending: dict[Path, tuple[EventFile, dict[str, Any]]] = field(default_factory=dict)
     _done: dict[Path, tuple[int, int]] = field(default_factory=dict)
-    _copies: dict[Path, Path] = field(default_factory=dict)  # and what they are copies of
-    _changed: bool = False  # since all that was over was taken in
+    _copies: dict[Path, Path] = field(default_factory=dict)  # copy → original
+    _changed: bool = False  # since the last closed windows were taken in
 
     def __post_init__(self) -> None:
         if not self.folder.is_dir():
@@ -101,17 +101,17 @@ class Feed:
     def follow(
         self, updater: Updater, *, stop: Callable[[], bool], poll: float = POLL, once: bool = False
     ) -> Iterator[Update]:
-        """One update for each window that is over: when an event after its end has come. Until stopped, or `once`."""
+        """Yield one update per closed window, until stopped or `once`; an event after its end closes a window."""
         while not stop():
-            yield from self.look(updater, settled=once)
+            yield from self.scan(updater, settled=once)
             if once:
                 return
             wait_until = time.monotonic() + poll
             while time.monotonic() < wait_until and not stop():
                 time.sleep(min(0.1, poll))
 
-    def look(self, updater: Updater, *, settled: bool = False) -> Iterator[Update]:
-        """Take in what has come. A file is read once it has not changed since the last look; `settled`: at once."""
+    def scan(self, updater: Updater, *, settled: bool = False) -> Iterator[Update]:
+        """Take in new files. A file is read once it has not changed since the last scan; `settled`: immediately."""
         ready = self._ready(settled=settled)
         self._forget_missing()
         for path in ready:
@@ -124,8 +124,8 @@ class Feed:
         self._pending = {path: held for path, held in self._pending.items() if held[0].last >= updater.last}
 
     def _ready(self, *, settled: bool) -> list[Path]:
-        """Files that are new or changed, and at rest."""
-        found, now = [], {}
+        """Files that are new or changed, and no longer being written."""
+        ready, now = [], {}
         try:
             paths = sorted(self.folder.iterdir())
         except OSError as problem:
@@ -140,12 +140,12 @@ class Feed:
             now[path] = (stat.st_size, stat.st_mtime_ns)
             at_rest = settled or self._seen.get(path) == now[path]
             if at_rest and stat.st_size and self._done.get(path) != now[path]:
-                found.append(path)
+                ready.append(path)
         self._seen = now
-        return found
+        return ready
 
     def _open(self, updater: Updater, path: Path) -> None:
-        """Read a file; what is wrong with it is told, and it is looked at again when it has changed."""
+        """Read a file. A problem is reported, and the file is tried again when it has changed."""
         self._done[path] = self._seen[path]
         self._pending.pop(path, None)
         self._copies.pop(path, None)
@@ -165,24 +165,24 @@ class Feed:
         before = [known["events"] for known in updater.stream.files if known["name"] == path.name]
         if late and before:
             facts["late"] = max(0, late - max(before))
-            self.tell(f"{path.name}: has changed since it was taken in; its {late:,} events before {edge} do not count")
+            self.tell(f"{path.name}: changed since it was taken in; its {late:,} events before {edge} are ignored")
         elif late:
-            self.tell(f"{path.name}: {late:,} of {len(file.events):,} events lie before {edge} and come too late")
+            self.tell(f"{path.name}: {late:,} of {len(file.events):,} events lie before {edge} and are too late")
         self._pending[path] = (file, facts)
         self._changed = True
         self.tell(f"{path.name}: {len(file.events):,} events up to {write_moment(file.last, clock)}")
 
     def _forget_missing(self) -> None:
         for path in [path for path in self._pending if path not in self._seen]:
-            self.tell(f"{path.name}: gone before its last window was over; what it had for it is left out")
+            self.tell(f"{path.name}: removed before its last window closed; its events for that window are ignored")
             del self._pending[path]
         self._copies = {copy: path for copy, path in self._copies.items() if copy in self._done}
-        left = {copy for copy, path in self._copies.items() if path not in self._seen}  # which now count themselves
+        left = {copy for copy, path in self._copies.items() if path not in self._seen}  # these now count themselves
         self._done = {path: stat for path, stat in self._done.items() if path in self._seen and path not in left}
 
 
 def _check_plan(updater: Updater, file: EventFile) -> None:
-    """One file that cannot go on with the run must not stop the others."""
+    """Raise now if a file cannot continue the run, so that it does not stop the other files."""
     try:
         updater.plan(file.events)
     except SnapshotsError as problem:
@@ -190,7 +190,7 @@ def _check_plan(updater: Updater, file: EventFile) -> None:
 
 
 def merge_events(parts: Sequence[Events]) -> Events:
-    """Events of several files as those of one."""
+    """Merge the events of several files."""
     if len(parts) == 1:
         return parts[0]
     import polars as pl
@@ -214,7 +214,7 @@ def merge_events(parts: Sequence[Events]) -> Events:
 
 
 def _sha256(path: Path) -> str:
-    """Of a file, or of all files of a folder of parts."""
+    """Checksum of a file, or of all files in a folder of parts."""
     digest = hashlib.sha256()
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     try:

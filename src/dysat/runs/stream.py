@@ -1,14 +1,14 @@
-"""What a run is after updates, in its folder `stream`: open formats, appended to, never rewritten.
+"""The folder `stream` of a run: the state after updates, in open formats.
 
-    state.safetensors     the newest weights, and what of the two files below counts
-    snapshots.bin         the snapshots taken in since the run was made, with the labels of new nodes
-    summary.bin           the structural outputs of every step, which temporal attention looks back at (of an IncSAT)
-    embeddings-*.parquet  label and embedding of the nodes known at a step that was taken in
-    updates.json          what each update brought
+    state.safetensors     the newest weights, and which records of the two files below are valid
+    snapshots.bin         the snapshots added since the run was created, with the labels of new nodes
+    summary.bin           the structural outputs of every step, the input of temporal attention (IncSAT only)
+    embeddings-*.parquet  label and embedding of the nodes known at an added step
+    updates.json          the figures of each update
 
-An update appends to the two files, and counts when the new state takes the place of the old one: a run is before an
-update or after it, whenever the process may be killed. A DySAT that no IncSAT can go on with is learned anew from all
-snapshots at every update, and kept whole in the state.
+Updates are atomic: an update appends to the two files, and takes effect when the new state replaces the old one.
+An IncSAT learns from the new snapshot alone. A DySAT that cannot continue as an IncSAT is trained again from scratch on
+all snapshots at every update; the state then holds the whole model.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ STREAM, STATE, SNAPSHOTS, SUMMARY = "stream", "state.safetensors", "snapshots.bi
 UPDATES, EMBEDDINGS = "updates.json", "embeddings-{:05d}.parquet"
 FORMAT_VERSION = 1
 SCORER = ("scorer/weights", "scorer/bias")
-Updated = IncSAT | DySAT  # a DySAT: learned anew
+Updated = IncSAT | DySAT  # a DySAT is trained again from scratch
 LABELS = "labels/"
 
 
 class Stream:
-    """The folder, as the last update left it."""
+    """The folder after the last update."""
 
     def __init__(self, folder: Path, facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         self.folder, self.facts, self.tensors = folder, facts, tensors
@@ -56,32 +56,32 @@ class Stream:
 
     @classmethod
     def open(cls, run: Path) -> Stream:
-        """What updates of a run have made of it."""
+        """Open the stream of a run."""
         file = run / STREAM / STATE
         facts, tensors = read_tensors(file, "stream", FORMAT_VERSION, error=ModelError)
         return cls(run / STREAM, facts, tensors)
 
     @classmethod
     def begin(cls, run: Path, model: Updated, identity: str) -> Stream:
-        """Make the stream of a run that has seen no update yet; `identity` tells the run's graph from others."""
+        """Create the stream of a run without updates; `identity` is the fingerprint of the run's graph."""
         stream = cls.prepare(run, model, identity)
         stream._write_state(model)
         return stream
 
     @classmethod
     def prepare(cls, run: Path, model: Updated, identity: str) -> Stream:
-        """The same, but the run has it only once it has taken in something."""
+        """The same, but without a state: the stream takes effect with its first update."""
         folder = run / STREAM
         try:
             folder.mkdir(exist_ok=True)
             for name in (SNAPSHOTS, SUMMARY):
-                (folder / name).unlink(missing_ok=True)  # left by a beginning that was killed
+                (folder / name).unlink(missing_ok=True)  # left by a killed process
         except OSError as problem:
             raise ModelError(f"{folder}: cannot be written: {problem.strerror or problem}") from problem
         facts = {
             "graph": identity,
             "method": model.method,
-            "options": model.values(),
+            "options": model.plain_params(),
             "snapshots": [],
             "summary": [],
             "files": [],
@@ -95,9 +95,9 @@ class Stream:
         return stream
 
     @property
-    def anew(self) -> bool:
+    def refits(self) -> bool:
         """Whether every update learns from all snapshots, not from the newest alone."""
-        return bool(self.facts.get("method") == DySAT.method)  # early ones have none
+        return bool(self.facts.get("method") == DySAT.method)  # early versions stored no method
 
     @property
     def updates(self) -> list[dict[str, Any]]:
@@ -105,11 +105,11 @@ class Stream:
 
     @property
     def files(self) -> list[dict[str, Any]]:
-        """The event files that were taken in."""
+        """The event files taken in so far."""
         return list(self.facts["files"])
 
     def graph(self, base: DynamicGraph, *, verify: bool = True) -> DynamicGraph:
-        """The snapshots the run was made with, and those taken in since."""
+        """The snapshots of the run, and those added since."""
         labels, kinds, snapshots = [base.nodes], [base.kinds], list(base.snapshots)
         for index, record in enumerate(self.snapshots.records):
             arrays = self.snapshots.read(index, verify=verify)
@@ -118,35 +118,35 @@ class Stream:
             labels.append(_labels_in(arrays))
             kinds.append(arrays.get("kinds"))
         nodes = np.concatenate(labels)
-        of_kinds = None if base.kinds is None else np.concatenate([part for part in kinds if part is not None])
-        return DynamicGraph(nodes, tuple(snapshots), base.clock, of_kinds, base.kind_names)
+        node_kinds = None if base.kinds is None else np.concatenate([part for part in kinds if part is not None])
+        return DynamicGraph(nodes, tuple(snapshots), base.clock, node_kinds, base.kind_names)
 
     def model(self, base: DynamicGraph, device: str = "auto", *, verify: bool = True) -> Updated:
-        """The model as the last update left it; its summary stays on disk."""
+        """The model after the last update; its summary stays on disk."""
         options, tensors = {**self.facts["options"], "device": device}, dict(self.tensors)
-        if self.anew:
+        if self.refits:
             whole = DySAT.with_options(options)
-            whole.graph_ = self.graph(base, verify=True)  # all of it is learned from
+            whole.graph_ = self.graph(base, verify=True)  # the next update learns from all of it
             whole._take_state(tensors)
             return whole
         model = IncSAT.with_options(options)
         model.graph_ = self.graph(base, verify=verify)
-        model.summary_ = self.rows(model.steps(), verify=True)  # what is learned from them would stay
+        model.summary_ = self.rows(model.steps(), verify=True)  # damage would spread to the next weights
         model.scorer_ = (tensors.pop(SCORER[0]), tensors.pop(SCORER[1]))
         model._restore(tensors)
         return model
 
     def rows(self, steps: Iterable[int], *, verify: bool = False) -> list[Rows | None]:
-        """The stored rows of some steps, None for the others."""
-        wanted, number, found = set(steps), 0, []
+        """The stored rows of the given steps, None for the others."""
+        wanted, number, rows = set(steps), 0, []
         for step, record in enumerate(self.facts["summary"]):
             here = record is not None and step in wanted
-            found.append(self.summary.read(number, verify=verify)["rows"] if here else None)
+            rows.append(self.summary.read(number, verify=verify)["rows"] if here else None)
             number += record is not None
-        return found
+        return rows
 
-    def cut_back(self) -> None:
-        """Forget what an update that was killed has begun."""
+    def discard_unfinished(self) -> None:
+        """Remove what a killed update has left."""
         for journal in (self.snapshots, self.summary):
             journal.cut_back()
         steps = len(self.facts["summary"])
@@ -160,7 +160,7 @@ class Stream:
     def commit(
         self, model: Updated, labels: Labels, kinds: Any, files: list[dict[str, Any]], update: Mapping[str, Any]
     ) -> None:
-        """The model has taken in one more snapshot, with these new nodes: from here on that holds."""
+        """Store a model that has learned from one more snapshot, with these new nodes; if it fails, nothing changes."""
         before = dict(self.facts), self.tensors, list(self.snapshots.records), list(self.summary.records)
         try:
             self._append(model, labels, kinds)
@@ -169,13 +169,13 @@ class Stream:
         except BaseException:
             self.facts, self.tensors, self.snapshots.records, self.summary.records = before
             raise
-        with suppress(ModelError):  # the update holds without it, and the next one writes it
+        with suppress(ModelError):  # the update is complete without this file, and the next update writes it
             self._write_updates()
         if isinstance(model, IncSAT):
             model.summary_ = self.rows(model.steps())
 
     def _append(self, model: Updated, labels: Labels, kinds: Any) -> None:
-        """Write the newest snapshot, its rows and its embeddings."""
+        """Append the newest snapshot and its rows, and write its embeddings."""
         from dysat.system.table_files import write_table
 
         snapshot, step = model.graph_[-1], len(model.graph_) - 1
@@ -195,22 +195,22 @@ class Stream:
         write_tensors(self.folder / STATE, "stream", FORMAT_VERSION, self.facts, self.tensors, error=ModelError)
 
     def _write_updates(self) -> None:
-        """The same for people; it follows the state."""
+        """Write updates.json, a readable copy of what the state holds."""
         lines = ",\n".join(json.dumps(update, ensure_ascii=False) for update in self.updates)
-        file, text = self.folder / UPDATES, f"[\n{lines}\n]\n"  # a line for each
+        file, text = self.folder / UPDATES, f"[\n{lines}\n]\n"  # one line per update
         if file.is_file() and file.read_bytes() == text.encode():
             return
-        with replace_file(file, ModelError) as beside:
-            beside.write_text(text, encoding="utf-8", newline="")
+        with replace_file(file, ModelError) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="")
 
 
 def without_features(graph: DynamicGraph) -> DynamicGraph:
-    """A log of events has none, so what goes on without them must not have begun with them."""
+    """The graph without node features, since a log of events cannot bring those of new nodes."""
     return graph if graph.features is None else replace(graph, features=None)
 
 
 def _summary(model: Updated) -> list[Rows | None]:
-    """The stored rows of every step; a model that is learned anew has none."""
+    """The stored rows of every step; a model trained from scratch has none."""
     return model.summary_ if isinstance(model, IncSAT) else [None] * len(model.graph_)
 
 

@@ -1,4 +1,4 @@
-"""The next snapshots of a run: checked against what was forecast, learned from, and kept, one after the other."""
+"""Update a run: compare each next snapshot with the forecast, learn from it, and store it atomically."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from dysat.runs.stream import Stream, Updated, without_features
 from dysat.sampling.pairs import unlinked_between, unlinked_pairs
 from dysat.system.locks import lock_folder
 
-LIKELIEST = 100  # forecasts that are looked for among the links that came
-SHOWN = 10  # of those that came: a run keeps little of every update, for it may see thousands
-PATIENCE = 0.1  # seconds between two looks whether another update has ended
+LIKELIEST = 100  # top forecasts compared with the links that came
+SHOWN = 10  # of those that came true; a run may see thousands of updates and stores little of each
+PATIENCE = 0.1  # seconds between attempts to get the lock
 
 
 class CameTrue(NamedTuple):
-    """A link that was among the likeliest, and came."""
+    """A link among the most likely ones that came true."""
 
     rank: int  # from 1
     u: Any
@@ -41,10 +41,10 @@ class CameTrue(NamedTuple):
 
 @dataclass(frozen=True)
 class Update:
-    """One snapshot that was taken in.
+    """One snapshot that a run has learned from.
 
-    `auc` is that of the forecast before learning: `forecast_links` links between known nodes against as many other
-    pairs; `came_true` are those of its `likeliest` links that came.
+    `auc` measures the forecast before learning: `forecast_links` links between known nodes against as many other
+    pairs. `came_true` are those of the `likeliest` most likely links that came true.
     """
 
     step: int
@@ -63,22 +63,22 @@ class Update:
     seconds: float
 
     def facts(self) -> dict[str, Any]:
-        """As plain values: how many of the likeliest links came, and the first of them."""
+        """Plain values for JSON: the number of forecasts that came true, and the first of them."""
         first = self.came_true[:SHOWN]
         came = [link._asdict() | {"u": _plain(link.u), "v": _plain(link.v)} for link in first]
         return {**asdict(self), "came": len(self.came_true), "came_true": came}
 
 
 class StoppedUpdate(ModelError):  # noqa: N818
-    """An update was stopped; the run is as it was before it."""
+    """An update was stopped; the run is unchanged."""
 
 
 class Updater:
-    """A run that takes in snapshots; `updating` makes one, and nobody else may change the run meanwhile."""
+    """Adds snapshots to a run; created by `updating`, which locks the run."""
 
     def __init__(self, run: Run, model: Updated, stream: Stream, watch: Watch, made: Mapping[str, Any]) -> None:
         self.run, self.model, self.stream, self.watch = run, model, stream, watch
-        self.made = made  # every, count, self_loops: how events become snapshots here
+        self.made = made  # every, count, self_loops: how events become snapshots
 
     @property
     def graph(self) -> DynamicGraph:
@@ -86,7 +86,7 @@ class Updater:
 
     @property
     def last(self) -> int:
-        """Where the last window ends."""
+        """The end of the last window."""
         return self.graph.boundaries[-1]
 
     def plan(
@@ -97,7 +97,7 @@ class Updater:
         boundaries: Sequence[Moment] | None = None,
         only_closed: bool = False,
     ) -> Continuation:
-        """The next snapshots that events make. `only_closed`: no window that the last of the events lies in."""
+        """Cut events into the next snapshots; `only_closed` leaves out the window of the last event."""
         if only_closed and until is None:
             until = int(events.time[-1])
         grid = self.grid() if boundaries is None else None
@@ -105,12 +105,12 @@ class Updater:
         return continue_snapshots(self.graph, events, grid=grid, boundaries=boundaries, until=until, self_loops=loops)
 
     def grid(self) -> Grid:
-        """How the windows go on that the run was made with."""
+        """The grid of windows that continues those of the run."""
         edges = self.graph.boundaries[: len(self.graph) - len(self.stream.updates) + 1]
         return Grid.of(edges, self.graph.clock, every=self.made.get("every"), count=self.made.get("count"))
 
     def take_in(self, plan: Continuation, files: Sequence[dict[str, Any]] = ()) -> Iterator[Update]:
-        """Take in one snapshot after the other; what is given out is on disk, for good."""
+        """Take in one snapshot after the other; each update is on disk when it is yielded."""
         for step in plan.steps:
             yield self._take_in(step, files)
 
@@ -136,11 +136,11 @@ class Updater:
 
         if isinstance(model, IncSAT):
             model.partial_fit(snapshot, step.nodes, kinds=step.kinds, on_epoch=self.watch.on_epoch, stop=stop)
-        else:  # what looks ahead is learned from all transitions together
+        else:  # a forecast is learned from all transitions together
             whole = self.graph.extended(snapshot, step.nodes, step.kinds)
             model.fit(whole, on_epoch=self.watch.on_epoch, stop=stop)
         if any(stopped):
-            raise StoppedUpdate(f"stopped; {self.run.folder} is as it was before {window[0]} … {window[1]}")
+            raise StoppedUpdate(f"stopped; {self.run.folder} has not taken in {window[0]} … {window[1]}")
         update = Update(
             step=len(self.graph) - 1,
             start=window[0],
@@ -173,20 +173,20 @@ def updating(
     watch: Watch | None = None,
     wait: bool = False,
 ) -> Iterator[Updater]:
-    """A run to be updated. A second one at the same time waits for the first to end, or is refused.
+    """Lock a run for updates; a second process waits for the first one, or raises.
 
-    `made` says how the graph was cut, where the run does not know it: `every` or `count`, and `self_loops`.
+    `made` says how the graph was cut if the run does not record it: `every` or `count`, and `self_loops`.
     """
     watch = watch or Watch()
-    with lock_folder(run.folder, ModelError, wait=_patiently(run, watch) if wait else None):
+    with lock_folder(run.folder, ModelError, wait=_waiting(run, watch) if wait else None):
         run = Run.open(run.folder)
         if not run.finished:
-            raise ModelError(f"{run.folder}: not trained to its end yet; dysat fit --resume {run.folder} goes on")
+            raise ModelError(f"{run.folder}: not fully trained yet; dysat fit --resume {run.folder} continues")
         stream = Stream.open(run.folder) if Stream.exists(run.folder) else begin_stream(run)
         if stream.facts["graph"] != run.config["graph"]:
-            raise ModelError(f"{stream.folder}: made by updates of another run")
-        stream.cut_back()
-        base = without_features(DynamicGraph.load(run.folder / GRAPH_FOLDER, verify=stream.anew))
+            raise ModelError(f"{stream.folder}: belongs to another run")
+        stream.discard_unfinished()
+        base = without_features(DynamicGraph.load(run.folder / GRAPH_FOLDER, verify=stream.refits))
         made = run.config.get("events") or _checked(run, base, made or {})
         model = stream.model(base, device, verify=False)
         if epochs is not None:
@@ -194,29 +194,30 @@ def updating(
         yield Updater(run, model, stream, watch, made)
 
 
-def _patiently(run: Run, watch: Watch) -> Callable[[], None]:
-    """Wait a moment for another process, say so once, and hear when to stop."""
-    told: list[bool] = []
+def _waiting(run: Run, watch: Watch) -> Callable[[], None]:
+    """A function that waits a moment for another process, notes it the first time, and raises when asked to stop."""
+    noted = False
 
     def wait() -> None:
+        nonlocal noted
         if watch.stop():
             raise StoppedUpdate(f"stopped; nothing was taken into {run.folder}")
-        if not told:
-            watch.on_note(f"waiting for another process to end its work on {run.folder}")
-        told.append(True)
+        if not noted:
+            watch.on_note(f"waiting for another process to finish with {run.folder}")
+        noted = True
         time.sleep(PATIENCE)
 
     return wait
 
 
 def _checked(run: Run, base: DynamicGraph, made: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of how a graph was cut must be true of it."""
+    """How the graph was cut, as given, checked against the graph."""
     windows = {name: value for name, value in made.items() if name in ("every", "count")}
-    said = ", ".join(f"{name}={value!r}" for name, value in windows.items())
+    given = ", ".join(f"{name}={value!r}" for name, value in windows.items())
     if windows:
         grid = Grid.of(base.boundaries, base.clock, **windows)
         if [grid.edge(k) for k in range(len(base) + 1)] != list(base.boundaries):
-            raise ModelError(f"{said}, but the windows of {run.folder} {_windows(base)}")
+            raise ModelError(f"{given} does not match the windows of {run.folder}{_windows(base)}")
     loops, kept = made.get("self_loops"), None
     if base.report is not None:
         kept = "keep" if base.report.self_loops_kept else "drop"
@@ -227,19 +228,19 @@ def _checked(run: Run, base: DynamicGraph, made: Mapping[str, Any]) -> dict[str,
 
 def _windows(base: DynamicGraph) -> str:
     try:
-        return f"go on {Grid.of(base.boundaries, base.clock)}"
+        return f" ({Grid.of(base.boundaries, base.clock)})"
     except SnapshotsError:
-        return "are others"
+        return ""
 
 
 def begin_stream(run: Run) -> Stream:
-    """Lay down what updates start from; a DySAT goes on as an IncSAT, unless it has what no IncSAT has."""
+    """Prepare the first update. A DySAT continues as an IncSAT, unless it has options that IncSAT lacks."""
     model = run.model("cpu")
     if not isinstance(model, IncSAT | DySAT):
-        raise ModelError(f"{run.folder}: {model.method} cannot take in snapshots; runs of dysat and incsat can")
+        raise ModelError(f"{run.folder}: {model.method} cannot be updated; runs of dysat and incsat can")
     if model._needs_features(model.graph_):
         raise ModelError(
-            f"{run.folder}: inputs={model.inputs!r}: the model needs features of nodes, which a log of events has not"
+            f"{run.folder}: inputs={model.inputs!r}: the model needs node features, which a log of events does not have"
         )
     if isinstance(model, DySAT) and not IncSAT.beyond(model):
         model = IncSAT.continuing(model)
@@ -247,28 +248,28 @@ def begin_stream(run: Run) -> Stream:
 
 
 def check_forecast(model: Updated, step: NextSnapshot) -> dict[str, Any]:
-    """How well a model that has not seen a snapshot has forecast its links."""
+    """How well the model, which has not seen the snapshot, forecast its links."""
     known = model.graph_.known[-1]
     u, v, _ = step.snapshot.links()
     links = torch.stack([u, v], 1)[(v < known) & (u != v)].cpu().numpy()
-    found: dict[str, Any] = {"auc": None, "forecast_links": len(links), "likeliest": 0, "came_true": ()}
+    facts: dict[str, Any] = {"auc": None, "forecast_links": len(links), "likeliest": 0, "came_true": ()}
     if known < 2:
-        return found
+        return facts
     others = _other_pairs(model.graph_, links, np.random.default_rng(len(model.graph_)))
     if len(links) and len(others):
         pairs = torch.from_numpy(np.concatenate([links, others]))
-        found["auc"] = auc(model.pair_scores(pairs), torch.arange(len(pairs)) < len(links))
+        facts["auc"] = auc(model.pair_scores(pairs), torch.arange(len(pairs)) < len(links))
     pairs, chances = model.top_pairs(LIKELIEST)
     came = np.isin(_keys(pairs.numpy(), known), _keys(links, known))
     names = model.graph_.nodes[pairs.numpy()].tolist()
     true = (
         CameTrue(int(i) + 1, names[i][0], names[i][1], round(float(chances[i]), DIGITS)) for i in np.flatnonzero(came)
     )
-    return {**found, "likeliest": len(pairs), "came_true": tuple(true)}
+    return {**facts, "likeliest": len(pairs), "came_true": tuple(true)}
 
 
 def _other_pairs(graph: DynamicGraph, links: Any, rng: np.random.Generator) -> Any:
-    """As many pairs without a link as there are links, where nodes have kinds of the same two.  # [≤ B, 2]"""
+    """As many unlinked pairs as links; in bipartite data, of the same kinds as the links.  # [≤ B, 2]"""
     kinds = graph.kinds
     if kinds is None or (kinds[links[:, 0]] == kinds[links[:, 1]]).any():
         return unlinked_pairs(graph.known[-1], links, len(links), rng)
@@ -285,7 +286,7 @@ def _keys(pairs: Any, size: int) -> Any:
 
 
 def _with_epochs(model: Updated, epochs: int) -> Updated:
-    """The same model that learns for so many epochs."""
+    """The same model with another number of epochs."""
     changed = replace(model, epochs=epochs)
     vars(changed).update({name: value for name, value in vars(model).items() if name.endswith("_")})
     return changed
