@@ -114,7 +114,7 @@ def test_a_dataset_that_was_asked_for_must_be_there(cli: Cli) -> None:
         (["table2", "--dataset=ucy"], "no dataset 'ucy'; there are"),
         (["table2", "--dataset=ucy"], "did you mean 'uci'"),
         (["table2", "--methods=svd,dyszt"], "no method 'dyszt'; there are"),
-        (["table2", "--methods=svd,dyszt"], "did you mean 'dysat'"),
+        (["table2", "--methods=svd,dyszt"], "did you mean 'dysat:program' or 'dysat:text'"),
         (["table3", "--methods=svd", "--dataset=uci"], "--methods svd: none of them is a row of table3"),
         (["table2", "--methods=,", "--dataset=uci"], "none of them is a row of table2"),
         (["table2", "--processes=0"], "--processes 0 must be at least 1"),
@@ -144,7 +144,7 @@ def test_results_of_a_folder_are_shown_and_nothing_is_measured(cli: Cli, measure
     code, out, err = cli("reproduce", "table2", "fig-steps", "--from", folder, "--dataset=uci")
     assert code == 0 and err == ""
     assert "85.48 ± 1.00 (85.81 ± 0.1, −0.33)" in out
-    assert "| DySAT (program) | **85.48" in Path("reproduction/table2.md").read_text(encoding="utf-8")
+    assert "| dysat:program | **85.48" in Path("reproduction/table2.md").read_text(encoding="utf-8")
     assert {file: file.read_bytes() for file in measured.folder.iterdir()} == before
     assert not Path("reproduction/results/quick").exists()
 
@@ -152,13 +152,13 @@ def test_results_of_a_folder_are_shown_and_nothing_is_measured(cli: Cli, measure
 def test_all_of_a_folder_that_has_some_shows_these_and_says_what_is_missing(cli: Cli, measured: Results) -> None:
     code, out, err = cli("reproduce", "all", "--from=mine")
     assert code == 0, err
-    assert "table1: nothing was counted" in out and "fig-heads: nothing was measured on" in out
+    assert "table1: no dataset was counted" in out and "fig-heads: nothing was measured on" in out
     assert Path("reproduction/table2.md").exists() and Path("reproduction/fig-steps.svg").exists()
     assert not Path("reproduction/fig-heads.svg").exists()
     code, out, err = cli("reproduce", "fig-heads", "--from=mine")
     assert code == 2 and "fig-heads: nothing was measured on" in err and err.count("\n") == 1
     code, out, err = cli("reproduce", "table1", "table2", "--from=mine", "--json")
-    assert code == 0 and json.loads(out)["notes"] == ["table1: nothing was counted"]
+    assert code == 0 and json.loads(out)["notes"] == ["table1: no dataset was counted"]
 
 
 def test_all_rows_of_one_method_are_written_though_figures_of_others_have_nothing(cli: Cli, graphs: Path) -> None:
@@ -171,7 +171,7 @@ def test_all_rows_of_one_method_are_written_though_figures_of_others_have_nothin
 def test_a_damaged_file_of_results_is_named(cli: Cli, measured: Results) -> None:
     Path("mine/results/full/single-step_uci.json").write_text("{")
     code, _, err = cli("reproduce", "table2", "--from=mine")
-    assert code == 2 and "single-step_uci.json: no results of dysat reproduce" in err and err.count("\n") == 1
+    assert code == 2 and "single-step_uci.json: not a result file of dysat reproduce" in err and err.count("\n") == 1
 
 
 @pytest.mark.slow

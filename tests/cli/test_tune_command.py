@@ -114,10 +114,10 @@ def test_a_preset_file_is_where_tuning_begins(cli: Cli, mails: str) -> None:
         (["--model=dysat:paper"], "dysat has no preset 'paper'"),
         (["--model=dysat:text", "--preset=program"], "--model dysat:text names a preset already"),
         (["--model=svd"], "the paper tuned nothing of svd; say with --space which of its options to try: features"),
-        (["--model=svd", "--space=decay"], "'decay' is no space; expected name=1,2,3 or name=0.1..1"),
+        (["--model=svd", "--space=decay"], "'decay' is not a space; expected name=1,2,3 or name=0.1..1"),
         (["--model=svd", "--space=decy=1,2"], "svd has no option 'decy'; did you mean 'decay'?"),
         (["--model=svd", "--space=decay=0..2", "--trials=2"], "--set decay=2.0 must lie in [0, 1]"),
-        (["--model=svd", "--space=decay=0..1"], "say how many: --trials 20"),
+        (["--model=svd", "--space=decay=0..1"], "give a number of trials: --trials 20"),
         (["--space=l2=0,1", "--set=l2=0"], "l2 is given by --set and by --space; leave one out"),
         (["--set=colour=red"], "dysat has no option 'colour'"),
         (["--trials=0"], "--trials 0 must be at least 1"),
@@ -140,7 +140,7 @@ def test_mistakes_get_one_line_and_leave_nothing_behind(cli: Cli, mails: str, wo
 def test_settings_that_all_fail_are_told(cli: Cli, mails: str) -> None:
     """A learning rate so high that no number is left."""
     code, out, err = run(cli, mails, *QUICK, "--space=learning_rate=1e30,1e35")
-    assert code == 2 and "dysat: no setting of gcn-ae has a figure: " in err and "failed" not in err.splitlines()[-1]
+    assert code == 2 and "dysat: no setting of gcn-ae has a result: " in err and "failed" not in err.splitlines()[-1]
     assert "failed: gcn-ae has no finite score" in out
 
 

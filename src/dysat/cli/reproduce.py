@@ -15,13 +15,12 @@ from dysat.cli.show import new_console, new_table, print_json, telling
 from dysat.cli.watching import counting
 from dysat.data.datasets import DATASETS
 from dysat.errors import DatasetError, ModelError, listed, nearest
-from dysat.experiments.paper.catalogue import DYSAT, TARGETS, Target
+from dysat.experiments.paper.catalogue import TARGETS, Target
 from dysat.experiments.paper.cells import Table
 from dysat.experiments.paper.outputs import made_of, write
 from dysat.experiments.paper.pictures import Picture
 from dysat.experiments.paper.records import Results
-from dysat.experiments.paper.reproduce import RESULTS, Budget, check_methods, needs, reproduce
-from dysat.experiments.paper.runtime_study import METHODS
+from dysat.experiments.paper.reproduce import RESULTS, Budget, any_row, check_methods, reproduce
 from dysat.system.process import keep_freed_memory
 
 OUT = Path("reproduction")
@@ -93,7 +92,7 @@ def reproduce_command(
     if from_ is not None:
         return _present(targets, Results(_there(from_)), _known(datasets) or list(DATASETS), out, as_json, [])
     found, notes = _load(_known(datasets), graphs, data_dir)
-    if rows is not None and targets != ["table1"] and not _any_row(targets, list(found), rows):
+    if rows is not None and targets != ["table1"] and not any_row(targets, list(found), rows):
         raise ModelError(f"--methods {methods}: none of them is a row of {', '.join(targets)}")
     keep_freed_memory()
     try:
@@ -131,12 +130,6 @@ def _present(
         console.print(f"[dim]{escape(note)}[/dim]", highlight=False, soft_wrap=True)
     where = f"tables, figures and their CSV: {out}; measurements: {results.folder}"
     return console.print(f"\n[dim]{escape(where)}[/dim]", highlight=False, soft_wrap=True)
-
-
-def _any_row(targets: list[Target], datasets: list[str], rows: list[str]) -> bool:
-    otherwise = {"fig-attention": DYSAT, "fig-runtime": METHODS}
-    measured = any(name in rows for target in targets for name in otherwise.get(target, ()))
-    return measured or bool(needs(targets, datasets, rows))
 
 
 def _table(part: Table) -> None:

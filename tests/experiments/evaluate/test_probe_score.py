@@ -80,7 +80,7 @@ def test_results_equal_a_manual_evaluation_of_scores(name: str, graph: DynamicGr
     )  # fmt: skip
     asked, bank, svd = found.figures
     assert [figures.probes() for figures in found.figures] == [["score"], ["none"], ["score"]]
-    by_hand = type(model)(**model.values()).fit(graph[:5])
+    by_hand = type(model)(**model.get_params()).fit(graph[:5])
     for kind in kinds:
         split = link_split(graph, 4, repeats=2)
         split = split if kind == "uniform" else with_negatives(split, graph, kind, 0)

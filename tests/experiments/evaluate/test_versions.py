@@ -139,7 +139,7 @@ def test_key_does_not_depend_on_device_or_presets() -> None:
     whole, asked = graph(), Request()
     plain = content_key(whole, Contender("gcn-ae", "sankar2019_uci"), asked)
     assert plain == content_key(whole, Contender("gcn-ae", "sankar2019_uci", {"device": "cpu"}), asked)
-    said = Contender("gcn-ae", options=dict(Contender("gcn-ae", "sankar2019_uci").build().values()))
+    said = Contender("gcn-ae", options=dict(Contender("gcn-ae", "sankar2019_uci").build().get_params()))
     assert plain == content_key(whole, said, asked)
 
 

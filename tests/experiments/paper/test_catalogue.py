@@ -96,7 +96,7 @@ def test_heuristics_have_no_preset() -> None:
 
 
 def test_ablations_remove_one_block() -> None:
-    blocks = {slug: row.contender("uci").build().values()["blocks"] for slug, row in ABLATIONS.items()}
+    blocks = {slug: row.contender("uci").build().get_params()["blocks"] for slug, row in ABLATIONS.items()}
     assert blocks == {
         "dysat-no-structural": "temporal", "dysat-no-temporal": "structural",
         "dysat-text-no-structural": "temporal", "dysat-text-no-temporal": "structural",
@@ -104,17 +104,17 @@ def test_ablations_remove_one_block() -> None:
 
 
 def test_heads_change_in_every_layer_and_sizes_stay() -> None:
-    whole = DYSAT["dysat"].contender("uci").build().values()
+    whole = DYSAT["dysat"].contender("uci").build().get_params()
     slug, row = heads_row("structural", 4)
-    changed = row.contender("uci").build().values()
+    changed = row.contender("uci").build().get_params()
     assert slug == "dysat-structural-heads-4"
     assert changed["structural_heads"] == (4, 4)
     assert {key for key in whole if whole[key] != changed[key]} == {"structural_heads"}
-    assert heads_row("temporal", 2)[1].contender("enron").build().values()["temporal_heads"] == (2,)
+    assert heads_row("temporal", 2)[1].contender("enron").build().get_params()["temporal_heads"] == (2,)
 
 
 def test_contender_takes_more_options() -> None:
-    assert DYSAT["dysat"].contender("uci", epochs=3).build().values()["epochs"] == 3
+    assert DYSAT["dysat"].contender("uci", epochs=3).build().get_params()["epochs"] == 3
 
 
 def test_published_figures() -> None:

@@ -58,12 +58,12 @@ def test_written_preset_gives_the_best_model(
     file = tmp_path / "best.toml"
     write_preset(found, file, "somewhere")
     model = dysat.MODELS[method].from_preset(str(file))
-    values = {name: value for name, value in model.values().items() if name != "device"}
+    values = {name: value for name, value in model.get_params().items() if name != "device"}
     assert values == found.options and chosen.items() <= values.items()
     assert "cpu" not in file.read_text()  # the device is not part of a preset
-    assert Contender(method, str(file)).build().values() == model.values()
+    assert Contender(method, str(file)).build().get_params() == model.get_params()
     changed = dysat.MODELS[method].from_preset(str(file), **chosen)
-    assert changed.values() == model.values()
+    assert changed.get_params() == model.get_params()
 
 
 def test_tuned_preset_can_be_tuned_again(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_unusual_layouts_are_rewritten(tmp_path: Path) -> None:
         dict.fromkeys(["structural_heads", "window"], "some"),
     )
     write_preset(found, tmp_path / "new.toml", "x")
-    values = dysat.DySAT.from_preset(str(tmp_path / "new.toml")).values()
+    values = dysat.DySAT.from_preset(str(tmp_path / "new.toml")).get_params()
     assert values["structural_heads"] == (2, 2) and values["window"] == 5
     assert {name: value for name, value in values.items() if name != "device"} == found.options
 

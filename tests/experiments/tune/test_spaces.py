@@ -37,7 +37,7 @@ def test_grids_of_the_paper(method: str, preset: str | None, number: int) -> Non
     assert len({str(setting) for setting in found}) == number
     for setting in found:
         model = dysat.MODELS[method].with_options(setting)
-        assert {name: model.values()[name] for name in setting} == setting
+        assert {name: model.get_params()[name] for name in setting} == setting
 
 
 def test_grid_of_dysat_in_the_paper() -> None:
@@ -137,5 +137,5 @@ def test_values_as_text_round_trip() -> None:
 
 def test_setting_changes_nothing_else() -> None:
     base = Contender("dysat", "program", {"epochs": 3})
-    changed = with_setting(base, {"window": 2}).build().values()
-    assert changed == base.build().values() | {"window": 2}
+    changed = with_setting(base, {"window": 2}).build().get_params()
+    assert changed == base.build().get_params() | {"window": 2}

@@ -156,7 +156,7 @@ def test_vectors_of_another_width_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_defaults_are_the_paper_preset() -> None:
-    assert Node2Vec().values() == Node2Vec.from_preset("paper").values()
+    assert Node2Vec().get_params() == Node2Vec.from_preset("paper").get_params()
 
 
 def test_zero_epochs_keep_the_initial_vectors() -> None:

@@ -141,7 +141,7 @@ def test_saved_and_loaded_without_scikit_learn(tmp_path: Path) -> None:
     for model in (PairLogistic(), PairBoosting(rounds=20)):
         folder = tmp_path / model.method
         model.fit(graph).save(folder)
-        torch.save((model.pair_scores(pairs), model.values()), tmp_path / f"{model.method}.pt")
+        torch.save((model.pair_scores(pairs), model.get_params()), tmp_path / f"{model.method}.pt")
     program = f"""
 import sys, torch
 sys.modules["sklearn"] = None  # an import fails
@@ -151,7 +151,7 @@ for kind in (PairLogistic, PairBoosting):
     model = kind.load(Path({str(tmp_path)!r}) / kind.method)
     scores, values = torch.load(Path({str(tmp_path)!r}) / (kind.method + ".pt"))
     assert torch.equal(model.pair_scores(torch.combinations(torch.arange(30))), scores)
-    assert model.values() == values
+    assert model.get_params() == values
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

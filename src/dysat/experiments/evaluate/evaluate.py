@@ -77,5 +77,5 @@ def evaluate(
 def as_contender(model: Models) -> Contender:
     """Convert a name or a model to a contender."""
     if isinstance(model, LinkModel):
-        return Contender(model.method, options=model.values())
+        return Contender(model.method, options=model.plain_params())
     return Contender(model) if isinstance(model, str) else model

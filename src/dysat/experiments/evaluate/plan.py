@@ -102,7 +102,7 @@ class EvaluationPlan:
             for kind, target in facts["lacking"]:
                 lacking.setdefault(kind, []).append(target)
             results += [StepResult.restore(found, tensors) for found in facts["results"]]
-        options = {key: value for key, value in contender.build().values().items() if key != "device"}
+        options = {key: value for key, value in contender.build().plain_params().items() if key != "device"}
         name, method = contender.name, contender.method
         return Figures(name, method, options, contender.opponent, results, problems, lacking, seconds)
 

@@ -54,7 +54,7 @@ class Contender:
     @property
     def key(self) -> str:
         """Return a key of the method and all options except the device."""
-        values = {name: value for name, value in self.build().values().items() if name != "device"}
+        values = {name: value for name, value in self.build().plain_params().items() if name != "device"}
         text = json.dumps([self.method, values], sort_keys=True, default=str)
         return f"{self.method}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 

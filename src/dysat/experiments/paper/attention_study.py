@@ -30,7 +30,7 @@ def measure_attention(
     on_progress(0, 1, what)
     facts = attention_facts(contender, graph, request, device)
     context = about(graph, request, device.partition(":")[0])
-    stored = {"key": content, **facts, "options": contender.build().values(), "about": context}
+    stored = {"key": content, **facts, "options": contender.build().plain_params(), "about": context}
     results.put_facts("attention", dataset, key, json.loads(json.dumps(stored)))
     on_progress(1, 1, what)
 

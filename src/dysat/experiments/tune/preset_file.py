@@ -49,7 +49,7 @@ def preset_text(tuning: Tuning, name: str) -> str:
 def _gives(text: str, method: str, options: dict[str, Any]) -> bool:
     """Return whether a preset gives these options: editing by line fails for some layouts of a user's file."""
     try:
-        values = MODELS[method].with_options(tomllib.loads(text)["parameters"]).values()
+        values = MODELS[method].with_options(tomllib.loads(text)["parameters"]).plain_params()
     except (ValueError, KeyError, ModelError):
         return False
     return {key: value for key, value in values.items() if key != "device"} == options

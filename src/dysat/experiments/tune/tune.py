@@ -69,7 +69,7 @@ class Tuning:
     @property
     def options(self) -> dict[str, Any]:
         """All options of the best model except the device."""
-        values = replace(self.contender, options={**self.contender.options, **self.best.options}).build().values()
+        values = replace(self.contender, options={**self.contender.options, **self.best.options}).build().plain_params()
         return {name: value for name, value in values.items() if name != "device"}
 
     def count(self, state: str) -> int:
@@ -79,7 +79,7 @@ class Tuning:
     def facts(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
         any_done = any(trial.state == "done" for trial in self.trials)
-        base = self.contender.build().values()
+        base = self.contender.build().plain_params()
         return {
             **self.about,
             "model": self.contender.method,
@@ -223,7 +223,7 @@ def _plan(
     facts = {
         "code": method_version(contender.method),
         "graph": graph.fingerprint,
-        "options": {name: value for name, value in contender.build().values().items() if name != "device"},
+        "options": {name: value for name, value in contender.build().plain_params().items() if name != "device"},
         "space": [[type(dimension).__name__, *map(str, vars(dimension).values())] for dimension in space],
         "targets": validation.targets,
         "request": how,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import (
@@ -170,18 +171,8 @@ class LinkModel(ABC):
 
     @classmethod
     def options(cls) -> tuple[Option, ...]:
-        """The options of the method: name, type, default and meaning.
-
-        A subclass may change a default without repeating the meaning, which is then that of its base class.
-        """
-        hints: dict[str, Any] = {}
-        for base in reversed(cls.__mro__):
-            for name, hint in get_type_hints(base, include_extras=True).items():
-                before = hints.get(name)
-                if get_origin(before) is Annotated and get_origin(hint) is not Annotated:
-                    hint = Annotated[hint, get_args(before)[1]]
-                hints[name] = hint
-        return tuple(Option.of(f.name, hints[f.name], f.default) for f in fields(cls) if f.init)
+        """The options of the method: name, type, default and meaning."""
+        return _options(cls)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The value of every option, as scikit-learn has it; `deep` changes nothing."""
@@ -202,8 +193,6 @@ class LinkModel(ABC):
     def plain_params(self) -> dict[str, Any]:
         """The options as plain Python values, which JSON and TOML can hold."""
         return {option.name: option.read(getattr(self, option.name)) for option in self.options()}
-
-    values = plain_params
 
     @classmethod
     def with_options(cls, values: Mapping[str, Any]) -> Self:
@@ -373,6 +362,19 @@ class LinkModel(ABC):
 
     def _kinds(self) -> Tensor | None:
         return None if self.graph_.kinds is None else torch.tensor(self.graph_.kinds.tolist())
+
+
+@cache
+def _options(model: type[LinkModel]) -> tuple[Option, ...]:
+    """The options of a method. A subclass may change a default without repeating the meaning of the option."""
+    hints: dict[str, Any] = {}
+    for base in reversed(model.__mro__):
+        for name, hint in get_type_hints(base, include_extras=True).items():
+            before = hints.get(name)
+            if get_origin(before) is Annotated and get_origin(hint) is not Annotated:
+                hint = Annotated[hint, get_args(before)[1]]
+            hints[name] = hint
+    return tuple(Option.of(f.name, hints[f.name], f.default) for f in fields(model) if f.init)
 
 
 def _as_pairs(pairs: Any) -> Tensor:
