@@ -177,8 +177,11 @@ def test_a_snapshot_without_links_is_a_step_like_others() -> None:
     ("give", "message"),
     [
         (lambda m: m.partial_fit(replace(meetings()[4], start=9, stop=10)), "begins at 9, but the last one ends at 4"),
-        (lambda m: m.partial_fit(replace(meetings()[0], start=4, stop=5)), "knows 6 nodes, the graph 8"),
-        (lambda m: m.partial_fit(meetings()[4], ["new"]), "no whole number"),
+        (
+            lambda m: m.partial_fit(replace(meetings()[0], start=4, stop=5)),
+            "has 6 nodes, fewer than the 8 of the graph",
+        ),
+        (lambda m: m.partial_fit(meetings()[4], ["new"]), "not a whole number"),
         (lambda m: m.partial_fit(meetings()[4], [8]), "1 labels for 0 new nodes"),
     ],
 )

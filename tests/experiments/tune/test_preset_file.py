@@ -79,15 +79,15 @@ def test_tuned_preset_can_be_tuned_again(tmp_path: Path) -> None:
 
 def test_unusual_layouts_are_rewritten(tmp_path: Path) -> None:
     odd = tmp_path / "odd.toml"
-    odd.write_text('about = "odd"\n[parameters]\nstructural_heads = [\n  4,\n  4,\n]\n"window" = 3\n')
+    odd.write_text('about = "odd"\n[parameters]\ntemporal_heads = [\n  4,\n]\n"window" = 3\n')
     found = tuned(
         Contender("dysat", str(odd)),
-        {"structural_heads": (2, 2), "window": 5},
-        dict.fromkeys(["structural_heads", "window"], "some"),
+        {"temporal_heads": (2,), "window": 5},
+        dict.fromkeys(["temporal_heads", "window"], "some"),
     )
     write_preset(found, tmp_path / "new.toml", "x")
     values = dysat.DySAT.from_preset(str(tmp_path / "new.toml")).get_params()
-    assert values["structural_heads"] == (2, 2) and values["window"] == 5
+    assert values["temporal_heads"] == (2,) and values["window"] == 5
     assert {name: value for name, value in values.items() if name != "device"} == found.options
 
 

@@ -76,7 +76,7 @@ def test_methods_without_a_grid_need_a_space() -> None:
         ("dysat", "negative_weight=1|1.0|2", Choices("negative_weight", (1.0, 2.0))),
         ("dysat", "residual=true,false", Choices("residual", (True, False))),
         ("dysat", "patience=none,5", Choices("patience", (None, 5))),
-        ("dysat", "structural_heads=16,8|4,4", Choices("structural_heads", ((16, 8), (4, 4)))),
+        ("incsat", "structural_heads=16,8|4,4", Choices("structural_heads", ((16, 8), (4, 4)))),
         ("graphsage", "aggregator=gcn,gat", Choices("aggregator", ("gcn", "gat"))),
     ],
 )
@@ -95,9 +95,9 @@ def test_spaces_as_values() -> None:
 def test_values_must_be_valid_in_some_combination() -> None:
     """5 heads do not divide 256 features, but they divide 40 and 20."""
     heads, features = "structural_heads=16,8|5,5", "structural_features=256,128|40,20"
-    assert len(of("dysat", [heads, features])) == 2
+    assert len(of("incsat", [heads, features])) == 2
     with pytest.raises(ModelError, match=r"^structural_heads=5 does not divide"):
-        of("dysat", [heads])
+        of("incsat", [heads])
 
 
 @pytest.mark.parametrize(

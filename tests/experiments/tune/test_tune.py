@@ -242,7 +242,7 @@ def test_two_processes_share_the_trials(graph: dysat.DynamicGraph, tmp_path: Pat
 
 def test_invalid_settings_fail_and_others_are_tried(graph: dysat.DynamicGraph, tmp_path: Path) -> None:
     """Five heads do not divide eight features."""
-    small = {"epochs": 1, "walks_per_node": 1, "walk_length": 3, "temporal_heads": 2, "temporal_features": 8}
+    small = {"epochs": 1, "temporal_heads": 2, "temporal_features": 8, "residual": False}
     space = {"structural_heads": ["2", "5"], "structural_features": ["8", "10"]}
     found = tune(Contender("dysat", options=small), graph, tmp_path, space=space, first=7, device="cpu", prune=False)
     assert [trial.state for trial in found.trials] == ["done", "done", "done", "failed"]

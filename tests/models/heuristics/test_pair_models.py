@@ -90,7 +90,7 @@ def test_all_steps_of_a_growing_graph_have_the_same_features(
 
 
 def fresh(model: PairModel, **changes: Any) -> PairModel:
-    return type(model)(**{**model.values(), **changes})
+    return type(model)(**{**model.get_params(), **changes})
 
 
 @BOTH

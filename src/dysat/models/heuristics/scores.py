@@ -245,7 +245,7 @@ class AdamicAdar(CommonNeighbours):
     """
 
     method: ClassVar[str] = "adamic-adar"
-    about: ClassVar[str] = "heuristic: common neighbours, weighted by 1 / log of their degree"
+    about: ClassVar[str] = "heuristic: common neighbours, weighted by 1 / log degree"
 
     def _middle(self, degrees: Floats) -> Floats:
         return 1 / np.log(np.maximum(degrees, 2.0))
