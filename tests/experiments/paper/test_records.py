@@ -12,7 +12,12 @@ import pytest
 import dysat
 from dysat.errors import ModelError
 from dysat.experiments.evaluate.evaluate import evaluate
+from dysat.experiments.evaluate.versions import content_key
+from dysat.experiments.paper import catalogue as paper
 from dysat.experiments.paper.records import Point, Record, Results
+from dysat.experiments.paper.reproduce import request_of
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def record(row: str = "dysat", macro: float = 0.85, validation: tuple[float, ...] = (0.8, 0.9)) -> Record:
@@ -115,3 +120,13 @@ def test_record_of_an_evaluation(tmp_path: Path) -> None:
     # The model needs two snapshots, so the first prediction is missing.
     assert list(kept.left_out) == ["1"]
     assert "needs two snapshots" in kept.left_out["1"]
+
+
+@pytest.mark.parametrize("study", ["single-step", "new-links", "multi-step", "new-nodes"])
+def test_stored_results_of_the_repository_are_valid(study: str) -> None:
+    """Every record of results/paper on UCI has the key that `dysat reproduce` looks for, so nothing is measured again."""
+    graph, request = dysat.load_dataset("uci"), request_of(study, "uci", "full")
+    known = paper.ROWS | paper.heads_rows()
+    records = list(Results(ROOT / "results" / "paper").records(study, "uci"))
+    stale = [r.row for r in records if r.key != content_key(graph, known[r.row].contender("uci"), request)]
+    assert len(records) >= 20 and stale == []
