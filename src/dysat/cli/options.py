@@ -257,6 +257,7 @@ def chosen_model(
         raise ModelError(f"--model {text} names a preset already; leave out --preset {preset}")
     if method not in MODELS:
         return Contender(method)  # which raises and lists the methods
+    MODELS[method].check_packages()
     given = dict(settings) if isinstance(settings, Mapping) else dict(map(parse_setting, settings or ()))
     if ignore:
         own = {option.name for option in MODELS[method].options()}

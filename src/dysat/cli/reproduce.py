@@ -21,6 +21,7 @@ from dysat.experiments.paper.outputs import made_of, write
 from dysat.experiments.paper.pictures import Picture
 from dysat.experiments.paper.records import Results
 from dysat.experiments.paper.reproduce import RESULTS, Budget, any_row, check_methods, reproduce
+from dysat.system.extras import require
 from dysat.system.process import keep_freed_memory
 
 OUT = Path("reproduction")
@@ -72,6 +73,8 @@ def reproduce_command(
       [bold]dysat reproduce table2 fig-steps --from results/paper[/bold]
     """
     targets = _targets(what)
+    if any(target.startswith("fig") for target in targets):
+        require("matplotlib", "a figure")
     rows = [name.strip() for name in methods.split(",") if name.strip()] if methods is not None else None
     check_methods(rows)
     if out.exists() and not out.is_dir():

@@ -124,7 +124,7 @@ def test_record_of_an_evaluation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("study", ["single-step", "new-links", "multi-step", "new-nodes"])
 def test_stored_results_of_the_repository_are_valid(study: str) -> None:
-    """Every record of results/paper on UCI has the key that `dysat reproduce` looks for, so nothing is measured again."""
+    """Every record on UCI has the key that `dysat reproduce` looks for, so nothing is measured again."""
     graph, request = dysat.load_dataset("uci"), request_of(study, "uci", "full")
     known = paper.ROWS | paper.heads_rows()
     records = list(Results(ROOT / "results" / "paper").records(study, "uci"))

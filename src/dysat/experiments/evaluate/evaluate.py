@@ -16,7 +16,7 @@ from dysat.experiments.evaluate.outcome import Evaluation
 from dysat.experiments.evaluate.plan import EvaluationPlan
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.workers import OnProgress, processes_for, run_all
-from dysat.models import OPPONENTS
+from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.device import choose_device
 
@@ -66,6 +66,8 @@ def evaluate(
     contenders = {contender.key: contender for contender in map(as_contender, several)}
     for contender in (Contender(name, opponent=True) for name in opponents):
         contenders.setdefault(contender.key, contender)
+    for contender in contenders.values():
+        MODELS[contender.method].check_packages()
     processes = processes or processes_for(choose_device(device).type, len(graph) * len(contenders))
     threads = max(1, torch.get_num_threads() // processes)
     path = Path(os.path.abspath(folder))

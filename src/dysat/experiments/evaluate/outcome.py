@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dysat.evaluation.probe import Means, ProbeResult, means
 from dysat.models import OPPONENTS
+from dysat.system.extras import require
 
 TENSORS = ("scores", "labels", "test")
 
@@ -197,6 +198,7 @@ class Evaluation:
 
     def plot(self, file: str | os.PathLike[str], *, everyone: bool = False) -> None:
         """Draw the AUC of every predicted snapshot to a PNG, SVG or PDF file."""
+        require("matplotlib", "a plot")
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dysat.errors import ModelError
 from dysat.experiments.paper.catalogue import DATASETS
 from dysat.experiments.paper.records import NothingMeasuredError
+from dysat.system.extras import require
 from dysat.system.storage import replace_file
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Picture:
 
     def draw(self, file: str | os.PathLike[str]) -> None:
         """Draw to a .svg, .png or .pdf file."""
+        require("matplotlib", "a figure")
         import matplotlib
 
         path = Path(file)

@@ -29,7 +29,9 @@ from dysat.experiments.tune.objective import Validation, validation_of
 from dysat.experiments.tune.spaces import Given, combinations, search_space
 from dysat.experiments.tune.study import free_dead_tickets, open_study, run_trials, shown_url, trials_of
 from dysat.experiments.tune.trials import Trial, TuningPlan
+from dysat.models import MODELS
 from dysat.nn.device import choose_device
+from dysat.system.extras import require
 from dysat.system.process import keep_freed_memory
 from dysat.system.storage import replace_file
 
@@ -154,7 +156,9 @@ def tune(
     for name in request:
         if name not in REQUEST:
             raise ModelError(f"tune() has no argument {name!r}; of a request there are {', '.join(REQUEST)}")
+    require("optuna", "tune()")
     wanted, contender = Request(**request), as_contender(model)
+    MODELS[contender.method].check_packages()
     validation = validation_of(graph, wanted, steps)
     plan = _plan(contender, graph, wanted, validation, space, trials, prune)
     where = choose_device(device)

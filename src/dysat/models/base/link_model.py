@@ -140,8 +140,13 @@ class LinkModel(ABC):
                 f"fit() takes a DynamicGraph, not {type(graph).__name__}; from a table of events: "
                 'graph = dysat.build_snapshots(dysat.read_events(table, src="…", dst="…", time="…"), every="1w")'
             )
-        for package in self.requires:
-            require(package, f"the method {self.method}")
+        self.check_packages()
+
+    @classmethod
+    def check_packages(cls) -> None:
+        """Raise with the command that installs it if a package of the method is missing."""
+        for package in cls.requires:
+            require(package, f"the method {cls.method}")
 
     @abstractmethod
     def fit(self, graph: DynamicGraph) -> Self:
