@@ -118,6 +118,8 @@ def as_text(value: Any) -> str:
     """Format a value as the command line accepts it."""
     if value is None:
         return NONE
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, tuple | list):
         return ",".join(map(as_text, value))
     if isinstance(value, float):
