@@ -97,6 +97,7 @@ class Snapshot:
 
     @cached_property
     def num_self_loops(self) -> int:
+        """Number of links of a node with itself."""
         receivers, neighbours, _ = self.entries()
         return int((receivers == neighbours).sum())
 
@@ -122,6 +123,7 @@ class Snapshot:
         return receivers[once], neighbours[once], weights[once]
 
     def to(self, device: str | torch.device) -> Self:
+        """Return the snapshot with its tensors on another device."""
         moved = {name: getattr(self, name).to(device) for name in ("rows", "offsets", "neighbours", "weights")}
         return replace(self, **moved)
 

@@ -57,10 +57,12 @@ class Events:
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes, N."""
         return len(self.labels)
 
     @property
     def total_weight(self) -> float:
+        """Sum of all weights; the number of events if there are none."""
         return float(len(self)) if self.weight is None else float(self.weight.sum())
 
     def between(self, start: Moment | None = None, stop: Moment | None = None) -> Events:
