@@ -25,6 +25,7 @@ class Snapshot:
 
     An undirected link is stored in the rows of both its nodes, a self-loop once. The neighbours of node `rows[i]`
     are `neighbours[offsets[i]:offsets[i + 1]]`, in increasing order; `weights` has the same layout.
+    The window is `[start, stop)`, in microseconds since 1970 (UTC) or steps.
 
     Shapes:
         rows [R], offsets [R + 1], neighbours [E'], weights [E'] (float64), with E' = 2 · links − self-loops.
@@ -50,7 +51,7 @@ class Snapshot:
         stop: int,
         self_loops: bool = True,
     ) -> Self:
-        """Build from pairs in any order and direction; repeated pairs add up (each counts 1 without weights)."""
+        """Build from pairs in any order and direction; repeated pairs add up (without weights, each counts 1)."""
         if num_nodes > MAX_NODES:
             raise GraphError(f"{num_nodes:,} nodes are more than a graph can hold ({MAX_NODES:,})")
         loops = u == v

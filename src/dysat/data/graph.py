@@ -253,6 +253,7 @@ class DynamicGraph:
         """Return the graph with one more snapshot at its end; earlier snapshots are shared.
 
         Parameters:
+            snapshot: it must start where the last one stops; ids of new nodes follow those of known ones.
             nodes: labels of its new nodes, in order of id. Not needed if there are none, or if the labels so far are
                 0 … N − 1, which are continued.
             kinds: kinds of the new nodes, if nodes have kinds.

@@ -127,12 +127,13 @@ def tune(
 
     Parameters:
         model: a name or a model; a model provides the options that are not tuned.
-        folder: folder of finished trials, from which the same call resumes; None keeps nothing.
+        graph: the snapshots.
+        folder: folder for finished trials, from which the same call resumes; None keeps nothing.
         space: options and values, see `search_space`; None for the `default_space` of the model.
         trials: number of settings; None for every combination. With fewer trials than combinations, or with a range,
             a sampler (TPE) proposes settings.
         steps: predicted snapshots to use; None for all.
-        prune: stop a trial early if it is below the median of the finished ones.
+        prune: stop a trial early if its mean is below the median of the finished trials.
         storage: URL of a database, for workers on many machines; None for a file in the folder.
         device: device to train on.
         processes: number of processes; None for one per core, which needs `if __name__ == "__main__":` in a script.
