@@ -50,8 +50,8 @@ def evaluate(
     Example:
         >>> import dysat
         >>> graph = dysat.load_dataset("uci")
-        >>> found = dysat.evaluate("edge-memory", graph, opponents=["edgebank"], first=11, processes=1)
-        >>> [model.name for model in found.shown()]
+        >>> evaluation = dysat.evaluate("edge-memory", graph, opponents=["edgebank"], first=11, processes=1)
+        >>> [model.name for model in evaluation.shown()]
         ['edge-memory', 'edgebank']
     """
     if folder is None:

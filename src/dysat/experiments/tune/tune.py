@@ -48,7 +48,7 @@ POLL = 0.5  # seconds between progress reports of other processes
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """Result of a tuning: `trials` has every setting, the best first; `about` says how it was tuned."""
+    """Result of `dysat.tune`: `trials` has every setting, the best first; `about` says how it was tuned."""
 
     contender: Contender
     space: dict[str, str]
@@ -142,8 +142,8 @@ def tune(
 
     Example:
         >>> import dysat
-        >>> found = dysat.tune("edge-memory", dysat.load_dataset("uci"), space={"decay": (0.3, 0.6)}, first=11)
-        >>> len(found.trials)
+        >>> tuning = dysat.tune("edge-memory", dysat.load_dataset("uci"), space={"decay": (0.3, 0.6)}, first=11)
+        >>> len(tuning.trials)
         2
     """
     if folder is None and storage is None and processes != 1:  # processes share a file
