@@ -63,4 +63,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__} - {"Any", "import_module", "os"})
+    return sorted([*__all__, "__all__", "__doc__", "__version__", "data", "models"])
