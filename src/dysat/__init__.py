@@ -1,11 +1,12 @@
-"""Node embeddings of graphs that change over time, and their next links."""
+"""Link forecasts and node embeddings for graphs that change over time."""
 
 import os
 from importlib import import_module
 from typing import Any
 
 # Threads that spin while they wait hold a core that another thread may need: next to another program a fit
-# was many times slower. torch reads it once, when it is loaded; a value that is set is kept (docs/performance.md).
+# was many times slower. torch reads this once, when it is loaded; a value that is already set is kept
+# (docs/performance.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from dysat.data.csr import Snapshot

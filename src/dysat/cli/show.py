@@ -27,7 +27,7 @@ WIDE = 120  # columns when the output is no terminal
 BAR = 12
 UNLIMITED = 10_000  # columns; wider than any table
 EIGHTHS = " ▏▎▍▌▋▊▉"
-SCORE = "score: between 0 and 1; ½ means as likely as not among the last snapshot's links and as many other pairs"
+SCORE = "score: calibrated probability of a link, for a balanced mix of links and non-links"
 
 
 def show_graph(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | None) -> None:

@@ -25,6 +25,7 @@ class Snapshot:
 
     An undirected link is stored in the rows of both its nodes, a self-loop once. The neighbours of node `rows[i]`
     are `neighbours[offsets[i]:offsets[i + 1]]`, in increasing order; `weights` has the same layout.
+    The window is `[start, stop)`, in microseconds since 1970 (UTC) or steps.
 
     Shapes:
         rows [R], offsets [R + 1], neighbours [E'], weights [E'] (float64), with E' = 2 · links − self-loops.
@@ -50,7 +51,7 @@ class Snapshot:
         stop: int,
         self_loops: bool = True,
     ) -> Self:
-        """Build from pairs in any order and direction; repeated pairs add up (each counts 1 without weights)."""
+        """Build from pairs in any order and direction; repeated pairs add up (without weights, each counts 1)."""
         if num_nodes > MAX_NODES:
             raise GraphError(f"{num_nodes:,} nodes are more than a graph can hold ({MAX_NODES:,})")
         loops = u == v
@@ -97,6 +98,7 @@ class Snapshot:
 
     @cached_property
     def num_self_loops(self) -> int:
+        """Number of links of a node with itself."""
         receivers, neighbours, _ = self.entries()
         return int((receivers == neighbours).sum())
 
@@ -122,6 +124,7 @@ class Snapshot:
         return receivers[once], neighbours[once], weights[once]
 
     def to(self, device: str | torch.device) -> Self:
+        """Return the snapshot with its tensors on another device."""
         moved = {name: getattr(self, name).to(device) for name in ("rows", "offsets", "neighbours", "weights")}
         return replace(self, **moved)
 

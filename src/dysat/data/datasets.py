@@ -43,6 +43,7 @@ class Dataset:
 
     @property
     def num_snapshots(self) -> int:
+        """Number of snapshots."""
         return len(self.links)
 
     def locate(self, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
@@ -63,7 +64,10 @@ def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 
 def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> DynamicGraph:
-    """Load `"uci"`, `"enron"`, `"yelp"` or `"ml-10m"` with the snapshots of the paper; each file is checked by SHA-256.
+    """Load a dataset of the paper, `"uci"`, `"enron"`, `"yelp"` or `"ml-10m"`, with the snapshots of the paper.
+
+    UCI comes with `dysat[datasets]`. The other files are searched in `data_dir`, by default `$DYSAT_DATA` or
+    `~/.cache/dysat`; a missing one raises an error that says where to get it. Each file is checked by SHA-256.
 
     Example:
         >>> load_dataset("uci").num_snapshots

@@ -57,10 +57,12 @@ class Events:
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes, N."""
         return len(self.labels)
 
     @property
     def total_weight(self) -> float:
+        """Sum of all weights; the number of events if there are none."""
         return float(len(self)) if self.weight is None else float(self.weight.sum())
 
     def between(self, start: Moment | None = None, stop: Moment | None = None) -> Events:
@@ -116,17 +118,17 @@ def read_events(
         source: a file (CSV, TSV, whitespace-separated, KONECT, SNAP, JSON lines, Parquet; text plain, gzip or zstd),
             a folder of Parquet parts, a Polars, pandas or Arrow table, or arrays (src, dst, time[, weight]).
         src, dst, time: column names, or 1-based indices if the file has no header. By default the usual names are
-            tried, and `notes` says which were taken.
+            tried, and `notes` says which were chosen.
         weight: column of non-negative numbers; by default every event counts 1.
         format, header, separator: override what is recognised from the file.
         time_format: a pattern of Python's `strptime`; not needed for ISO 8601.
-        time_unit: unit of epoch numbers, "s", "ms", "us" or "ns"; by default recognised and noted. "step": the column
-            holds the numbers of snapshots.
-        timezone: time zone of times that have none.
+        time_unit: unit of times that are numbers since 1970, "s", "ms", "us" or "ns"; by default recognised and noted.
+            "step": the column holds snapshot numbers.
+        timezone: time zone of times that do not state one.
         kinds: names for the two sides of bipartite data, like ("user", "item"); equal labels in the two columns
             are then different nodes.
         pair_separator: text between src and dst, if both are in one column.
-        bad_rows: "skip" leaves out rows that cannot be read, and notes their number.
+        bad_rows: "raise" an error at the first row that cannot be read, or "skip" such rows and note their number.
         at_least: minimum number of events. Two make a history; one is enough to continue a graph.
 
     Example:

@@ -106,8 +106,8 @@ def unpack_graph(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> P
 class DynamicGraph:
     """T snapshots over N nodes that are numbered in order of first appearance.
 
-    The nodes *known at t* are therefore a prefix: ids below `known[t]`. `graph[:t]` is a view of the past that holds
-    nothing of t or later; `graph[t]` is one snapshot. Graphs are immutable.
+    The nodes *known at t* are therefore those with ids below `known[t]`. `graph[:t]` is the past: the snapshots before
+    t and the nodes known by then, nothing else. `graph[t]` is one snapshot. Graphs are immutable.
 
     Shapes:
         nodes [N] labels (int64 or str), kinds [N] (uint8, an index into `kind_names`) for bipartite data;
@@ -131,10 +131,12 @@ class DynamicGraph:
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes, N."""
         return len(self.nodes)
 
     @property
     def num_snapshots(self) -> int:
+        """Number of snapshots, T; the same as `len(graph)`."""
         return len(self.snapshots)
 
     @property
@@ -161,6 +163,7 @@ class DynamicGraph:
 
     @property
     def device(self) -> torch.device:
+        """Device of all tensors."""
         return self.snapshots[0].rows.device
 
     def __len__(self) -> int:
@@ -197,7 +200,7 @@ class DynamicGraph:
         )
 
     def ids(self, labels: Iterable[Hashable], kind: str | None = None) -> NDArray[np.int64]:
-        """Return the node ids of labels; `kind` is needed if two kinds share a label."""
+        """Return the node ids of labels, as an array [B]; `kind` is needed if nodes of two kinds share a label."""
         ids = []
         for label in labels:
             id_ = self._index.get((kind, label), -1)
@@ -250,6 +253,7 @@ class DynamicGraph:
         """Return the graph with one more snapshot at its end; earlier snapshots are shared.
 
         Parameters:
+            snapshot: it must start where the last one stops; ids of new nodes follow those of known ones.
             nodes: labels of its new nodes, in order of id. Not needed if there are none, or if the labels so far are
                 0 … N − 1, which are continued.
             kinds: kinds of the new nodes, if nodes have kinds.
@@ -278,7 +282,7 @@ class DynamicGraph:
         return replace(self, snapshots=tuple(s.to(device) for s in self.snapshots), features=features)
 
     def summary(self) -> list[SnapshotSummary]:
-        """Return one row per snapshot: its window, and the numbers of its nodes and links, all and new."""
+        """Return one row per snapshot: its window, known, active and new nodes, links, new links, and weight."""
         return summarize(self.snapshots, self.clock)
 
     @cached_property
@@ -301,7 +305,10 @@ class DynamicGraph:
         return self.fingerprint == other.fingerprint
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write a folder of open formats (`graph.json` and `.npy` arrays), atomically."""
+        """Write the graph to a folder in open formats (`graph.json` and `.npy` arrays), atomically.
+
+        An existing folder is replaced only with `overwrite=True`, and only if it is a graph folder.
+        """
         parts = Parts(
             self.nodes, self.snapshots, self.clock, self.kinds, self.kind_names, self.features, self.report, self.notes
         )
@@ -312,8 +319,8 @@ class DynamicGraph:
     def load(cls, path: str | PathLike[str], *, verify: bool = True, mmap: bool = True) -> DynamicGraph:
         """Read a folder that `save` wrote.
 
-        Arrays are memory-mapped, so they may be larger than memory; `verify=False` skips reading them for their
-        checksums.
+        Arrays are memory-mapped, so they may be larger than memory; `mmap=False` reads them at once. `verify=False`
+        skips comparing every byte with the checksums.
         """
         manifest, arrays = read_folder(path, "graph", FORMAT_VERSION, verify=verify, mmap=mmap, error=GraphError)
         try:

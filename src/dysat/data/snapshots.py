@@ -52,6 +52,7 @@ def build_snapshots(
     The weight of a link is the number of its events, or the sum of their weights. Empty windows are kept.
 
     Parameters:
+        events: what `read_events` returned. Give one of `every`, `count` and `boundaries` with it.
         every: width of a window: "12h", "10d", "1w"; calendar widths "1mo", "1q", "1y"; a whole number if events are
             numbered by step. The first window begins at `start`, or else at the first event (calendar widths: at the
             start of its month, quarter or year).

@@ -1,4 +1,4 @@
-"""One method, one file."""
+"""All methods: DySAT, IncSAT, the baselines of the paper, heuristics and pair models."""
 
 from dysat.models.base.link_model import MODELS, LinkModel
 from dysat.models.baselines.autoencoder import GATAutoencoder, GCNAutoencoder
@@ -46,7 +46,7 @@ _METHODS: tuple[type[LinkModel], ...] = (
 )
 MODELS.update({model.method: model for model in _METHODS})
 
-# What a model that learns must beat, in the order in which they are tried.
+# The heuristics that a learned model is compared with, in the order in which they are tried.
 OPPONENTS = (
     *("last-snapshot", "edgebank", "edge-memory", "degree-product", "degree-sum", "common-neighbours", "adamic-adar"),
     *("resource-allocation", "svd", "pair-logistic", "pair-boosting"),

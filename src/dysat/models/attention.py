@@ -115,15 +115,15 @@ class AttentionModel(TrainedModel):
 
     @torch.no_grad()
     def embed(self, step: int = -1) -> Tensor:
-        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+        """Return the embeddings of the nodes known at a step, in node order.  # [known, d]"""
         self._must_be_fitted()
         return self.network_.attend(*self._looked_at(self._check_step(step)))
 
     @torch.no_grad()
     def attention(self, step: int = -1) -> Tensor:
-        """Temporal attention of each node known at a step, mean over heads.  # [known, steps]
+        """Return how much each node known at a step attends to each step, as a mean over heads.  # [known, steps]
 
-        Columns are the steps the model knows, from the first to the one asked for.
+        Columns are the steps that the model knows, up to the given one.
         """
         self._must_be_fitted()
         if self.blocks == "structural":
@@ -142,7 +142,7 @@ class AttentionModel(TrainedModel):
         return self.network_.rows(self.block_, self.inputs_, plan), plan
 
     def sampler(self, generator: torch.Generator) -> WalkSampler:
-        """Random walks in every snapshot, from which training examples are drawn."""
+        """Draw random walks in every snapshot and return a sampler of training examples from them."""
         return WalkSampler.from_graph(
             self._recent().to(generator.device),
             walks_per_node=self.walks_per_node,
@@ -155,7 +155,7 @@ class AttentionModel(TrainedModel):
         )
 
     def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """The loss of a batch of nodes. On CUDA every batch computes all rows, so shapes never change."""
+        """Return the loss of a batch as a function. On CUDA every batch computes all rows, so shapes never change."""
         drawn = sampler.block
         whole = self.network_.plan(self.block_, drawn.node, drawn.step)
 
@@ -170,7 +170,7 @@ class AttentionModel(TrainedModel):
         return loss
 
     def penalty(self) -> Tensor:
-        """½ l2 Σ p² over the penalised parameters."""
+        """Return ½ l2 Σ p² over the penalised parameters."""
         parameters = dict(self.network_.named_parameters())
         return 0.5 * self.l2 * torch.stack([parameters[name].square().sum() for name in self._penalized()]).sum()
 

@@ -63,7 +63,7 @@ class DySAT(AttentionModel):
     Attributes:
         graph_: the graph passed to `fit`; with `history` the model uses its latest snapshots only.
         epochs_: loss, validation score and seconds of every epoch.
-        finished_: whether all epochs were run.
+        finished_: whether training ended by itself, not by `stop`.
 
     Example:
         >>> import dysat
@@ -256,7 +256,7 @@ class DySAT(AttentionModel):
         return self._score().axes(super().embed())
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
-        """Log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
+        """Return the log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
         if not self.pair_score or self.pair_score_ is None:
             return super().pair_scores(pairs, step)
         return self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
@@ -274,7 +274,7 @@ class DySAT(AttentionModel):
         return {**self.weights(), **axes, **{f"{PAIR}{name}": value for name, value in pair.items()}}
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights of the network and of the product score."""
+        """Return the weights of the network and of the product score."""
         score: Mapping[str, Tensor] = {} if self.score_ is None else self.score_.state_dict()
         return {**self.network_.state_dict(), **{f"{SCORE}{name}": value for name, value in score.items()}}
 
@@ -305,7 +305,7 @@ class DySAT(AttentionModel):
         return self.pair_score_
 
     def top_pairs(self, k: int, rows: Tensor | None = None, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Ids and scores of the k most likely pairs: the pair score ranks likely candidates.  # [k, 2], [k]"""
+        """Return ids and scores of the k most likely pairs; the pair score ranks candidates.  # [k, 2], [k]"""
         if not self.pair_score or self.pair_score_ is None:
             return super().top_pairs(k, rows, without)
         pairs = likely_pairs(self.graph_, self.embed().cpu(), self.scorer_[0], rows, max(1000, 20 * k))
@@ -318,7 +318,7 @@ class DySAT(AttentionModel):
         return pairs, self._chances(scores)
 
     def applied_to(self, graph: DynamicGraph) -> Self:
-        """The same network on another graph, such as this one with later snapshots and nodes, without training.
+        """Apply the trained network to another graph, such as this one with later snapshots and nodes.
 
         Inputs must not depend on identity: use `inputs="features"` with `activity`, `spectrum` or features.
         """

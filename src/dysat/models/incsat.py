@@ -30,8 +30,8 @@ class IncSAT(StepwiseModel, AttentionModel):
     """Incremental self-attention network.
 
     At step t, structural attention sees snapshot t alone. Its output for each node, h^t, is stored. Temporal attention
-    of a node at t runs over its stored h up to t, and training uses only walks of snapshot t. With `history`, an update
-    costs as much as its snapshot, however long the past is.
+    of a node at t runs over its stored h up to t, and training uses only walks of snapshot t. With `history`, the cost
+    of an update depends on its snapshot, not on the length of the past.
 
     Weights start again at every step, as in the authors' program, or carry over (`carry`). A new node gets a row in the
     tables; a node without links keeps its row unchanged. `history` is the number of steps to attend to, the newest
@@ -86,7 +86,7 @@ class IncSAT(StepwiseModel, AttentionModel):
 
     @classmethod
     def beyond(cls, model: DySAT) -> list[str]:
-        """Options of a DySAT that IncSAT lacks and that differ from the paper's model."""
+        """Return the options of a DySAT that IncSAT lacks and whose values differ from the paper's model."""
         own = {option.name for option in cls.options()}
         return [name for name, value in PAPER.items() if name not in own and getattr(model, name) != value]
 
@@ -95,7 +95,7 @@ class IncSAT(StepwiseModel, AttentionModel):
         return self._rows(look), look.plan
 
     def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """The loss of a batch of nodes in the newest snapshot."""
+        """Return the loss as a function of a batch of nodes in the newest snapshot."""
         drawn = sampler.block
         tables = [p for name, p in self.network_.named_parameters() if name in self._penalized() and _is_table(name)]
 
@@ -215,7 +215,7 @@ class IncSAT(StepwiseModel, AttentionModel):
         return {**self.weights(), **self._stored()}
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights, without the stored rows."""
+        """Return the weights, without the stored rows."""
         return dict(self.network_.state_dict())
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:

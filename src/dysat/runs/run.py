@@ -146,18 +146,19 @@ class Run:
 
     @property
     def finished(self) -> bool:
+        """Whether training has ended and its results are written."""
         written = all((self.folder / name).is_file() for name in (MODEL_FILE, METRICS))
         return written and not self.checkpoints.files()
 
     def graph(self) -> DynamicGraph:
-        """The snapshots of the run, checked to be those it was started with."""
+        """Load the snapshots of the run; raise if they are not those it was started with."""
         graph = DynamicGraph.load(self.folder / GRAPH_FOLDER)
         if graph.fingerprint != self.config["graph"]:
             raise ModelError(f"{self.folder / GRAPH_FOLDER}: not the graph that the run was started with")
         return graph
 
     def model(self, device: str = "auto") -> EmbeddingModel:
-        """The trained model, including all updates."""
+        """Load the trained model, including all updates."""
         if Stream.exists(self.folder):
             return Stream.open(self.folder).model(without_features(self.graph()), device)
         if not (self.folder / MODEL_FILE).is_file():
@@ -165,7 +166,7 @@ class Run:
         return LEARNERS[self.config["method"]].load(self.folder, device=device)
 
     def metrics(self) -> dict[str, Any]:
-        """The content of metrics.json."""
+        """Return the content of metrics.json."""
         try:
             return dict(json.loads((self.folder / METRICS).read_text(encoding="utf-8")))
         except (OSError, ValueError) as problem:

@@ -37,8 +37,10 @@ def evaluate(
     """Fit every model from scratch at every step and measure how well it predicts the next snapshots.
 
     Parameters:
-        models: one or several names or models; a model only provides its options.
-        folder: folder of finished steps, from which the same call resumes; None keeps nothing.
+        models: one or several names, such as "dysat" or "edge-memory", or models; a model only provides its options, so
+            it need not be fitted. `DySAT.from_preset("program")` gives a model with a preset.
+        graph: the snapshots; the model for step t learns from `graph[: t + 1]`.
+        folder: folder for finished steps, from which the same call resumes; None keeps nothing.
         opponents: heuristics to compare with.
         device: device to train on.
         processes: number of processes; None for one per core, which needs `if __name__ == "__main__":` in a script.
@@ -48,8 +50,8 @@ def evaluate(
     Example:
         >>> import dysat
         >>> graph = dysat.load_dataset("uci")
-        >>> found = dysat.evaluate("edge-memory", graph, opponents=["edgebank"], first=11, processes=1)
-        >>> [model.name for model in found.shown()]
+        >>> evaluation = dysat.evaluate("edge-memory", graph, opponents=["edgebank"], first=11, processes=1)
+        >>> [model.name for model in evaluation.shown()]
         ['edge-memory', 'edgebank']
     """
     if folder is None:

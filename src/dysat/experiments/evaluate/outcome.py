@@ -70,6 +70,7 @@ class Figures:
 
     @property
     def heuristic(self) -> bool:
+        """Whether the method is one of the heuristics in `OPPONENTS`."""
         return self.method in OPPONENTS
 
     def probes(self) -> list[str]:
@@ -102,7 +103,7 @@ class Figures:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Results of all models."""
+    """Result of `dysat.evaluate`: `figures` has the results of every model; `about` says how they were measured."""
 
     about: dict[str, Any]
     left_out: dict[str, str]  # snapshots that could not be predicted, and why
@@ -110,13 +111,16 @@ class Evaluation:
 
     @property
     def negatives(self) -> list[str]:
+        """Negative samplers, the one that ranks models first."""
         return list(self.about["request"]["negatives"])
 
     @property
     def probe(self) -> str:
+        """How models with embeddings were scored, as requested."""
         return str(self.about["request"]["probe"])
 
     def asked(self) -> list[Figures]:
+        """Return the requested models, without the heuristics they are compared with."""
         return [f for f in self.figures if not f.opponent]
 
     def rivals(self, model: Figures | None = None) -> list[Figures]:

@@ -50,7 +50,7 @@ POLL = 0.5  # seconds between progress reports of other processes
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """Result of a tuning: `trials` has every setting, the best first; `about` says how it was tuned."""
+    """Result of `dysat.tune`: `trials` has every setting, the best first; `about` says how it was tuned."""
 
     contender: Contender
     space: dict[str, str]
@@ -129,12 +129,13 @@ def tune(
 
     Parameters:
         model: a name or a model; a model provides the options that are not tuned.
-        folder: folder of finished trials, from which the same call resumes; None keeps nothing.
+        graph: the snapshots.
+        folder: folder for finished trials, from which the same call resumes; None keeps nothing.
         space: options and values, see `search_space`; None for the `default_space` of the model.
         trials: number of settings; None for every combination. With fewer trials than combinations, or with a range,
             a sampler (TPE) proposes settings.
         steps: predicted snapshots to use; None for all.
-        prune: stop a trial early if it is below the median of the finished ones.
+        prune: stop a trial early if its mean is below the median of the finished trials.
         storage: URL of a database, for workers on many machines; None for a file in the folder.
         device: device to train on.
         processes: number of processes; None for one per core, which needs `if __name__ == "__main__":` in a script.
@@ -143,8 +144,8 @@ def tune(
 
     Example:
         >>> import dysat
-        >>> found = dysat.tune("edge-memory", dysat.load_dataset("uci"), space={"decay": (0.3, 0.6)}, first=11)
-        >>> len(found.trials)
+        >>> tuning = dysat.tune("edge-memory", dysat.load_dataset("uci"), space={"decay": (0.3, 0.6)}, first=11)
+        >>> len(tuning.trials)
         2
     """
     if folder is None and storage is None and processes != 1:  # processes share a file

@@ -1,1 +1,1 @@
-"""What all models share."""
+"""Base classes of all models, their options and presets."""

@@ -19,7 +19,7 @@ from dysat.nn.pair import PairFeature, pair_features, weighted_sums
 class EmbeddingModel(LinkModel):
     """A method that learns a vector for every node and scores a link by a weighted sum of its pair features.
 
-    The features of a pair are e_u ⊙ e_v, or |e_u − e_v| if `pair_feature` says so. A probe is trained on the same.
+    The features of a pair are e_u ⊙ e_v, or |e_u − e_v| if `pair_feature` says so. A probe uses the same features.
     """
 
     pair_feature: ClassVar[PairFeature] = "product"
@@ -28,15 +28,15 @@ class EmbeddingModel(LinkModel):
     scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and bias of the log-odds of a link
 
     def steps_at_hand(self) -> range:
-        """The steps whose embeddings need no further training."""
+        """Return the steps whose embeddings need no further training."""
         return self.steps()
 
     @abstractmethod
     def embed(self, step: int = -1) -> Tensor:
-        """The embeddings of the nodes known at a step, in node order.  # [known, d]"""
+        """Return the embeddings of the nodes known at a step, in node order.  # [known, d]"""
 
     def table(self, step: int = -1) -> dict[str, Any]:
-        """Table columns for the nodes known at a step: label, kind if any, step and embedding."""
+        """Return the columns of a table of the nodes known at a step: label, kind if any, step and embedding."""
         e, graph = self.embed(step).cpu().numpy(), self.graph_
         columns: dict[str, Any] = {"node": graph.nodes[: len(e)]}
         if graph.kinds is not None:
@@ -44,7 +44,7 @@ class EmbeddingModel(LinkModel):
         return {**columns, "step": step % len(graph), "embedding": e}
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
-        """Log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
+        """Return the log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
         weights, bias = self.scorer_
         scores: Tensor = self._pair_features(self.embed(step).cpu(), pairs) @ weights + bias
         return scores

@@ -47,7 +47,7 @@ ABILITIES = ("embed", "attention", "partial_fit", "take_in")
 def highest(
     scores_of: Callable[[Tensor], Tensor], size: int, rows: Tensor, k: int, without: Tensor | None, kinds: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The k highest scores of rows u with all nodes v ≠ u, each pair once, and those pairs.  # [k], [k, 2]"""
+    """Return the k highest scores of rows u with all nodes v ≠ u, each pair once, and those pairs.  # [k], [k, 2]"""
     nodes = torch.arange(size)
     best, pairs = torch.empty(0), torch.empty(0, 2, dtype=torch.int64)
     for part in torch.split(rows, max(1, BLOCK // max(1, size))):
@@ -69,7 +69,7 @@ def highest(
 
 
 def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
-    """One number per pair that does not depend on the order of the two nodes.  # [B, 2] → [B]"""
+    """Return one number per pair, whatever the order of its two nodes.  # [B, 2] → [B]"""
     low, high = pairs.min(1).values, pairs.max(1).values
     return low * num_nodes + high
 
@@ -79,7 +79,7 @@ class NotAbleError(ModelError, AttributeError):
 
 
 class Forecast(NamedTuple):
-    """A predicted link."""
+    """A predicted link: labels `u` and `v`, a `score` in [0, 1], and `known`, whether the pair was linked before."""
 
     u: Any  # labels
     v: Any
@@ -106,7 +106,7 @@ class LinkModel(ABC):
         graph_: the graph passed to `fit`.
     """
 
-    method: ClassVar[str]
+    method: ClassVar[str]  # name on the command line
     about: ClassVar[str] = ""  # what the method is, in one line
     version: ClassVar[int] = 1  # raised whenever the method's output changes; part of the key of stored results
     requires: ClassVar[tuple[str, ...]] = ()  # optional packages the method needs
@@ -154,9 +154,9 @@ class LinkModel(ABC):
 
     @abstractmethod
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
-        """Scores of pairs of nodes known at a step, on any scale; higher means more likely.  # [B, 2] → [B]
+        """Return scores of pairs of nodes known at a step, on any scale; higher means more likely.  # [B, 2] → [B]
 
-        They depend only on the snapshots up to `step` and on what `fit` learned.
+        Scores depend only on the snapshots up to `step` and on what `fit` learned.
         """
 
     @abstractmethod
@@ -164,7 +164,7 @@ class LinkModel(ABC):
         """Scores mapped to numbers between 0 and 1, in the same order."""
 
     def steps(self) -> range:
-        """The steps the model can be asked about."""
+        """Return the steps for which the model has scores, and embeddings if it learns them."""
         return range(len(self.graph_))
 
     @abstractmethod
@@ -176,15 +176,15 @@ class LinkModel(ABC):
 
     @classmethod
     def options(cls) -> tuple[Option, ...]:
-        """The options of the method: name, type, default and meaning."""
+        """Return the options of the method: name, type, default and meaning of each."""
         return _options(cls)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The value of every option, as scikit-learn has it; `deep` changes nothing."""
+        """Return the value of every option by name, as in scikit-learn; `deep` has no effect."""
         return {option.name: getattr(self, option.name) for option in self.options()}
 
     def set_params(self, **params: Any) -> Self:
-        """Change options by name; if one does not fit, none is changed."""
+        """Change options by name and return the model; if one value is invalid, none is changed."""
         before = self.get_params()
         self._check_names(params)
         try:
@@ -196,12 +196,12 @@ class LinkModel(ABC):
         return self
 
     def plain_params(self) -> dict[str, Any]:
-        """The options as plain Python values, which JSON and TOML can hold."""
+        """Return the options as plain Python values, for JSON and TOML."""
         return {option.name: option.read(getattr(self, option.name)) for option in self.options()}
 
     @classmethod
     def with_options(cls, values: Mapping[str, Any]) -> Self:
-        """A model with options whose values may be texts, as from a file or the command line."""
+        """Return a new model; values may be texts, as in a file or on the command line."""
         cls._check_names(values)
         options = {option.name: option for option in cls.options()}
         return cls(**{name: options[name].read(value) for name, value in values.items()})
@@ -216,12 +216,17 @@ class LinkModel(ABC):
 
     @classmethod
     def presets(cls) -> Presets:
-        """The presets of the method by name, each with `about` and `parameters`."""
+        """Return the presets of the method by name, each with `about` and `parameters`."""
         return Presets(cls.method, MODELS)
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
-        """A model with the options of a preset, or of a preset file (a path that ends in .toml), and some changes."""
+        """Return a new model with the options of a preset.
+
+        Parameters:
+            name: a name in `presets()`, or the path of a preset file that ends in `.toml`.
+            changes: options that differ from the preset.
+        """
         if name.endswith(".toml") and Path(name).is_file():
             parameters = read_preset(Path(name))["parameters"]
             cls._check_preset(parameters, name)
@@ -237,11 +242,15 @@ class LinkModel(ABC):
         """Raise if a preset file was written for other defaults than today's."""
 
     def without_effect(self, names: Iterable[str]) -> dict[str, str]:
-        """Those of the named options that change nothing in this model, each with the reason."""
+        """Return those of the named options that have no effect in this model, each with the reason."""
         return {}
 
     def score_links(self, pairs: Any, step: int = -1) -> Tensor:
-        """Probability-like scores that each pair of node ids is linked in the snapshot after `step`.  # [B, 2] → [B]"""
+        """Return a score between 0 and 1 for each pair to be linked in the snapshot after `step`.  # [B, 2] → [B]
+
+        `pairs` are node ids; `graph.ids` converts labels. Scores are fitted to past transitions, as probabilities in a
+        balanced mix of links and non-links, not among all pairs.
+        """
         self._must_be_fitted()
         return self._chances(self.pair_scores(self._check_pairs(pairs, step), step))
 
@@ -253,9 +262,15 @@ class LinkModel(ABC):
         kind: str | None = None,
         known: Literal["include", "exclude"] = "include",
     ) -> list[Forecast]:
-        """The k most likely links of the next snapshot, of all nodes or of one, by label.
+        """Return the k most likely links of the next snapshot, best first.
 
-        `known="exclude"` leaves out pairs that were linked before. In bipartite data the two nodes differ in kind.
+        In bipartite data the two nodes of a link differ in kind.
+
+        Parameters:
+            k: number of links.
+            node: label of a node, to rank its links only.
+            kind: kind of that node, if nodes of two kinds share the label.
+            known: "exclude" leaves out pairs that were linked before.
         """
         if k < 0:
             raise ModelError(f"k={k} must not be negative")
@@ -273,7 +288,7 @@ class LinkModel(ABC):
         ]
 
     def top_pairs(self, k: int, rows: Tensor | None = None, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Ids and scores of the k most likely pairs.  # [k, 2], [k]
+        """Return ids and scores of the k most likely pairs.  # [k, 2], [k]
 
         `rows` restricts one end to some nodes; `without` excludes pairs, given as sorted `pair_keys`.
         """
@@ -283,7 +298,7 @@ class LinkModel(ABC):
         return pairs, self._chances(scores)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the model and its graph to a folder in open formats."""
+        """Write the model and its graph to a folder in open formats; `load` reads it."""
         self._must_be_fitted()
         path = Path(folder)
         if not overwrite and (path / MODEL_FILE).exists():
@@ -299,7 +314,7 @@ class LinkModel(ABC):
 
     @classmethod
     def load(cls, folder: str | PathLike[str], *, device: str = "auto") -> Self:
-        """Read a model written by `save`, onto any device. Nothing is unpickled."""
+        """Read a model that `save` wrote, onto any device. Nothing is unpickled."""
         path = Path(folder)
         facts, tensors = read_tensors(path / MODEL_FILE, "model", FORMAT_VERSION, error=ModelError)
         if facts.get("method") != cls.method:

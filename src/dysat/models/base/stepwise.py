@@ -91,9 +91,13 @@ class StepwiseModel(TrainedModel):
     ) -> Self:
         """Learn from the next snapshot, starting from what is stored.
 
-        `nodes` are the labels of its new nodes, `kinds` and `features` their kinds and features, as for
-        `DynamicGraph.extended`. If anything fails, the model is unchanged. If `stop` ends training early, what was
-        learned so far counts.
+        If anything fails, the model is unchanged. If `stop` ends training early, the model keeps what it has learned.
+
+        Parameters:
+            snapshot: the next snapshot; it starts where the last one stops.
+            nodes, kinds, features: labels, kinds and features of its new nodes, as for `DynamicGraph.extended`.
+            validate: scores the model after every epoch, and the best epoch is kept.
+            how: callbacks, as for `fit`.
         """
         if hasattr(self, "graph_"):
             graph = self.graph_.extended(snapshot, nodes, kinds, features)

@@ -28,11 +28,11 @@ class Task(NamedTuple):
 
 
 class TrainedModel(EmbeddingModel):
-    """A method trained by `training.minimize`. The names below are options of every such method.
+    """A method trained in epochs by `training.minimize`. Its annotated names are options of every such method.
 
     Attributes:
         epochs_: loss, validation score and seconds of every epoch.
-        finished_: whether all epochs were run.
+        finished_: whether training ended by itself, not by `stop`.
     """
 
     learning_rate: float
@@ -74,8 +74,12 @@ class TrainedModel(EmbeddingModel):
     ) -> Self:
         """Learn from all snapshots of a graph.
 
-        `validate` scores the model after every epoch, higher is better, and the best epoch is kept; without it, the
-        last. The other arguments are the `Callbacks` of `dysat.training.minimize`: to watch, stop and resume.
+        Parameters:
+            graph: the snapshots to learn from.
+            validate: scores the model after every epoch, higher is better, and the best epoch is kept (DySAT with
+                `keep_epoch="last"`, the default, keeps the last one). Without it, the last epoch is kept.
+            how: the `Callbacks` of `dysat.training.minimize`, to watch, stop and resume: on_epoch, stop, keep,
+                keep_every, progress.
         """
         with self._or_as_before():
             self.check_graph(graph)

@@ -35,6 +35,7 @@ class DynamicTriad(TrainedModel):
     The loss is (homophily + β0 smoothness) / links + β1 (mean cost of closing pairs + mean cost of open triads).
 
     Departures from the paper:
+
     - The paper sums the costs of triads. Here they are means: on UCI a hundred triads stay open for each that closes.
     - The paper minimises a bound of the cost of closing pairs, alternating with the posterior of each k. Here the cost
       itself is minimised: with an up-to-date posterior the gradients are equal, and no posterior is stored.
