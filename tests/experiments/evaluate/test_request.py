@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from small_study import make_graph
 
+import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError
 from dysat.experiments.evaluate.evaluate import evaluate
@@ -59,3 +60,30 @@ def test_past_probe_stays_if_it_selects_the_epoch(graph: DynamicGraph, tmp_path:
     shown = figures(graph, tmp_path / "shown", probe="past", only=(4,))
     asked = figures(graph, tmp_path / "asked", probe="past", only=(4,), past_probe=False)
     assert asked == shown and any(one["probe"] == "past" for one in asked)
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "options"),
+    [
+        (dysat.DySAT(), "dysat", {}),
+        (dysat.DySAT(epochs=2, device="cpu"), "dysat", {"epochs": 2, "device": "cpu"}),
+        (dysat.DySAT.from_preset("program"), "dysat:program", {}),
+        (dysat.DySAT.from_preset("text", epochs=3), "dysat:text", {"epochs": 3}),
+        (dysat.DySAT.from_preset("sankar2019_uci"), "dysat:sankar2019_uci", {}),
+        (dysat.IncSAT(), "incsat", {}),
+        (dysat.MODELS["edgebank"](window=2), "edgebank", {"window": 2}),
+        ("dysat:program", "dysat:program", {}),
+    ],
+)
+def test_name_of_a_model_says_which_preset_it_is(model: Any, name: str, options: dict[str, Any]) -> None:
+    contender = Contender.of(model)
+    assert contender.name == name and contender.options == options
+    if not isinstance(model, str):
+        assert contender.build().get_params() == model.get_params()
+
+
+def test_models_of_one_name_are_told_apart_by_their_options() -> None:
+    graph = make_graph()
+    models = ["edgebank", dysat.MODELS["edgebank"](window=2), dysat.MODELS["edgebank"](window=3)]
+    found = dysat.evaluate(models, graph, opponents=[], first=len(graph) - 1)
+    assert [figures.name for figures in found.asked()] == ["edgebank", "edgebank (window=2)", "edgebank (window=3)"]

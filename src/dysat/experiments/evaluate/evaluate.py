@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -65,7 +67,7 @@ def evaluate(
         names = listed(Request.__dataclass_fields__, 20)
         raise ModelError(f"evaluate() has no argument {unknown[0]!r}; of a request there are {names}")
     several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    contenders = {contender.key: contender for contender in map(as_contender, several)}
+    contenders = _distinct(map(as_contender, several))
     for contender in (Contender(name, opponent=True) for name in opponents):
         contenders.setdefault(contender.key, contender)
     for contender in contenders.values():
@@ -80,6 +82,15 @@ def evaluate(
 
 def as_contender(model: Models) -> Contender:
     """Convert a name or a model to a contender."""
-    if isinstance(model, LinkModel):
-        return Contender(model.method, options=model.plain_params())
-    return Contender(model) if isinstance(model, str) else model
+    return model if isinstance(model, Contender) else Contender.of(model)
+
+
+def _distinct(contenders: Iterable[Contender]) -> dict[str, Contender]:
+    """Return contenders by key; those that share a name also show the options in which they differ from it."""
+    by_key = {contender.key: contender for contender in contenders}
+    names = Counter(contender.name for contender in by_key.values())
+    for key, contender in by_key.items():
+        options = ", ".join(f"{name}={value}" for name, value in contender.options.items() if name != "device")
+        if names[contender.name] > 1 and options:
+            by_key[key] = replace(contender, label=f"{contender.name} ({options})")
+    return by_key

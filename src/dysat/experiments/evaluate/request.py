@@ -34,15 +34,31 @@ class Contender:
     preset: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     opponent: bool = False  # evaluated only for comparison
+    label: str = ""  # shown instead of the name, to tell apart two contenders of the same name
 
     def __post_init__(self) -> None:
         if self.method not in MODELS:
             raise ModelError(f"no model {self.method!r}; there are {listed(MODELS, 30)}{nearest(self.method, MODELS)}")
         self.build()
 
+    @classmethod
+    def of(cls, model: str | LinkModel) -> Contender:
+        """Return the contender of a name, such as `dysat` or `dysat:program`, or of a model.
+
+        A model gets the preset that it differs least from, the defaults first, so that its name says what it is.
+        """
+        if isinstance(model, str):
+            method, _, preset = model.partition(":")
+            return cls(method, preset or None)
+        values = model.plain_params()
+        bases = [type(model)(), *map(type(model).from_preset, presets := list(type(model).presets()))]
+        changes = [{n: v for n, v in values.items() if base.plain_params()[n] != v} for base in bases]
+        closest = min(range(len(bases)), key=lambda i: len(changes[i].keys() - {"device"}))
+        return cls(model.method, [None, *presets][closest], changes[closest])
+
     @property
     def name(self) -> str:
-        return self.method if self.preset is None else f"{self.method}:{self.preset}"
+        return self.label or (self.method if self.preset is None else f"{self.method}:{self.preset}")
 
     def build(self, device: str | None = None) -> LinkModel:
         """Return a new, unfitted model."""
