@@ -130,8 +130,8 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
     [
         ("fit", "no source: give a log of events, a graph folder or the name of a dataset"),
         ("fit uic", "no such file or folder, and no dataset of that name (there are enron, uci, yelp, ml-10m); did"),
-        ("fit uci --src a", "uci is a dataset, cut into snapshots already: --src has no use"),
-        ("fit GRAPH --every 1w", "is a graph folder, cut into snapshots already: --every has no use"),
+        ("fit uci --src a", "uci is a dataset and already cut into snapshots; --src has no effect"),
+        ("fit GRAPH --every 1w", "is a graph folder and already cut into snapshots; --every has no effect"),
         ("fit LOG", "give one of --every, --count and --boundaries"),
         ("fit GRAPH -o GRAPH", "graph: exists already, choose another folder\n"),
         ("fit GRAPH -o RUN", "run: exists already, choose another folder; dysat fit --resume /"),
@@ -294,7 +294,7 @@ def test_ctrl_c(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         if times == 2:
             process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    goes_on = f"dysat: stopped; what was learned is kept, dysat fit --resume {run.folder} continues\n"
+    goes_on = f"dysat: stopped; progress is saved, continue with dysat fit --resume {run.folder}\n"
     assert (process.returncode, out) == (130, b"")
     assert err.decode().endswith(goes_on if times == 1 else "dysat: stopped\n")
     assert held(run.folder / CHECKPOINTS[0]) == ("backtest", kept)

@@ -119,7 +119,7 @@ def test_a_dataset_that_was_asked_for_must_be_there(cli: Cli) -> None:
         (["table2", "--methods=,", "--dataset=uci"], "none of them is a row of table2"),
         (["table2", "--processes=0"], "--processes 0 must be at least 1"),
         (["table2", "--device=tpu", "--dataset=uci"], "does not exist here"),
-        (["table2", "--out=a-file"], "--out a-file: a file is in the way of the folder"),
+        (["table2", "--out=a-file"], "--out a-file is a file, not a folder"),
         (["table2", "--from=nowhere"], "--from nowhere: no results there"),
         (["table2", "--from=.", "--methods=svd"], "--methods svd has no effect with --from"),
         (["table2", "--from=.", "--seed=3"], "--seed 3 has no effect with --from"),

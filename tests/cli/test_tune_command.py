@@ -126,7 +126,7 @@ def test_a_preset_file_is_where_tuning_begins(cli: Cli, mails: str) -> None:
         (["--steps=,"], "--steps ,: expected comma-separated snapshots"),
         (["--steps=9"], "snapshot 9 is none of those to predict, 1, 2, 3"),
         (["--first=9"], "snapshot 9 cannot be predicted"),
-        (["--preset-out=best.json"], "--preset-out best.json: the name of a preset file ends in .toml"),
+        (["--preset-out=best.json"], "--preset-out best.json: a preset file must end in .toml"),
         (["--storage=here"], "storage URL: Could not parse"),
         (["--device=tpu"], "does not exist here"),
     ],
