@@ -123,8 +123,8 @@ def test_system_errors_are_one_line(cli: Cli, mail: Path) -> None:
 
 
 def test_full_disk_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open("/dev/full", "w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=True))
         assert cli("info", "uci") == (2, "", "dysat: [Errno 28] No space left on device\n")
 
 

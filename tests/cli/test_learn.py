@@ -294,7 +294,7 @@ def test_ctrl_c(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         if times == 2:
             process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    resumable = f"dysat: stopped; progress is saved, continue with dysat fit --resume {run.folder}\n"
+    resumable = f"dysat: stopped; progress is saved, dysat fit --resume {run.folder} continues\n"
     assert (process.returncode, out) == (130, b"")
     assert err.decode().endswith(resumable if times == 1 else "dysat: stopped\n")
     assert checkpoint_progress(run.folder / CHECKPOINTS[0]) == ("backtest", kept)

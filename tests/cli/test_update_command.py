@@ -346,9 +346,8 @@ def test_ctrl_c_while_waiting_for_another_update(run: Path, tmp_path: Path) -> N
     log = write_log(tmp_path / "log.csv", week(3))
     with updating(Run.open(run), device="cpu"):
         process = start_command(tmp_path, "update", run, log, "--wait")
-        wait_until(
-            process, lambda: file_contains(tmp_path / "err", f"waiting for another process to finish with {run}\n")
-        )
+        waiting = f"waiting for another process to finish with {run}\n"
+        wait_until(process, lambda: file_contains(tmp_path / "err", waiting))
         os.kill(process.pid, signal.SIGINT)
         process.join(GUARD)
     assert process.exitcode == 130 and updates(run) == []

@@ -260,9 +260,8 @@ def test_keep_epoch_last_ignores_validation() -> None:
     graph, found = meetings(), {}
     for choice in ("best", "last"):
         scores = iter([0.9, 0.5, 0.4, 0.8])
-        found[choice] = forecaster(epochs=4, patience=2, keep_epoch=choice).fit(
-            graph, validate=lambda _, s=scores: next(s)
-        )
+        model = forecaster(epochs=4, patience=2, keep_epoch=choice)
+        found[choice] = model.fit(graph, validate=lambda _, s=scores: next(s))
     best, last = found.values()
     assert [epoch.number for epoch in best.epochs_] == [1, 2, 3] and best.epochs_[-1].best == 1
     assert [epoch.number for epoch in last.epochs_] == [1, 2, 3, 4] and last.epochs_[-1].best == 4

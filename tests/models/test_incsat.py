@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,9 +213,7 @@ def test_resume_reaches_the_same_result_from_every_epoch() -> None:
     for stop_at in range(1, 6):  # in the middle and at the end of each snapshot
         kept: list[Progress] = []
         answers = iter([False] * (stop_at - 1) + [True] * 99)
-        stopped = quick(epochs=2).fit(
-            graph, stop=lambda answers=answers: next(answers), keep=kept.append, keep_every=1e9
-        )
+        stopped = quick(epochs=2).fit(graph, stop=partial(next, answers), keep=kept.append, keep_every=1e9)
         assert not stopped.finished_
         progress = Progress.restore(kept[-1].facts(), kept[-1].tensors)
         assert_same(state(quick(epochs=2).fit(graph, progress=progress)), state(whole))

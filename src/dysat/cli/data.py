@@ -118,9 +118,8 @@ def find_graph(
     if folder or (name in DATASETS and not os.path.exists(name)):
         if given := options.given():
             what = "a graph folder" if folder else "a dataset"
-            raise GraphError(
-                f"{name} is {what} and already cut into snapshots; --{given[0].replace('_', '-')} has no effect"
-            )
+            flag = f"--{given[0].replace('_', '-')}"
+            raise GraphError(f"{name} is {what} and already cut into snapshots; {flag} has no effect")
         set_status(f"loading {name}")
         return load_graph(name, data_dir), {}
     if not os.path.exists(name):

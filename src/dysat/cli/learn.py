@@ -93,7 +93,7 @@ def fit(
     with watching() as watch:
         ended = run.train(watch, device=device)
     if not ended:
-        raise StoppedError(f"stopped; progress is saved, continue with dysat fit --resume {run.folder}")
+        raise StoppedError(f"stopped; progress is saved, dysat fit --resume {run.folder} continues")
     _show_run(run, as_json)
 
 
