@@ -152,7 +152,7 @@ def test_wrong_model_preset_or_setting(model: str, preset: str | None, settings:
     assert str(problem.value).startswith(message)
 
 
-def test_settings_shared_by_several_models_reach_those_that_use_them() -> None:
+def test_models_ignore_settings_of_other_models() -> None:
     given = dict(map(parse_setting, ["walks_per_node=3", "decay=0.5"]))
     options = [dict(chosen_model(name, None, given, ignore=True).options) for name in ("dysat", "dysat:text", "svd")]
     assert options == [{}, {"walks_per_node": "3"}, {"decay": "0.5"}]

@@ -205,9 +205,9 @@ def test_grids_of_the_large_datasets_are_complete(dataset: str) -> None:
 def test_tuned_parameters_name_their_validation_snapshots(variant: str, dataset: str) -> None:
     notes = [line for line in text(variant, dataset).splitlines() if f"(results/tuning_{dataset}.json)" in line]
     steps, chosen = evaluated(variant, dataset)[0], tuned(variant, dataset)
-    said = f" at snapshot{'s' * (len(steps) > 1)} {', '.join(map(str, steps))} (results/"
+    suffix = f" at snapshot{'s' * (len(steps) > 1)} {', '.join(map(str, steps))} (results/"
     assert [line.split(" = ")[0] for line in notes] == list(chosen)
-    assert all(said in line for line in notes)
+    assert all(suffix in line for line in notes)
 
 
 @pytest.mark.parametrize("variant", ["dysat", "dysat-text"])

@@ -112,7 +112,7 @@ def tune_command(
     if preset_out is not None and preset_out.suffix != ".toml":
         raise ModelError(f"--preset-out {preset_out}: a preset file must end in .toml")
     if preset_out is not None and not preset_out.absolute().parent.is_dir():
-        raise ModelError(f"--preset-out {preset_out}: there is no folder {preset_out.parent}")
+        raise ModelError(f"--preset-out {preset_out}: no folder {preset_out.parent}")
     wanted = _numbers(steps)
     with status_line() as set_status:
         graph, _ = find_graph(source, events, data_dir, set_status)

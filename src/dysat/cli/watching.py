@@ -59,16 +59,16 @@ def _live(watch: Watch, progress: Progress) -> Watch:
 
 
 def _plain(watch: Watch, say: Callable[[str], None]) -> Watch:
-    now: dict[str, Any] = {"stage": "", "epochs": 0, "said": 0.0, "seconds": []}
+    now: dict[str, Any] = {"stage": "", "epochs": 0, "printed": 0.0, "seconds": []}
 
     def on_stage(stage: str, epochs: int) -> None:
-        now.update(stage=STAGES.get(stage, stage), epochs=epochs, said=time.monotonic(), seconds=[])
+        now.update(stage=STAGES.get(stage, stage), epochs=epochs, printed=time.monotonic(), seconds=[])
 
     def on_epoch(epoch: Epoch) -> None:
         now["seconds"].append(epoch.seconds)
-        if time.monotonic() - now["said"] < QUIET and epoch.number < now["epochs"]:
+        if time.monotonic() - now["printed"] < QUIET and epoch.number < now["epochs"]:
             return
-        now["said"] = time.monotonic()
+        now["printed"] = time.monotonic()
         left = (now["epochs"] - epoch.number) * sum(now["seconds"]) / len(now["seconds"])
         say(f"{now['stage']}: epoch {epoch.number} of {now['epochs']}, {_state(epoch)}, {left:.0f} s left")
 

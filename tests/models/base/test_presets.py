@@ -28,7 +28,7 @@ def test_default_preset_gives_every_option_that_has_an_effect() -> None:
 DATASETS = ("enron", "ml-10m", "uci", "yelp")
 
 
-def test_dysat_has_a_default_and_both_readings_of_the_paper_per_dataset() -> None:
+def test_presets_of_dysat() -> None:
     tuned = [f"sankar2019_{kind}{dataset}" for kind in ("", "text_") for dataset in DATASETS]
     assert list(DySAT.presets()) == ["default", "program", "text", *tuned]
 

@@ -29,7 +29,7 @@ def test_constructor_stores_its_arguments_unchanged() -> None:
     assert clone(model).structural_heads == heads
 
 
-def test_lists_and_numpy_numbers_train_like_tuples_and_python_numbers(tmp_path: Any) -> None:
+def test_lists_and_numpy_numbers_are_accepted(tmp_path: Any) -> None:
     given = {**QUICK, "temporal_heads": [2], "temporal_features": [8], "epochs": np.int64(2), "seed": np.int64(3)}
     given |= {"structural_heads": [2], "structural_features": [8], "learning_rate": np.float64(0.01)}
     model = dysat.DySAT(**given).fit(meetings())
