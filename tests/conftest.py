@@ -1,10 +1,10 @@
-"""What tests share: where the paper's files may lie, and a tiny log of events."""
+"""Shared fixtures: datasets, a tiny log of events, and the command line."""
 
 from __future__ import annotations
 
 import os
 
-# The processes of pytest-xdist share the cores; threads that wait for a core by spinning would take it from the others.
+# The processes of pytest-xdist share the cores, and spinning OpenMP threads would block the others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import sys
@@ -29,7 +29,7 @@ def dataset(request: pytest.FixtureRequest) -> tuple[str, dysat.DynamicGraph]:
     for folder in (SHARED / "data", None):
         if DATASETS[name].locate(folder):
             return name, dysat.load_dataset(name, folder)
-    pytest.skip(f"{name}: {DATASETS[name].file} is neither in ../shared/data nor where DYSAT_DATA says")
+    pytest.skip(f"{name}: {DATASETS[name].file} is neither in ../shared/data nor in DYSAT_DATA")
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def mails() -> dysat.Events:
 
 @pytest.fixture
 def without_native(monkeypatch: pytest.MonkeyPatch) -> object:
-    """As where there is no C compiler."""
+    """Run without compiled functions, as on a machine without a C compiler."""
     monkeypatch.setenv("DYSAT_NATIVE", "0")
     native.cache_clear()
     yield
@@ -62,7 +62,7 @@ def without_native(monkeypatch: pytest.MonkeyPatch) -> object:
 
 @pytest.fixture(params=["native", "torch"])
 def each_path(request: pytest.FixtureRequest) -> None:
-    """With compiled functions and without; marked as used by tests that hold for both."""
+    """Run a test with and without compiled functions."""
     if request.param == "torch":
         request.getfixturevalue("without_native")
     elif native() is None:
@@ -97,7 +97,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture(autouse=True)
 def global_random_state_is_untouched() -> object:
-    """No test, and so no function it calls, may move NumPy's global random state."""
+    """No test, and no function it calls, may change NumPy's global random state."""
     before = np.random.get_state(legacy=False)  # noqa: NPY002
     yield
     after = np.random.get_state(legacy=False)  # noqa: NPY002

@@ -1,4 +1,4 @@
-"""dysat evaluate: what it prints and writes, that it goes on, and one line for a mistake."""
+"""dysat evaluate: output, files, resuming, and one-line errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TINY += [
 
 @pytest.fixture
 def mails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A log in an empty folder, in which commands run."""
+    """A log in an empty folder, the working directory."""
     monkeypatch.chdir(tmp_path)
     Path("mails.csv").write_text("src,dst,time\n" + "".join(f"{u},{v},{t}\n" for u, v, t in MAILS))
     return "mails.csv"
@@ -32,7 +32,7 @@ def run(cli: Cli, *words: str) -> tuple[int, str, str]:
     return cli("evaluate", *words, "--processes", "1", "--device", "cpu")
 
 
-def test_a_model_stands_beside_the_best_heuristic(cli: Cli, mails: str) -> None:
+def test_best_heuristic_is_shown_with_the_model(cli: Cli, mails: str) -> None:
     code, out, err = run(cli, mails, "--every", "7d", "--model", "dysat", "--model", "edgebank", *TINY)
     assert code == 0, err
     assert " dysat " in out and "edgebank" in out and "on t+1" in out and "on t " in out
@@ -42,7 +42,7 @@ def test_a_model_stands_beside_the_best_heuristic(cli: Cli, mails: str) -> None:
     assert facts["models"][0]["options"]["epochs"] == 1
 
 
-def test_options_of_models_are_set(cli: Cli, mails: str) -> None:
+def test_set_changes_model_options(cli: Cli, mails: str) -> None:
     words = ["--model=graphsage", "--set", "aggregator=lstm"]
     words += ["--set=fan_out=3,2", "--set=epochs=1", "--set=features=8,4"]
     code, out, err = run(cli, *words, mails, "--every=7d", "--last=1", "--seed", "1", "--json")
@@ -50,11 +50,11 @@ def test_options_of_models_are_set(cli: Cli, mails: str) -> None:
     facts = json.loads(out)
     given = facts["models"][0]["options"]
     assert given["aggregator"] == "lstm" and given["fan_out"] == [3, 2] and given["features"] == [8, 4]
-    assert given["epochs"] == 1 and given["seed"] == 0 and facts["request"]["seed"] == 1  # the command's own come first
+    assert given["epochs"] == 1 and given["seed"] == 0 and facts["request"]["seed"] == 1  # --seed is the command's own
 
 
 @pytest.mark.parametrize(("word", "residual"), [("--set=residual=true", True), ("--set=residual=false", False)])
-def test_options_that_are_yes_or_no(cli: Cli, mails: str, word: str, residual: bool) -> None:
+def test_boolean_options(cli: Cli, mails: str, word: str, residual: bool) -> None:
     words = ["--model=dysat", "--set=epochs=0", "--set=temporal_features=128", word]
     code, out, err = run(cli, *words, mails, "--every=7d", "--last=1", "--json")
     assert code == 0, err
@@ -62,7 +62,7 @@ def test_options_that_are_yes_or_no(cli: Cli, mails: str, word: str, residual: b
     assert options["residual"] is residual and options["walk_weight"] == 0  # the default model
 
 
-def test_a_variant_as_tuned_for_a_dataset_of_the_paper(cli: Cli, mails: str) -> None:
+def test_preset_tuned_for_a_dataset(cli: Cli, mails: str) -> None:
     words = ["--model=graphsage:sankar2019_gat_uci", "--set=epochs=1", mails, "--every=7d", "--last=1"]
     code, out, err = run(cli, *words, "--json")
     assert code == 0, err
@@ -71,7 +71,7 @@ def test_a_variant_as_tuned_for_a_dataset_of_the_paper(cli: Cli, mails: str) -> 
     assert found["options"]["aggregator"] == "gat" and found["options"]["epochs"] == 1
 
 
-def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) -> None:
+def test_same_command_resumes_and_json_is_complete(cli: Cli, mails: str) -> None:
     words = [mails, "--every=7d", "--model=edge-memory", "--negatives=uniform,historical", "--candidates=5"]
     code, _, err = run(cli, *words)
     assert code == 0, err
@@ -83,7 +83,7 @@ def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) 
     assert facts["models"][0]["ranking"]["mrr"] > 0
 
 
-def test_tables_and_pictures_are_written(cli: Cli, mails: str) -> None:
+def test_tables_and_plots_are_written(cli: Cli, mails: str) -> None:
     code, out, err = run(
         cli, mails, "--every=7d", "--model=svd", "--all", "--markdown=table.md", "--plot=steps.svg", "--candidates=3"
     )
@@ -93,7 +93,7 @@ def test_tables_and_pictures_are_written(cli: Cli, mails: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "message"),
     [
         (["--model=dysta"], "no model 'dysta'; there are"),
         (["--model=dysat:paper"], "dysat has no preset 'paper'"),
@@ -110,13 +110,13 @@ def test_tables_and_pictures_are_written(cli: Cli, mails: str) -> None:
         (["--device=tpu"], "does not exist here"),
     ],
 )
-def test_mistakes_get_one_line_and_leave_nothing_behind(cli: Cli, mails: str, words: list[str], complaint: str) -> None:
+def test_errors_are_one_line_and_leave_no_files(cli: Cli, mails: str, words: list[str], message: str) -> None:
     code, out, err = cli("evaluate", mails, "--every=7d", *words)
-    assert code == 2 and out == "" and complaint in err and err.count("\n") == 1
+    assert code == 2 and out == "" and message in err and err.count("\n") == 1
     assert not Path("evaluation").exists()
 
 
-def test_an_evaluation_of_something_else_is_not_touched(cli: Cli, mails: str) -> None:
+def test_folder_of_another_evaluation_is_refused(cli: Cli, mails: str) -> None:
     assert run(cli, mails, "--every=7d", "--model=edgebank")[0] == 0
     before = Path("evaluation/results.json").read_bytes()
     code, _, err = run(cli, mails, "--every=7d", "--model=edgebank", "--seed=1")
@@ -124,7 +124,7 @@ def test_an_evaluation_of_something_else_is_not_touched(cli: Cli, mails: str) ->
     assert Path("evaluation/results.json").read_bytes() == before
 
 
-def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(mails: str) -> None:
+def test_ctrl_c_keeps_finished_steps(mails: str) -> None:
     words = [
         sys.executable,
         "-c",
@@ -140,12 +140,12 @@ def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(mails: str) -> None:
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whatever this process was started with
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # this process may ignore it
     )
     steps = Path("evaluation/steps")
     while not steps.is_dir() and running.poll() is None:
         time.sleep(0.1)
-    time.sleep(2)  # in the middle of something
+    time.sleep(2)  # workers have started
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=120)
     assert running.returncode == 130 and "finished steps are kept in evaluation" in err

@@ -1,4 +1,4 @@
-"""fit, embed and forecast: what they print and write, one line for a mistake, and Ctrl-C."""
+"""fit, embed and forecast: output, files, one-line errors, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 import torch
-from run_folders import RESULTS, SMALL, assert_same, held, names, small_graph, small_model
+from run_folders import RESULTS, SMALL, assert_same, checkpoint_progress, names, small_graph, small_model
 
 import dysat
 from dysat.cli.show import score_text
@@ -29,7 +29,7 @@ TINY = [
     f"--set={side}_{what}={n}" for side in ("structural", "temporal") for what, n in (("heads", 2), ("features", 8))
 ]
 TINY += ["--epochs=1", "--device=cpu"]
-PAPER = ["--set=walks_per_node=1", *TINY]  # random walks, of the paper's models
+PAPER = ["--set=walks_per_node=1", *TINY]  # for the paper's models, which use random walks
 MAILS = [(f"p{i}", f"p{(2 * i + week) % 9}", f"2024-01-{7 * week + 1:02}") for week in range(4) for i in range(9)]
 
 
@@ -51,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run on users and films, some with the same name."""
+    """A finished run on users and films; a user and a film share a name."""
     folder = tmp_path_factory.mktemp("films")
     rows = [(f"u{i}", f"f{(i + step) % 5}", step) for step in range(4) for i in range(6)] + [("gandhi", "gandhi", 0)]
     events = dysat.read_events(tuple(map(list, zip(*rows, strict=True))), kinds=("user", "film"), time_unit="step")  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def as_rows(found: list[dysat.Forecast]) -> list[dict[str, Any]]:
 
 
 def link_lines(out: str) -> list[list[str]]:
-    """The rows of a table of links."""
+    """The rows of the table of links in an output."""
     lines = out[out.index("most likely next links") :].splitlines()[2:]
     return [line.split() for line in lines if re.search(r" (yes|no) *$", line)]
 
@@ -106,7 +106,7 @@ def test_bare_method_has_the_defaults_of_its_constructor(cli: Cli, method: str) 
     assert kind.with_options(Run.open("run").config["options"]).get_params() == expected.get_params()
 
 
-def test_fit_as_tuned_for_a_dataset_of_the_paper(cli: Cli) -> None:
+def test_fit_with_a_preset_tuned_for_a_dataset(cli: Cli) -> None:
     code, _, err = cli("fit", "uci", *PAPER, "--preset", "sankar2019_uci", "--no-backtest")
     assert code == 0, err
     tuned, options = dysat.DySAT.from_preset("sankar2019_uci").get_params(), Run.open("run").config["options"]
@@ -130,8 +130,8 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
     [
         ("fit", "no source: give a log of events, a graph folder or the name of a dataset"),
         ("fit uic", "no such file or folder, and no dataset of that name (there are enron, uci, yelp, ml-10m); did"),
-        ("fit uci --src a", "uci is a dataset, cut into snapshots already: --src has no use"),
-        ("fit GRAPH --every 1w", "is a graph folder, cut into snapshots already: --every has no use"),
+        ("fit uci --src a", "uci is a dataset and already cut into snapshots; --src has no effect"),
+        ("fit GRAPH --every 1w", "is a graph folder and already cut into snapshots; --every has no effect"),
         ("fit LOG", "give one of --every, --count and --boundaries"),
         ("fit GRAPH -o GRAPH", "graph: exists already, choose another folder\n"),
         ("fit GRAPH -o RUN", "run: exists already, choose another folder; dysat fit --resume /"),
@@ -175,7 +175,7 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
         ("forecast FILMS --node u1 --kind film", "no node 'u1' of kind 'film'"),
     ],
 )  # fmt: skip
-def test_mistakes_get_one_line(cli: Cli, trained: Path, films: Path, tmp_path: Path, line: str, message: str) -> None:
+def test_errors_are_one_line(cli: Cli, trained: Path, films: Path, tmp_path: Path, line: str, message: str) -> None:
     small_graph().save(tmp_path / "graph")
     (tmp_path / "log.csv").write_text("src,dst,time\na,b,2024-01-01\nb,c,2024-01-20\n")
     Run.start(tmp_path / "fresh", small_graph(), small_model())
@@ -187,7 +187,7 @@ def test_mistakes_get_one_line(cli: Cli, trained: Path, films: Path, tmp_path: P
     assert before == {file: file.stat().st_mtime_ns for place in (tmp_path, trained) for file in place.rglob("*")}
 
 
-def test_a_source_whose_name_is_not_unicode(cli: Cli) -> None:
+def test_source_name_that_is_not_unicode(cli: Cli) -> None:
     small_graph().save(os.fsdecode(b"\xff"))
     assert cli("fit", os.fsdecode(b"\xff"), *TINY)[0] == 0
 
@@ -221,7 +221,7 @@ def test_embed(cli: Cli, trained: Path, suffix: str, step: str | None, steps: li
     assert facts == {"out": f"e.{suffix}", "rows": rows, "features": 8}
 
 
-def test_embed_kinds_and_the_steps_there_are(cli: Cli, films: Path) -> None:
+def test_embed_writes_kinds_and_only_known_steps(cli: Cli, films: Path) -> None:
     graph = Run.open(films).graph()
     assert cli("embed", films, "-o", "e.csv", "--step", "all")[0] == 0 and graph.kinds is not None
     with open("e.csv", newline="") as file:
@@ -294,16 +294,16 @@ def test_ctrl_c(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         if times == 2:
             process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    goes_on = f"dysat: stopped; what was learned is kept, dysat fit --resume {run.folder} continues\n"
+    resumable = f"dysat: stopped; progress is saved, dysat fit --resume {run.folder} continues\n"
     assert (process.returncode, out) == (130, b"")
-    assert err.decode().endswith(goes_on if times == 1 else "dysat: stopped\n")
-    assert held(run.folder / CHECKPOINTS[0]) == ("backtest", kept)
+    assert err.decode().endswith(resumable if times == 1 else "dysat: stopped\n")
+    assert checkpoint_progress(run.folder / CHECKPOINTS[0]) == ("backtest", kept)
     assert not any(name.startswith(".") for name in names(run.folder))
     assert run.train()
     assert_same(run.folder, trained)
 
 
-def test_ctrl_c_elsewhere_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_loading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dysat.cli.learn.find_graph", Mock(side_effect=KeyboardInterrupt))
     assert cli("fit", "uci") == (130, "", "dysat: stopped\n") and names(Path()) == set()
 
@@ -312,6 +312,6 @@ def test_ctrl_c_elsewhere_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> 
     ("score", "text"),
     [(0.5, "0.500"), (0.9994, "0.999"), (0.9998, "0.9998"), (0.9999987, "0.999999"), (1 - 1e-12, "1.000000000")],
 )
-def test_likely_links_do_not_all_read_one(score: float, text: str) -> None:
+def test_scores_below_one_do_not_read_one(score: float, text: str) -> None:
     assert score_text(score) == text
     assert score_text(1.0) == "1.000"

@@ -90,7 +90,7 @@ def test_library_arguments_become_command_line_options(text: str, expected: str)
     assert as_options(text) == expected
 
 
-def test_every_argument_has_a_form_on_the_command_line() -> None:
+def test_every_argument_has_a_command_line_form() -> None:
     assert {*EVENTS} - {"skip_bad_rows"} <= {*FLAGS}  # the library says bad_rows="skip"
     assert {option.name for model in dysat.MODELS.values() for option in model.options()} == {*MODEL_OPTIONS}
 
@@ -146,13 +146,13 @@ def test_model_preset_and_settings() -> None:
         ("svd", None, ["features=many"], "features='many' is not a whole number"),
     ],
 )
-def test_mistakes_in_a_model(model: str, preset: str | None, settings: list[str], message: str) -> None:
+def test_wrong_model_preset_or_setting(model: str, preset: str | None, settings: list[str], message: str) -> None:
     with pytest.raises(ModelError) as problem:
         chosen_model(model, preset, settings)
     assert str(problem.value).startswith(message)
 
 
-def test_settings_shared_by_several_models_reach_those_that_use_them() -> None:
+def test_models_ignore_settings_of_other_models() -> None:
     given = dict(map(parse_setting, ["walks_per_node=3", "decay=0.5"]))
     options = [dict(chosen_model(name, None, given, ignore=True).options) for name in ("dysat", "dysat:text", "svd")]
     assert options == [{}, {"walks_per_node": "3"}, {"decay": "0.5"}]
@@ -168,7 +168,7 @@ def test_settings_shared_by_several_models_reach_those_that_use_them() -> None:
         ("fit uci --colour red", "No such option: --colour"),
     ],
 )  # fmt: skip
-def test_options_of_models_as_flags_are_pointed_to_set(cli: Cli, line: str, hint: str) -> None:
+def test_model_options_as_flags_suggest_set(cli: Cli, line: str, hint: str) -> None:
     code, out, err = cli(*line.split())
     assert (code, out) == (2, "") and err.startswith(f"dysat: {hint}") and err.count("\n") == 1
 

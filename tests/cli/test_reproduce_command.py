@@ -1,4 +1,4 @@
-"""dysat reproduce: what it prints and writes, that it goes on, and one line for a mistake."""
+"""dysat reproduce: output, files, resuming, and one-line errors."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Cli = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
-def an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands run in it, and no dataset's file is anywhere but UCI's, which a package has."""
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run commands in an empty folder, where no dataset is available but UCI, which a package contains."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DYSAT_DATA", str(tmp_path / "data"))
 
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small graph as long as UCI, and one as long as Enron."""
+    """Small graphs with as many snapshots as UCI and Enron."""
     folder = tmp_path_factory.mktemp("graphs")
     for name, steps in (("uci", 13), ("enron", 16)):
         rng = np.random.default_rng(0)
@@ -41,7 +41,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def measured() -> Results:
-    """DySAT on UCI, by hand."""
+    """Hand-written results of DySAT on UCI."""
     results = Results(Path("mine/results/full"))
     steps = tuple(Point(target, 30, 0.8, 0.01, 0.7, 0.8) for target in range(1, 13))
     about = {"date": "2026-11-15", "hardware": {"cpu": "Some CPU"}, "device": "cpu", "request": {"repeats": 10}}
@@ -60,7 +60,7 @@ def test_help_names_tables_figures_and_options(cli: Cli) -> None:
     assert all(word in out for word in (*TARGETS, "all", "--dataset", "--methods", "--budget", "--from", "--graphs"))
 
 
-def test_a_table_and_a_figure_from_beginning_to_end(cli: Cli, graphs: Path) -> None:
+def test_table_and_figure_end_to_end(cli: Cli, graphs: Path) -> None:
     words = ["table1", "table2", "fig-steps", "--dataset=uci", "--methods=edge-memory,svd", "--graphs", graphs]
     code, out, err = run(cli, *words)
     assert code == 0, err
@@ -90,7 +90,7 @@ def test_json_names_the_files(cli: Cli, graphs: Path) -> None:
     assert record is not None and record.about["request"]["seed"] == 3
 
 
-def test_datasets_whose_files_are_not_there_are_left_out_with_a_note(cli: Cli, graphs: Path) -> None:
+def test_missing_datasets_are_left_out_with_a_note(cli: Cli, graphs: Path) -> None:
     code, out, err = run(cli, "table2", "--methods=edgebank", "--graphs", graphs)
     assert code == 0, err
     assert "yelp is left out: its file is missing (see dysat datasets)" in out
@@ -99,7 +99,7 @@ def test_datasets_whose_files_are_not_there_are_left_out_with_a_note(cli: Cli, g
     assert kept == {"single-step_uci.json", "single-step_enron.json", "single-step_enron-loops.json"}
 
 
-def test_a_dataset_that_was_asked_for_must_be_there(cli: Cli) -> None:
+def test_requested_dataset_must_exist(cli: Cli) -> None:
     code, out, err = run(cli, "table2", "--dataset=yelp", "--dataset=uci", "--methods=edgebank")
     assert code == 2 and out == "" and err.strip().count("\n") == 0
     assert "yelp: " in err and "is missing; get it from" in err
@@ -107,7 +107,7 @@ def test_a_dataset_that_was_asked_for_must_be_there(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "message"),
     [
         (["tabel2"], "no table or figure 'tabel2'; there are table1"),
         (["tabel2"], "did you mean 'table2'"),
@@ -119,7 +119,7 @@ def test_a_dataset_that_was_asked_for_must_be_there(cli: Cli) -> None:
         (["table2", "--methods=,", "--dataset=uci"], "none of them is a row of table2"),
         (["table2", "--processes=0"], "--processes 0 must be at least 1"),
         (["table2", "--device=tpu", "--dataset=uci"], "does not exist here"),
-        (["table2", "--out=a-file"], "--out a-file: a file is in the way of the folder"),
+        (["table2", "--out=a-file"], "--out a-file is a file, not a folder"),
         (["table2", "--from=nowhere"], "--from nowhere: no results there"),
         (["table2", "--from=.", "--methods=svd"], "--methods svd has no effect with --from"),
         (["table2", "--from=.", "--seed=3"], "--seed 3 has no effect with --from"),
@@ -131,15 +131,15 @@ def test_a_dataset_that_was_asked_for_must_be_there(cli: Cli) -> None:
         ([], "WHAT"),
     ],
 )
-def test_mistakes_get_one_line_and_leave_nothing_behind(cli: Cli, words: list[str], complaint: str) -> None:
+def test_errors_are_one_line_and_leave_no_files(cli: Cli, words: list[str], message: str) -> None:
     Path("a-file").touch()
     code, out, err = cli("reproduce", *words)
-    assert code == 2 and out == "" and complaint in err and err.count("\n") == 1, err
+    assert code == 2 and out == "" and message in err and err.count("\n") == 1, err
     assert not Path("reproduction").exists()
 
 
 @pytest.mark.parametrize("folder", ["mine", "mine/results/full"])
-def test_results_of_a_folder_are_shown_and_nothing_is_measured(cli: Cli, measured: Results, folder: str) -> None:
+def test_from_shows_results_without_measuring(cli: Cli, measured: Results, folder: str) -> None:
     before = {file: file.read_bytes() for file in measured.folder.iterdir()}
     code, out, err = cli("reproduce", "table2", "fig-steps", "--from", folder, "--dataset=uci")
     assert code == 0 and err == ""
@@ -149,7 +149,7 @@ def test_results_of_a_folder_are_shown_and_nothing_is_measured(cli: Cli, measure
     assert not Path("reproduction/results/quick").exists()
 
 
-def test_all_of_a_folder_that_has_some_shows_these_and_says_what_is_missing(cli: Cli, measured: Results) -> None:
+def test_from_reports_missing_tables_and_figures(cli: Cli, measured: Results) -> None:
     code, out, err = cli("reproduce", "all", "--from=mine")
     assert code == 0, err
     assert "table1: no dataset was counted" in out and "fig-heads: nothing was measured on" in out
@@ -161,21 +161,21 @@ def test_all_of_a_folder_that_has_some_shows_these_and_says_what_is_missing(cli:
     assert code == 0 and json.loads(out)["notes"] == ["table1: no dataset was counted"]
 
 
-def test_all_rows_of_one_method_are_written_though_figures_of_others_have_nothing(cli: Cli, graphs: Path) -> None:
+def test_figure_without_results_does_not_prevent_a_table(cli: Cli, graphs: Path) -> None:
     code, out, err = run(cli, "table2", "fig-heads", "--methods=edgebank", "--dataset=uci", "--graphs", graphs)
     assert code == 0, err
     assert "fig-heads: nothing was measured on uci" in out
     assert Path("reproduction/table2.md").exists()
 
 
-def test_a_damaged_file_of_results_is_named(cli: Cli, measured: Results) -> None:
+def test_damaged_result_file_is_named(cli: Cli, measured: Results) -> None:
     Path("mine/results/full/single-step_uci.json").write_text("{")
     code, _, err = cli("reproduce", "table2", "--from=mine")
     assert code == 2 and "single-step_uci.json: not a result file of dysat reproduce" in err and err.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(cli: Cli, graphs: Path) -> None:
+def test_same_command_resumes_after_ctrl_c(cli: Cli, graphs: Path) -> None:
     words = ["reproduce", "table2", "--dataset=uci", "--methods=graphsage,edgebank", "--graphs", str(graphs)]
     words += ["--device=cpu", "--processes=1", "--budget=full"]
     program = [sys.executable, "-c", "from dysat.cli import main; main()", *words]
@@ -184,7 +184,7 @@ def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(cli: Cli, graphs: Pat
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whatever this process was started with
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # this process may ignore it
     ) as running:
         assert running.stderr is not None and "1 of 24: " in running.stderr.readline()
         running.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The table of snapshots keeps every digit of a count, however narrow the terminal is."""
+"""The table of snapshots never cuts a number, however narrow the terminal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LARGE = 12_345_678
 
 @pytest.fixture(scope="module")
 def graph() -> dysat.DynamicGraph:
-    """Fourteen windows of equal width over six years, with odd edges."""
+    """Fourteen windows of equal width over six years, whose boundaries are not round."""
     rng = np.random.default_rng(0)
     times = np.sort(rng.integers(1_082_000_000, 1_272_000_000, 500))
     events = dysat.read_events((rng.integers(0, 50, 500), rng.integers(0, 50, 500), times))
     return dysat.build_snapshots(events, count=14)
 
 
-def shown(
+def output_lines(
     graph: dysat.DynamicGraph, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> list[str]:
     monkeypatch.setattr(show, "new_console", lambda: Console(width=width))
@@ -40,12 +40,12 @@ def test_large_counts_are_never_cut(
     counts = dict.fromkeys(("known", "active", "new_nodes", "links", "new_links"), LARGE)
     rows = [dataclasses.replace(row, **counts, weight=LARGE + 0.25) for row in graph.summary()]
     monkeypatch.setattr(dysat.DynamicGraph, "summary", lambda self: rows)
-    lines = [line for line in shown(graph, width, monkeypatch, capsys) if "12,345,678" in line]
+    lines = [line for line in output_lines(graph, width, monkeypatch, capsys) if "12,345,678" in line]
     assert [line.count("12,345,678") for line in lines] == [6] * 14
 
 
 @pytest.mark.parametrize(("width", "stops", "bars"), [(60, 0, False), (80, 0, False), (85, 14, False), (120, 14, True)])
-def test_bars_go_first_and_stops_second(
+def test_narrow_tables_drop_bars_then_window_ends(
     graph: dysat.DynamicGraph,
     width: int,
     stops: int,
@@ -53,7 +53,7 @@ def test_bars_go_first_and_stops_second(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = shown(graph, width, monkeypatch, capsys)
+    lines = output_lines(graph, width, monkeypatch, capsys)
     table = lines[1 : next(i for i, line in enumerate(lines) if "events used" in line)]
     assert max(map(len, table)) <= width
     assert sum(" … " in line for line in table) == stops and any("█" in line for line in table) == bars

@@ -1,4 +1,4 @@
-"""dysat tune: what it prints and writes, that it goes on, how its result is used, and one line for a mistake."""
+"""dysat tune: output, files, resuming, use of the result, and one-line errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPACE = ["--space", "learning-rate=0.01,0.1"]
 
 @pytest.fixture
 def mails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A log in an empty folder, in which commands run."""
+    """A log in an empty folder, the working directory."""
     monkeypatch.chdir(tmp_path)
     Path("mails.csv").write_text("src,dst,time\n" + "".join(f"{u},{v},{t}\n" for u, v, t in MAILS))
     return "mails.csv"
@@ -31,7 +31,7 @@ def run(cli: Cli, *words: str) -> tuple[int, str, str]:
     return cli("tune", *words, "--every=7d", "--processes", "1", "--device", "cpu")
 
 
-def test_trials_are_told_as_they_come_and_the_best_stands_first(cli: Cli, mails: str) -> None:
+def test_trials_are_reported_and_the_best_is_first(cli: Cli, mails: str) -> None:
     code, out, err = run(cli, mails, *QUICK, *SPACE)
     assert code == 0, err
     assert err.splitlines()[0].startswith("1 of 2: learning_rate 0.01: ") and "2 of 2: learning_rate 0.1: " in err
@@ -45,7 +45,7 @@ def test_trials_are_told_as_they_come_and_the_best_stands_first(cli: Cli, mails:
     assert f"{command} learning_rate={best:g}" in out
 
 
-def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) -> None:
+def test_same_command_resumes_and_json_is_complete(cli: Cli, mails: str) -> None:
     words = [mails, *QUICK, "--space=learning_rate=0.001..0.1", "--steps=2,3"]
     code, _, err = run(cli, *words, "--trials=1")
     assert code == 0, err
@@ -60,7 +60,7 @@ def test_the_same_command_goes_on_and_json_has_everything(cli: Cli, mails: str) 
     )
 
 
-def test_the_next_command_predicts_the_same(cli: Cli, mails: str) -> None:
+def test_suggested_command_has_the_same_protocol(cli: Cli, mails: str) -> None:
     words = ["--model=svd", "--space=decay=0.5", "--protocol=new-links", "--self-loops=keep", "--count-self-loops"]
     code, out, err = run(cli, mails, *words, "--last=2")
     assert code == 0, err
@@ -68,7 +68,7 @@ def test_the_next_command_predicts_the_same(cli: Cli, mails: str) -> None:
     assert f"now: dysat evaluate mails.csv {command}\n" in out
 
 
-def test_spaces_of_options_that_are_yes_or_no_or_lists(cli: Cli, mails: str) -> None:
+def test_spaces_of_booleans_and_lists(cli: Cli, mails: str) -> None:
     words = ["--space", "residual=true,false", "--space", "temporal_heads=2|4", "--set=add_self_loops=false"]
     words += [
         f"--set={name}" for name in ("structural_heads=2", "structural_features=16", "temporal_features=16", "epochs=1")
@@ -80,7 +80,7 @@ def test_spaces_of_options_that_are_yes_or_no_or_lists(cli: Cli, mails: str) -> 
     assert tried == {(True, 2), (True, 4), (False, 2), (False, 4)} and facts["given"]["add_self_loops"] is False
 
 
-def test_the_best_options_become_a_preset_that_other_commands_take(cli: Cli, mails: str) -> None:
+def test_preset_out_is_accepted_by_evaluate_and_fit(cli: Cli, mails: str) -> None:
     code, out, err = run(cli, mails, *QUICK, *SPACE, "--preset-out", "best.toml", "--last=2")
     assert code == 0, err
     assert "now: dysat evaluate mails.csv --every 7d --model gcn-ae:best.toml" in out
@@ -98,7 +98,7 @@ def test_the_best_options_become_a_preset_that_other_commands_take(cli: Cli, mai
     assert f"learning_rate = {chosen['learning_rate']}" in Path("run/config.toml").read_text()
 
 
-def test_a_preset_file_is_where_tuning_begins(cli: Cli, mails: str) -> None:
+def test_tuning_starts_from_a_preset_file(cli: Cli, mails: str) -> None:
     Path("mine.toml").write_text('about = "mine"\n\n[parameters]\nfeatures = 3  # few\n')
     for words in (["--model=svd:mine.toml"], ["--model=svd", "--preset=mine.toml"]):
         code, out, err = run(cli, mails, *words, "--space=decay=0.2,0.8", "--json", "--preset-out=new.toml")
@@ -108,7 +108,7 @@ def test_a_preset_file_is_where_tuning_begins(cli: Cli, mails: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "message"),
     [
         (["--model=dysta"], "no model 'dysta'; there are"),
         (["--model=dysat:paper"], "dysat has no preset 'paper'"),
@@ -126,32 +126,32 @@ def test_a_preset_file_is_where_tuning_begins(cli: Cli, mails: str) -> None:
         (["--steps=,"], "--steps ,: expected comma-separated snapshots"),
         (["--steps=9"], "snapshot 9 is none of those to predict, 1, 2, 3"),
         (["--first=9"], "snapshot 9 cannot be predicted"),
-        (["--preset-out=best.json"], "--preset-out best.json: the name of a preset file ends in .toml"),
+        (["--preset-out=best.json"], "--preset-out best.json: a preset file must end in .toml"),
         (["--storage=here"], "storage URL: Could not parse"),
         (["--device=tpu"], "does not exist here"),
     ],
 )  # fmt: skip
-def test_mistakes_get_one_line_and_leave_nothing_behind(cli: Cli, mails: str, words: list[str], complaint: str) -> None:
+def test_errors_are_one_line_and_leave_no_files(cli: Cli, mails: str, words: list[str], message: str) -> None:
     code, out, err = cli("tune", mails, "--every=7d", *words)
-    assert code == 2 and out == "" and complaint in err and err.count("\n") == 1
+    assert code == 2 and out == "" and message in err and err.count("\n") == 1
     assert not Path("tuning").exists()
 
 
-def test_settings_that_all_fail_are_told(cli: Cli, mails: str) -> None:
-    """A learning rate so high that no number is left."""
+def test_error_if_all_settings_fail(cli: Cli, mails: str) -> None:
+    """Learning rates this high make every weight NaN."""
     code, out, err = run(cli, mails, *QUICK, "--space=learning_rate=1e30,1e35")
     assert code == 2 and "dysat: no setting of gcn-ae has a result: " in err and "failed" not in err.splitlines()[-1]
     assert "failed: gcn-ae has no finite score" in out
 
 
-def test_help_teaches_by_examples(cli: Cli) -> None:
+def test_help_has_examples(cli: Cli) -> None:
     code, out, _ = cli("tune", "--help")
     assert code == 0 and "dysat tune uci --model dysat --preset-out tuned.toml" in out
     assert "dysat evaluate uci --model dysat:tuned.toml" in out and "learning_rate=1e-4..1e-2" in out
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(cli: Cli, mails: str) -> None:
+def test_ctrl_c_keeps_finished_trials(cli: Cli, mails: str) -> None:
     words = [
         mails,
         "--every=7d",
@@ -170,7 +170,7 @@ def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(cli: Cli, mails: str)
     )
     while states() != ["COMPLETE", "RUNNING"] and running.poll() is None:
         time.sleep(0.1)
-    time.sleep(0.5)  # in the middle of something
+    time.sleep(0.5)  # training has started
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=120)
     assert running.returncode == 130 and "1 of 2: epochs 1: " in err
@@ -185,7 +185,7 @@ def states() -> list[str]:
     database = sqlite3.connect("tuning/tuning.db")
     try:
         return [state for (state,) in database.execute("SELECT state FROM trials ORDER BY trial_id")]
-    except sqlite3.OperationalError:  # not made yet, or written just now
+    except sqlite3.OperationalError:  # not created yet, or locked
         return []
     finally:
         database.close()

@@ -1,4 +1,4 @@
-"""dysat update: output, mistakes in one line, --follow and Ctrl-C."""
+"""dysat update: output, one-line errors, --follow and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import GUARD, be_quick, quick, said, start_command, wait_until
+from run_folders import GUARD, be_quick, file_contains, quick, start_command, wait_until
 from weekly import (
     contents,
     copy,
@@ -56,8 +56,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def of_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of a graph folder, which records no columns."""
+def graph_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a graph folder, which records no columns."""
     folder = tmp_path_factory.mktemp("graph")
     graph = Run.open(fitted(folder, weeks(0, 3)).folder).graph()
     run = Run.start(folder / "other", graph, dysat.IncSAT(epochs=0), backtest=False)
@@ -116,7 +116,7 @@ def test_json(cli: Cli, run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["incsat", "dysat", "dysat:program"])
-def test_the_second_part_of_a_log_is_read_like_the_first(cli: Cli, tmp_path: Path, method: str) -> None:
+def test_update_reads_a_log_like_fit(cli: Cli, tmp_path: Path, method: str) -> None:
     first, second = as_mail(tmp_path / "a.csv", weeks(0, 3)), as_mail(tmp_path / "b.csv", weeks(3, 5))
     columns = ["--src", "from", "--dst", "to", "--time", "sent", "--every", "1w"]
     assert cli("fit", first, *columns, "--model", method, *TINY)[0] == 0
@@ -158,10 +158,10 @@ def test_forecast_and_embed_after_an_update(cli: Cli, run: Path, tmp_path: Path)
     assert facts["rows"] == sum(model.graph_.known) == 10 + 12 + 14 + 16
 
 
-# Mistakes
+# Errors
 
 
-MISTAKES = [
+ERRORS = [
     ("update", "Missing argument 'run'"),
     ("update RUN", "no events: give a log, or --follow and a folder of logs"),
     ("update RUN LOG --follow .", "no events: give a log, or --follow and a folder of logs"),
@@ -201,19 +201,19 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-def test_mistakes_get_one_line(cli: Cli, base: Path, of_graph: Path, tmp_path: Path) -> None:
+def test_errors_are_one_line(cli: Cli, base: Path, graph_run: Path, tmp_path: Path) -> None:
     Run.start(tmp_path / "fresh", Run.open(base).graph(), dysat.IncSAT(epochs=0))
-    places = {"RUN": base, "OTHER": of_graph, "FRESH": tmp_path / "fresh"}
+    places = {"RUN": base, "OTHER": graph_run, "FRESH": tmp_path / "fresh"}
     places |= {"LOG": write_log(tmp_path / "log.csv", week(3)), "OLD": write_log(tmp_path / "old.csv", week(2))}
-    before = [contents(folder) for folder in (base, of_graph)]
-    for line, message in MISTAKES:
+    before = [contents(folder) for folder in (base, graph_run)]
+    for line, message in ERRORS:
         code, out, err = cli(*(places.get(word, word) for word in line.split()))
-        message = message.replace("RUN was", f"{base} was").replace("OTHER", str(of_graph))
+        message = message.replace("RUN was", f"{base} was").replace("OTHER", str(graph_run))
         assert (code, out) == (2, "") and err.startswith("dysat: ") and err.count("\n") == 1 and message in err, line
-    assert [contents(folder) for folder in (base, of_graph)] == before
+    assert [contents(folder) for folder in (base, graph_run)] == before
 
 
-def test_the_same_file_twice_is_refused(cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_same_file_twice_is_refused(cli: Cli, run: Path, tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.csv", week(3))
     assert cli("update", run, log, "--device", "cpu")[0] == 0
     before = state(run)
@@ -226,17 +226,15 @@ def test_the_same_file_twice_is_refused(cli: Cli, run: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("given", [[], ["--count", "3", "--self-loops", "drop"]], ids=str)
-def test_a_run_of_a_graph_folder_continues_with_given_columns(
-    cli: Cli, of_graph: Path, tmp_path: Path, given: list[str]
-) -> None:
-    run, log = copy(of_graph, tmp_path / "run"), as_mail(tmp_path / "log.csv", week(3))
+def test_run_of_a_graph_folder_needs_columns(cli: Cli, graph_run: Path, tmp_path: Path, given: list[str]) -> None:
+    run, log = copy(graph_run, tmp_path / "run"), as_mail(tmp_path / "log.csv", week(3))
     columns = ["--src", "from", "--dst", "to", "--time", "sent"]
     assert cli("update", run, log, *columns, *given, "--device", "cpu")[0] == 0
     whole = dysat.build_snapshots(read_log(write_log(tmp_path / "all.csv", weeks(0, 4))), every="1w")
     assert Run.open(run).model("cpu").graph_.equals(whole)
 
 
-def test_a_graph_folder_of_steps_and_kinds_needs_only_columns(cli: Cli, tmp_path: Path) -> None:
+def test_graph_folder_with_steps_and_kinds_needs_only_columns(cli: Cli, tmp_path: Path) -> None:
     def write(name: str, *steps: int) -> Path:
         rows = [f"{i},{(i + step) % 4},{step}\n" for step in steps for i in range(5 + step)]
         (tmp_path / name).write_text("u,v,t\n" + "".join(rows))
@@ -265,7 +263,7 @@ def test_uneven_windows_need_boundaries(cli: Cli, tmp_path: Path) -> None:
     assert Run.open("run").model("cpu").graph_.equals(dysat.build_snapshots(whole, boundaries=edges.split(",")))
 
 
-def test_the_next_log_may_have_another_format(cli: Cli, tmp_path: Path) -> None:
+def test_next_log_may_have_another_format(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"{u};{v};{when}\n" for u, v, when in weeks(0, 3)))
     how = ["--src", "1", "--dst", "2", "--time", "3", "--format", "csv", "--no-header"]
     fit = cli("fit", tmp_path / "a.txt", *how, "--separator", ";", "--every", "1w", "--model", "incsat", *TINY)
@@ -317,7 +315,7 @@ def test_ctrl_c_leaves_the_run_unchanged(run: Path, tmp_path: Path) -> None:
     before, log = contents(run), write_log(tmp_path / "log.csv", week(3))
     words = ["update", run, log, "--epochs", 4, "--device", "cpu"]
     process = start_command(tmp_path, *words, prepare=wait_in_second_epoch)
-    wait_until(process, lambda: said(tmp_path / "err", "waiting\n"))
+    wait_until(process, lambda: file_contains(tmp_path / "err", "waiting\n"))
     os.kill(process.pid, signal.SIGINT)
     process.join(GUARD)
     err = (tmp_path / "err").read_text().splitlines()
@@ -328,13 +326,13 @@ def test_ctrl_c_leaves_the_run_unchanged(run: Path, tmp_path: Path) -> None:
     assert len(take_in(run, log)) == 1
 
 
-def test_a_folder_is_followed_until_ctrl_c(run: Path, base: Path, tmp_path: Path) -> None:
+def test_folder_is_followed_until_ctrl_c(run: Path, base: Path, tmp_path: Path) -> None:
     (tmp_path / "inbox").mkdir()
     process = start_command(tmp_path, "update", run, "--follow", tmp_path / "inbox", "--poll", 0.02, "--device", "cpu")
     for number in (3, 4, 5):
         write_log(tmp_path / "part", week(number)).rename(tmp_path / f"inbox/{number}.csv")
         wait_until(process, lambda: len(updates(run)) == number - 3)  # noqa: B023
-    wait_until(process, lambda: said(tmp_path / "err", "5.csv: 20 events"))
+    wait_until(process, lambda: file_contains(tmp_path / "err", "5.csv: 20 events"))
     os.kill(process.pid, signal.SIGINT)
     process.join(GUARD)
     assert process.exitcode == 0
@@ -344,11 +342,12 @@ def test_a_folder_is_followed_until_ctrl_c(run: Path, base: Path, tmp_path: Path
     assert state(run)[:4] == state(other)[:4]
 
 
-def test_ctrl_c_while_waiting_for_another(run: Path, tmp_path: Path) -> None:
+def test_ctrl_c_while_waiting_for_another_update(run: Path, tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.csv", week(3))
     with updating(Run.open(run), device="cpu"):
         process = start_command(tmp_path, "update", run, log, "--wait")
-        wait_until(process, lambda: said(tmp_path / "err", f"waiting for another process to finish with {run}\n"))
+        waiting = f"waiting for another process to finish with {run}\n"
+        wait_until(process, lambda: file_contains(tmp_path / "err", waiting))
         os.kill(process.pid, signal.SIGINT)
         process.join(GUARD)
     assert process.exitcode == 130 and updates(run) == []

@@ -32,19 +32,19 @@ class Entry:
     changed: dict[str, Any]  # another value of every option, or a mapping from its value to another
     exempt: dict[str, str] = field(default_factory=dict)  # options that cannot change the result, with the reason
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)  # cover all parameters; only gradients move them
-    planted: dict[str, Any] = field(default_factory=dict)  # options that suffice to find two blocks
+    planted: dict[str, Any] = field(default_factory=dict)  # options for the planted blocks
     auc: float = 0.8  # minimum AUC on the planted blocks; knowing the blocks and nothing else gives about 0.9
-    least: int = 1  # minimum number of snapshots
-    copies: int = 1  # copies of a small graph that make it large enough
+    least: int = 1  # minimum number of snapshots to fit
+    copies: int = 1  # number of copies of the small graph to train on
     context: dict[str, dict[str, Any]] = field(default_factory=dict)  # options that another option needs to matter
-    of_preset: dict[str, dict[str, Any]] = field(default_factory=dict)  # more quick options, by preset
+    preset_options: dict[str, dict[str, Any]] = field(default_factory=dict)  # more quick options, by preset
     base: str | None = None  # preset for tests of single options and parameters; None is the first
     snapshots: int = 5  # of the graph for tests of single options
-    remembers: bool = False  # embeddings of past steps are stored, whatever the graph is now
+    remembers: bool = False  # embeddings of past steps are stored, not computed from the graph
 
 
 DECAY = {"decay": 0.25}
-STILL = {"l2": 0.0, "epochs": 4}
+NO_L2 = {"l2": 0.0, "epochs": 4}
 DYSAT = Entry(
     quick=QUICK | {"batch_size": 4, "l2": 0.05},
     changed={
@@ -86,14 +86,14 @@ DYSAT = Entry(
         "patience": "needs validation (tested in tests/models/test_dysat.py)",
     },
     variants={
-        "preset": STILL,
-        "two layers": STILL
+        "preset": NO_L2,
+        "two layers": NO_L2
         | {"structural_heads": (4, 2), "structural_features": (16, 8)}
         | {"temporal_heads": (2, 2), "temporal_features": (16, 8), "residual": False},
-        "features": STILL | {"inputs": "features"},
-        "both, residual": STILL | {"inputs": "both", "residual": True},
-        "temporal": STILL | {"inputs": "both", "blocks": "temporal"},
-        "structural": STILL | {"inputs": "both", "blocks": "structural"},
+        "features": NO_L2 | {"inputs": "features"},
+        "both, residual": NO_L2 | {"inputs": "both", "residual": True},
+        "temporal": NO_L2 | {"inputs": "both", "blocks": "temporal"},
+        "structural": NO_L2 | {"inputs": "both", "blocks": "structural"},
     },
     planted={
         "structural_heads": (4,),
@@ -109,7 +109,7 @@ DYSAT = Entry(
         "learning_rate": 0.01,
     },
 )
-AHEAD = {"future_weight": 0.5, "matched": 0.5, "transitions": 2}
+FUTURE = {"future_weight": 0.5, "matched": 0.5, "transitions": 2}
 FORECASTING = replace(
     DYSAT,
     changed=DYSAT.changed
@@ -127,20 +127,20 @@ FORECASTING = replace(
     },
     exempt=DYSAT.exempt
     | {
-        "pair_score": "changes scores, not embeddings (tested in tests/models/test_dysat_ahead.py)",
-        "keep_epoch": "needs validation (tested in tests/models/test_dysat_ahead.py)",
+        "pair_score": "changes scores, not embeddings (tested in tests/models/test_dysat_forecast.py)",
+        "keep_epoch": "needs validation (tested in tests/models/test_dysat_forecast.py)",
     },
     # With these seeds no ReLU is 0 for all eight nodes.
     variants=DYSAT.variants
     | {name: DYSAT.variants[name] | {"seed": 1} for name in ("features", "temporal")}
     | {
-        "ahead": STILL
-        | AHEAD
+        "future": NO_L2
+        | FUTURE
         | {"activity": True, "spectrum": 2, "positions": "relative", "walk_weight": 0.0, "agreement": 0.5, "seed": 18}
     },
-    context=dict.fromkeys(("walk_weight", "future_negatives", "matched", "transitions"), AHEAD)
+    context=dict.fromkeys(("walk_weight", "future_negatives", "matched", "transitions"), FUTURE)
     | {name: {"residual": False} for name in ("structural_features", "temporal_features")},
-    of_preset={"default": {"walk_weight": 0.5, "spectrum": 2}},
+    preset_options={"default": {"walk_weight": 0.5, "spectrum": 2}},
     base="program",
     snapshots=3,
 )
@@ -402,7 +402,7 @@ each_case = pytest.mark.parametrize(("method", "preset"), [case for case in PRES
 
 def build(method: str, preset: str | None, **changes: Any) -> LinkModel:
     entry, model = SUITE[method], dysat.MODELS[method]
-    options = {**entry.quick, **entry.of_preset.get(preset or "", {}), **changes}
+    options = {**entry.quick, **entry.preset_options.get(preset or "", {}), **changes}
     return model.with_options(options) if preset is None else model.from_preset(preset, **options)
 
 
@@ -487,7 +487,7 @@ def torch_random_state_is_untouched() -> Iterator[None]:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_suite_covers_every_method_and_option() -> None:
+def test_suite_covers_every_method_and_option() -> None:
     assert SUITE.keys() == dysat.MODELS.keys(), "every method of dysat.MODELS needs an entry in SUITE"
     for method, entry in SUITE.items():
         model = dysat.MODELS[method]
@@ -521,7 +521,7 @@ def test_every_option_changes_the_result(method: str, option: str) -> None:
 
 
 @pytest.mark.parametrize("method", [name for name in TESTED if is_trained_at_once(name)])
-def test_a_stopped_training_resumes_and_reaches_the_same_result(method: str) -> None:
+def test_resume_reaches_the_same_result(method: str) -> None:
     preset, graph = base_preset(method), small_graph(method)
     seen: list[Epoch] = []
     kept: list[Progress] = []
@@ -588,7 +588,7 @@ def test_node_labels_do_not_affect_the_results(method: str, preset: str | None) 
 
 
 @each_case
-def test_a_loaded_model_equals_the_saved_one(method: str, preset: str | None, tmp_path: Path) -> None:
+def test_loaded_model_equals_the_saved_one(method: str, preset: str | None, tmp_path: Path) -> None:
     """Also: neither `fit` nor any query changes the graph."""
 
     def make() -> dysat.DynamicGraph:

@@ -1,4 +1,4 @@
-"""Training on CUDA: recorded steps learn, and what they learned is used anywhere."""
+"""Training on CUDA with recorded steps; the trained model loads on any device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL = {
 
 
 def planted(steps: int = 5, size: int = 100) -> dysat.DynamicGraph:
-    """Two blocks of nodes that link among themselves, and seldom with each other."""
+    """Two blocks of nodes with many links inside and few between them."""
     rng = np.random.default_rng(0)
     snapshots = []
     for t in range(steps):
@@ -38,7 +38,7 @@ def planted(steps: int = 5, size: int = 100) -> dysat.DynamicGraph:
 
 
 @pytest.mark.parametrize("preset", ["text", "program"])
-def test_it_learns_and_is_used_without_a_gpu(preset: str, tmp_path: Path) -> None:
+def test_learns_on_cuda_and_loads_on_cpu(preset: str, tmp_path: Path) -> None:
     graph = planted()
     split = single_step(graph, len(graph) - 2)
     seen: list[Epoch] = []
@@ -55,7 +55,7 @@ def test_it_learns_and_is_used_without_a_gpu(preset: str, tmp_path: Path) -> Non
     assert_close(there.embed(), model.embed().cpu(), atol=1e-4, rtol=1e-3)
 
 
-def test_a_run_on_cuda_goes_on_after_a_stop(tmp_path: Path) -> None:
+def test_run_on_cuda_resumes(tmp_path: Path) -> None:
     from dysat.runs.run import Run, Watch
 
     model = dysat.DySAT.from_preset("program", epochs=6, **SMALL)

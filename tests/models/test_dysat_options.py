@@ -1,4 +1,4 @@
-"""Options of DySAT that cannot be, and devices that do not exist: one line that says what is wrong."""
+"""Wrong options of DySAT and missing devices raise one-line errors."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ def refused(match: str | None, **changes: Any) -> None:
         *(({name: float("nan")}, f"^{name}=nan must be a fin") for name in ("l2", "learning_rate", "negative_weight")),
     ],
 )
-def test_options_that_cannot_be_are_refused(changes: dict[str, Any], match: str) -> None:
+def test_wrong_options_are_refused(changes: dict[str, Any], match: str) -> None:
     refused(match, **changes)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"patience": 0},  # trains for 0 epochs without a word
+        {"patience": 0},  # would train for 0 epochs
         {"patience": -1},
         {"clip_norm": -1.0},
         {"clip_norm": float("nan")},
         {"learning_rate": float("inf")},
         {"l2": float("inf")},
-        {"seed": 2**64},  # fit raises torch's ValueError
+        {"seed": 2**64},  # torch would raise a ValueError in fit
     ],
     ids=str,
 )
-def test_more_options_that_cannot_be(changes: dict[str, Any]) -> None:
+def test_more_wrong_options_are_refused(changes: dict[str, Any]) -> None:
     refused(None, **changes)
 
 
-def test_a_number_beyond_all_floats() -> None:
+def test_number_too_large_for_a_float() -> None:
     refused(None, l2=10**400)
 
 
-def test_residual_needs_equal_widths_only_where_it_adds() -> None:
+def test_residual_needs_equal_widths_only_where_it_is_used() -> None:
     DySAT.from_preset("text", **QUICK | {"residual": True, "blocks": "structural", "temporal_features": (16,)}).fit(
         meetings()
     )
@@ -84,12 +84,12 @@ def test_unknown_options_are_named_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "tpu", "", "no such", "cpu:x"])
-def test_a_device_that_does_not_exist(device: str) -> None:
+def test_missing_device(device: str) -> None:
     with pytest.raises(ModelError, match=rf"^device='{device}' does not exist here; there are cpu"):
         DySAT.from_preset("text", **QUICK | {"device": device}).fit(meetings())
 
 
 @pytest.mark.parametrize("device", ["meta", "hpu", "privateuseone"])
-def test_more_devices_that_do_not_exist(device: str) -> None:
+def test_unsupported_device(device: str) -> None:
     with pytest.raises(ModelError):
         DySAT.from_preset("text", **QUICK | {"device": device}).fit(meetings())

@@ -1,9 +1,10 @@
-"""IncSAT: one snapshot after the other, with nothing of the past but what is stored."""
+"""IncSAT: learns one snapshot at a time, from stored summaries of earlier ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("history", [None, 2])
-def test_fit_is_the_loop_over_partial_fit(preset: str, history: int | None) -> None:
+def test_fit_equals_repeated_partial_fit(preset: str, history: int | None) -> None:
     graph = meetings(np.array(list("abcdefgh"), dtype=object))
     whole = quick(preset, history=history).fit(graph)
     parts = take_in_one_by_one(quick(preset, history=history), graph)
@@ -64,18 +65,17 @@ def test_fit_is_the_loop_over_partial_fit(preset: str, history: int | None) -> N
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_an_update_sees_nothing_of_the_snapshots_before(preset: str) -> None:
+def test_update_does_not_read_earlier_snapshots(preset: str) -> None:
     graph = meetings()
     model, blind = quick(preset).fit(graph[:4]), quick(preset).fit(graph[:4])
-    nothing = [(0, 5)]
-    emptied = make_graph(graph.known[:4], [nothing] * 4)
-    blind.graph_ = replace(emptied, nodes=graph.nodes[:8].copy())
+    other = make_graph(graph.known[:4], [[(0, 5)]] * 4)
+    blind.graph_ = replace(other, nodes=graph.nodes[:8].copy())
     for one in (model, blind):
         one.partial_fit(graph[4])
     assert_same(state(model), state(blind))
 
 
-def test_what_is_stored_stays_as_it_is_and_has_a_row_for_every_known_node() -> None:
+def test_stored_steps_do_not_change() -> None:
     graph = meetings()
     model = quick().fit(graph[:3])
     before = [rows.copy() for rows in model.summary_ if rows is not None]
@@ -84,12 +84,12 @@ def test_what_is_stored_stays_as_it_is_and_has_a_row_for_every_known_node() -> N
     assert all(np.array_equal(a, b) for a, b in zip(before, model.summary_, strict=False))  # type: ignore[arg-type]
 
 
-def test_on_one_snapshot_the_loss_is_that_of_dysat() -> None:
+def test_loss_on_one_snapshot_equals_dysat() -> None:
     graph = meetings()[:1]
     options = {**QUICK, "l2": 0.0, "structural_dropout": 0.0, "temporal_dropout": 0.0}
     one, other = (kind.from_preset("text", **options).fit(graph) for kind in (dysat.DySAT, dysat.IncSAT))
     other.network_.load_state_dict(one.network_.state_dict())
-    other.summary_ = []  # the step is computed, as while it is learned from
+    other.summary_ = []  # the step is computed, as during training
     losses = []
     for model in (one, other):
         sampler = model.sampler(torch.Generator().manual_seed(1))
@@ -109,19 +109,19 @@ def test_on_one_snapshot_the_loss_is_that_of_dysat() -> None:
         {"unknown": "zero"},
     ],
 )
-def test_a_trained_dysat_goes_on(options: dict[str, Any]) -> None:
+def test_continuing_a_trained_dysat(options: dict[str, Any]) -> None:
     graph = meetings()
     model = dysat.DySAT.from_preset("text", **{**QUICK, **options}).fit(graph[:4])
     expected = [model.embed(step) for step in model.steps()]
-    going_on = IncSAT.continuing(model)
-    assert going_on.steps() == model.steps() and going_on.top_links(9) == model.top_links(9)
+    continued = IncSAT.continuing(model)
+    assert continued.steps() == model.steps() and continued.top_links(9) == model.top_links(9)
     for step, e in zip(model.steps(), expected, strict=True):
-        assert torch.equal(going_on.embed(step), e)
+        assert torch.equal(continued.embed(step), e)
     if options.get("blocks") != "structural":
-        assert torch.equal(going_on.attention(), model.attention())
-    going_on.partial_fit(graph[4])
-    assert len(going_on.graph_) == 5 and going_on.embed().isfinite().all()
-    assert torch.equal(model.embed(), expected[-1])  # which is left as it was
+        assert torch.equal(continued.attention(), model.attention())
+    continued.partial_fit(graph[4])
+    assert len(continued.graph_) == 5 and continued.embed().isfinite().all()
+    assert torch.equal(model.embed(), expected[-1])  # unchanged
 
 
 def test_new_nodes_get_rows_and_absent_ones_keep_theirs() -> None:
@@ -133,15 +133,15 @@ def test_new_nodes_get_rows_and_absent_ones_keep_theirs() -> None:
     table = next(name for name in before if name.endswith("table"))
     after = model.weights()[table]
     assert before[table].shape == (4, 8) and after.shape == (5, 8)
-    assert torch.equal(after[2:4], before[table][2:])  # nodes 2 and 3 are away, and are not even penalised
+    assert torch.equal(after[2:4], before[table][2:])  # nodes 2 and 3 are absent, and not penalised either
     assert not torch.isclose(after[:2], before[table][:2]).any()
     assert len(model.weights()["position"]) == 2
     e = model.embed()
-    assert len(e) == 5 and e.isfinite().all() and not torch.equal(e[2], e[3])  # their history tells them apart
+    assert len(e) == 5 and e.isfinite().all() and not torch.equal(e[2], e[3])  # their histories differ
 
 
 @pytest.mark.parametrize("carry", [True, False])
-def test_weights_go_on_or_begin_anew(carry: bool) -> None:
+def test_carry_keeps_or_resets_the_weights(carry: bool) -> None:
     graph = meetings()
     model = quick(carry=carry).fit(graph[:2])
     before = {name: value.clone() for name, value in model.weights().items()}
@@ -153,7 +153,7 @@ def test_weights_go_on_or_begin_anew(carry: bool) -> None:
         assert_same(model.weights(), fresh.weights())
 
 
-def test_with_a_window_older_steps_are_neither_kept_nor_looked_at() -> None:
+def test_history_drops_older_steps() -> None:
     graph = meetings()
     model = quick(history=2).fit(graph)
     assert [rows is None for rows in model.summary_] == [True, True, True, False, False]
@@ -161,11 +161,11 @@ def test_with_a_window_older_steps_are_neither_kept_nor_looked_at() -> None:
     with pytest.raises(ModelError, match="knows steps 3 to 4"):
         model.embed(2)
     short, long = quick(history=5).fit(graph), quick(history=None).fit(graph)
-    assert_same(state(short), state(long))  # no effect until there are more steps than that
+    assert_same(state(short), state(long))  # no effect with fewer steps
     assert not torch.equal(model.embed(), long.embed())
 
 
-def test_a_snapshot_without_links_is_a_step_like_others() -> None:
+def test_snapshot_without_links() -> None:
     graph = make_graph([3, 3, 3, 4], [[(0, 1), (1, 2)], [], [], [(0, 3)]])
     model = quick().fit(graph)
     assert len(model.summary_) == 4 and not np.any(model.summary_[1])
@@ -185,7 +185,7 @@ def test_a_snapshot_without_links_is_a_step_like_others() -> None:
         (lambda m: m.partial_fit(meetings()[4], [8]), "1 labels for 0 new nodes"),
     ],
 )
-def test_a_failed_update_changes_nothing(give: Callable[[IncSAT], Any], message: str) -> None:
+def test_failed_update_changes_nothing(give: Callable[[IncSAT], Any], message: str) -> None:
     model = quick().fit(meetings()[:4])
     before = state(model)
     with pytest.raises(GraphError, match=message):
@@ -194,7 +194,7 @@ def test_a_failed_update_changes_nothing(give: Callable[[IncSAT], Any], message:
     assert len(model.graph_) == 4
 
 
-def test_an_error_inside_an_update_changes_nothing() -> None:
+def test_error_during_an_update_changes_nothing() -> None:
     model, graph = quick().fit(meetings()[:4]), meetings()
 
     def fails(epoch: Any) -> None:
@@ -207,19 +207,19 @@ def test_an_error_inside_an_update_changes_nothing() -> None:
     assert_same(state(model.partial_fit(graph[4])), state(quick().fit(graph)))
 
 
-def test_stopped_anywhere_fit_goes_on_to_the_same_bits() -> None:
-    graph = meetings()
-    whole = quick(epochs=3).fit(graph)
-    for stop_at in range(1, 15):
+def test_resume_reaches_the_same_result_from_every_epoch() -> None:
+    graph = meetings()[:3]
+    whole = quick(epochs=2).fit(graph)
+    for stop_at in range(1, 6):  # in the middle and at the end of each snapshot
         kept: list[Progress] = []
-        asked = iter([False] * (stop_at - 1) + [True] * 99)
-        stopped = quick(epochs=3).fit(graph, stop=lambda asked=asked: next(asked), keep=kept.append, keep_every=1e9)
+        answers = iter([False] * (stop_at - 1) + [True] * 99)
+        stopped = quick(epochs=2).fit(graph, stop=partial(next, answers), keep=kept.append, keep_every=1e9)
         assert not stopped.finished_
-        again = Progress.restore(kept[-1].facts(), kept[-1].tensors)
-        assert_same(state(quick(epochs=3).fit(graph, progress=again)), state(whole))
+        progress = Progress.restore(kept[-1].facts(), kept[-1].tensors)
+        assert_same(state(quick(epochs=2).fit(graph, progress=progress)), state(whole))
 
 
-def test_an_update_that_is_stopped_counts_as_far_as_it_went() -> None:
+def test_stopped_update_keeps_its_epochs() -> None:
     graph = meetings()
     model = quick(epochs=5).fit(graph[:4])
     model.partial_fit(graph[4], stop=lambda: True)
@@ -227,13 +227,13 @@ def test_an_update_that_is_stopped_counts_as_far_as_it_went() -> None:
     assert model.embed().isfinite().all()
 
 
-def test_epochs_are_counted_through_all_steps() -> None:
+def test_epochs_are_numbered_across_snapshots() -> None:
     seen: list[tuple[int, int]] = []
     quick(epochs=2).fit(meetings(), on_epoch=lambda epoch: seen.append((epoch.number, epoch.best)))
     assert seen == [(i, i) for i in range(1, 11)]
 
 
-def test_the_best_epoch_of_the_last_snapshot_is_kept() -> None:
+def test_best_epoch_of_the_last_snapshot_is_kept() -> None:
     scores, seen = iter([1.0, 3.0, 2.0]), list[Tensor]()
 
     def validate(model: IncSAT) -> float:
@@ -246,11 +246,11 @@ def test_the_best_epoch_of_the_last_snapshot_is_kept() -> None:
     assert not torch.isclose(seen[1], seen[2]).all()
 
 
-def test_it_can_begin_with_a_snapshot() -> None:
+def test_partial_fit_without_fit() -> None:
     graph = meetings()
     model = quick().partial_fit(graph[0])
     assert model.graph_.nodes.tolist() == list(range(6)) and model.graph_.clock == "step"
-    model.partial_fit(graph[1])  # labels that are numbers go on by themselves
+    model.partial_fit(graph[1])  # integer labels continue automatically
     assert model.graph_.num_nodes == 7
     named = quick().partial_fit(graph[0], list("abcdef"))
     with pytest.raises(GraphError, match="no labels"):
@@ -259,7 +259,7 @@ def test_it_can_begin_with_a_snapshot() -> None:
     assert named.top_links(1)[0].u in "abcdefg"
 
 
-def test_features_come_with_their_snapshot() -> None:
+def test_partial_fit_with_features() -> None:
     values = np.random.default_rng(0).normal(size=(8, 3))
     graph = meetings().with_features(values)
     whole = quick(inputs="features").fit(graph)
@@ -271,7 +271,7 @@ def test_features_come_with_their_snapshot() -> None:
         quick(inputs="features").fit(meetings())
 
 
-def test_a_loaded_model_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_loaded_model_continues_identically(tmp_path: Path) -> None:
     graph = meetings()
     quick().fit(graph[:4]).save(tmp_path / "model")
     loaded = IncSAT.load(tmp_path / "model", device="cpu")

@@ -69,7 +69,7 @@ def best(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
     return json.loads(max(settings, key=lambda setting: fmean(settings[setting])))
 
 
-def test_there_is_one_preset_per_row_and_dataset() -> None:
+def test_one_preset_per_row_and_dataset() -> None:
     files = {file.name for file in FOLDER.iterdir() if file.name.startswith("sankar2019")}
     assert files == {f"sankar2019_{variant}_{dataset}.toml" for variant in ROWS for dataset in DATASETS}
     assert len(files) == 44
@@ -149,7 +149,7 @@ def test_published_figures_equal_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_the_best_aggregator_of_the_paper_is_named(dataset: str) -> None:
+def test_best_aggregator_of_the_paper_is_named(dataset: str) -> None:
     names = {"enron": "GCN", "uci": "GCN", "yelp": "LSTM", "ml-10m": "max-pooling"}
     assert f"The best of four aggregators in the paper: {names[dataset]}." in text("graphsage", dataset)
 
@@ -193,7 +193,7 @@ def test_baseline_presets_are_best_on_validation(variant: str, dataset: str) -> 
 
 
 @pytest.mark.parametrize("dataset", ["yelp", "ml-10m"])
-def test_the_grids_of_the_large_datasets_are_complete(dataset: str) -> None:
+def test_grids_of_the_large_datasets_are_complete(dataset: str) -> None:
     there = {variant: len({json.dumps(found) for found, _ in evaluated(variant, dataset)[1]}) for variant in ROWS}
     whole = {variant: prod(map(len, SPACES[variant].values())) for variant in TUNED}
     more = dict.fromkeys(("dysat", "dysat-text"), prod(map(len, SPACES["dysat"].values())))
@@ -205,13 +205,13 @@ def test_the_grids_of_the_large_datasets_are_complete(dataset: str) -> None:
 def test_tuned_parameters_name_their_validation_snapshots(variant: str, dataset: str) -> None:
     notes = [line for line in text(variant, dataset).splitlines() if f"(results/tuning_{dataset}.json)" in line]
     steps, chosen = evaluated(variant, dataset)[0], tuned(variant, dataset)
-    said = f" at snapshot{'s' * (len(steps) > 1)} {', '.join(map(str, steps))} (results/"
+    suffix = f" at snapshot{'s' * (len(steps) > 1)} {', '.join(map(str, steps))} (results/"
     assert [line.split(" = ")[0] for line in notes] == list(chosen)
-    assert all(said in line for line in notes)
+    assert all(suffix in line for line in notes)
 
 
 @pytest.mark.parametrize("variant", ["dysat", "dysat-text"])
-def test_the_complete_grid_on_ml_10m_confirms_dysat(variant: str) -> None:
+def test_complete_grid_on_ml_10m_confirms_dysat(variant: str) -> None:
     setting = tuned(variant, "ml-10m")
     assert setting.keys() == {"learning_rate", "negative_weight"}
     assert setting == {key: built(variant, "ml-10m").get_params()[key] for key in setting}

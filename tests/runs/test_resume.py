@@ -23,8 +23,8 @@ from run_folders import (
     SMALL,
     assert_same,
     be_quick,
+    checkpoint_progress,
     die_at,
-    held,
     in_process,
     names,
     quick,
@@ -172,7 +172,7 @@ def test_stopped_in_a_stage(
     short: Whole, stopped: Callable[..., Run], tmp_path: Path, epochs: int, stage: tuple[str, int]
 ) -> None:
     run = stopped(tmp_path / "run", epochs)
-    assert not run.finished and held(run.folder / NEWEST) == stage
+    assert not run.finished and checkpoint_progress(run.folder / NEWEST) == stage
     assert names(run.folder) == {*CHECKPOINTS, *(RESULTS if stage[0] == "final" else {"config.toml", "graph"})}
     if stage[0] == "final":
         assert run.metrics()["epochs"] == 1 and run.model("cpu").embed().shape == (40, 8)
@@ -248,14 +248,15 @@ def train_with_limit(folder: Path, size: int, said: Path) -> None:
 @pytest.mark.parametrize("epochs", [2, 5], ids=["backtest", "final"])
 def test_no_space_for_a_checkpoint(short: Whole, stopped: Callable[..., Run], tmp_path: Path, epochs: int) -> None:
     run = stopped(tmp_path / "run", epochs)
-    last = held(run.folder / NEWEST)
+    last = checkpoint_progress(run.folder / NEWEST)
     size = (run.folder / NEWEST).stat().st_size - 10  # the next checkpoint is longer
     assert in_process(train_with_limit, run.folder, size, tmp_path / "said") == 2
     assert (tmp_path / "said").read_text() == (
         f"{run.folder / NEWEST}: cannot be written: File too large; the previous checkpoint is kept, "
         f"dysat fit --resume {run.folder} continues"
     )
-    assert held(run.folder / BEFORE) == last and not any(name.startswith(".") for name in names(run.folder))
+    assert checkpoint_progress(run.folder / BEFORE) == last
+    assert not any(name.startswith(".") for name in names(run.folder))
     assert Run.open(run.folder).train()
     assert_same(run.folder, short.folder)
 

@@ -1,4 +1,4 @@
-"""Graphs of the tests of this folder, from links and their weights."""
+"""Graphs from weighted links."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ Links = dict[tuple[int, int], float]
 
 
 def graph_of(known: Sequence[int], links: Sequence[Links]) -> DynamicGraph:
+    """A graph from the number of known nodes and the links of each snapshot."""
     snapshots = []
     for t, (number, pairs) in enumerate(zip(known, links, strict=True)):
         u, v = np.array(list(pairs), dtype=np.int64).reshape(-1, 2).T

@@ -1,4 +1,4 @@
-"""Choose which of many similar cases run every day."""
+"""Select which of many similar cases run in the quick suite."""
 
 from __future__ import annotations
 

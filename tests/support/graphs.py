@@ -28,7 +28,7 @@ on_each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", 
 
 @dataclass(frozen=True)
 class Plain:
-    """Links by snapshot, each pair once, and how many nodes are known."""
+    """Links of each snapshot, each pair once, and its number of known nodes."""
 
     links: Sequence[Mapping[tuple[int, int], float]]
     known: Sequence[int]
@@ -50,7 +50,7 @@ class Plain:
         return dysat.DynamicGraph(np.arange(self.num_nodes), tuple(snapshots), clock="step")
 
     def adjacency(self, t: int, *, normalized: bool = False, self_loops: bool = False) -> Adjacency:
-        """The matrix of a snapshot over all nodes known then: A, A + I, or these times D^-½ from both sides."""
+        """The adjacency matrix of a snapshot: A or A + I, optionally normalized to D^-½ A D^-½."""
         a: Adjacency = {v: {} for v in range(self.known[t])}
         for (u, v), weight in self.links[t].items():
             a[u][v] = a[v][u] = weight
@@ -63,7 +63,7 @@ class Plain:
         return {v: {u: w / math.sqrt(degree[v] * degree[u]) for u, w in row.items()} for v, row in a.items()}
 
 
-# Node 5 has nothing but a self-loop, node 6 is known and never linked; 3 and 4 have self-loops beside other links;
+# Node 5 has only a self-loop; node 6 is known but never linked; 3 and 4 have self-loops and other links;
 # snapshot 2 is empty.
 MEETINGS = Plain(
     links=[
@@ -83,7 +83,7 @@ def seeded(seed: int = 0, device: str = "cpu") -> torch.Generator:
 
 
 def randomized(module: nn.Module, seed: int = 0, size: float = 0.6) -> nn.Module:
-    """In float64, with every parameter (biases too, which begin with 0) drawn anew."""
+    """Convert to float64 and draw every parameter at random, including biases, which start at 0."""
     generator = seeded(seed)
     module.double()
     with torch.no_grad():
@@ -116,12 +116,12 @@ def one_hot(v: int, num_nodes: int) -> Vector:
 
 
 def stacked(*parts: torch.Tensor | None) -> list[Vector]:
-    """The matrix that takes an identity and attributes after it: one part below the other."""
+    """Stack weight matrices vertically: the rows of the identity, then those of the features."""
     return [row for part in parts if part is not None for row in part.tolist()]
 
 
 def structural_loop(layer: StructuralAttention, x: dict[int, Vector], a: Adjacency) -> dict[int, Vector]:
-    """One snapshot: x_v of every node, one-hot and attributes in one vector, to h_v."""
+    """Structural attention on one snapshot: inputs x_v, one-hot and features in one vector, to outputs h_v."""
     w = stacked(layer.table, layer.weight)
     width = len(w[0]) // layer.num_heads
     a_sender, a_receiver = layer.sender.tolist(), layer.receiver.tolist()
@@ -151,9 +151,9 @@ def structural_loop(layer: StructuralAttention, x: dict[int, Vector], a: Adjacen
 def temporal_loop(
     layer: TemporalAttention, x: dict[int, Vector], num_steps: int
 ) -> tuple[dict[int, Vector], dict[tuple[int, int], Vector]]:
-    """One node: x_t of every step it has, positions added, to z_t; and β_ij of every head.
+    """Temporal attention of one node: inputs x_t with positions added to outputs z_t, and β_ij of every head.
 
-    A layer with times adds to a logit what it has for the distance of the two steps, the farthest it knows at most.
+    A layer with times adds a bias for the distance of the two steps to each logit; distances are capped.
     """
     matrices = [matrix.tolist() for matrix in (layer.query, layer.key, layer.value)]
     width = len(matrices[0][0]) // layer.num_heads
@@ -192,9 +192,9 @@ def network_loop(
     identity: bool = True,
     features: Sequence[Sequence[Vector]] | None = None,
 ) -> tuple[dict[tuple[int, int], Vector], dict[tuple[int, int], dict[int, Vector]]]:
-    """Embeddings by (node, step), and β of the last layer by (node, step) and the step looked at.
+    """Embeddings by (node, step), and β of the last layer by (node, step) and attended step.
 
-    `features[t][v]` are the attributes of v at t. Known nodes only, and with `unknown="zero"` all.
+    `features[t][v]` are the features of v at t. The result has known nodes only, or all with `unknown="zero"`.
     """
     rows: dict[tuple[int, int], Vector] = {}
     for t, known in enumerate(plain.known):

@@ -43,13 +43,13 @@ RESULTS = {"config.toml", "graph", "model.safetensors", "embeddings.parquet", "m
 RING = [(0, 1, 0), (1, 2, 0), (2, 3, 0), (3, 4, 0), (0, 4, 0)]  # five nodes in one snapshot
 GUARD = 120  # seconds after which a process counts as hanging
 
-# Processes of their own that can be killed, without the seconds it takes to import torch.
+# Separate processes that can be killed; the fork server imports torch once for all of them.
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(["dysat.cli", "dysat.runs.feed", "polars", "pytest", "safetensors.torch", "torch._dynamo"])
 
 
 def be_quick() -> None:
-    """One thread, so that sums have the same bits in every process; few trees and heuristics, to save seconds."""
+    """Use one thread, so that sums are bitwise equal in all processes, and few trees and heuristics, to save time."""
     torch.set_num_threads(1)
     boosted_trees.__kwdefaults__["rounds"] = 4
     backtest.OPPONENTS = ("edgebank", "degree-product")
@@ -57,7 +57,7 @@ def be_quick() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
-    """`be_quick` for all tests of a module that imports this fixture."""
+    """Call `be_quick` for all tests of a module that imports this fixture."""
     before = torch.get_num_threads(), boosted_trees.__kwdefaults__["rounds"], backtest.OPPONENTS
     be_quick()
     yield
@@ -69,7 +69,7 @@ def quick() -> Iterator[None]:
 
 
 def small_graph() -> dysat.DynamicGraph:
-    """Five snapshots over 40 nodes, some of them known later than others."""
+    """Five snapshots over 40 nodes; 20 are known from the start."""
     rng = np.random.default_rng(0)
     times = np.sort(rng.integers(0, 5, 500))
     u, v = (rng.integers(0, 20 + 5 * times) for _ in range(2))
@@ -87,7 +87,7 @@ def small_model(**options: Any) -> dysat.DySAT:
     return dysat.DySAT.from_preset("program", **SMALL | options)
 
 
-# What a run folder contains
+# Contents of a run folder
 
 
 def names(folder: Path) -> set[str]:
@@ -100,7 +100,7 @@ def history(folder: Path) -> list[dict[str, str]]:
         return [{key: value for key, value in row.items() if key != "seconds"} for row in csv.DictReader(file)]
 
 
-def held(checkpoint: Path) -> tuple[str, int]:
+def checkpoint_progress(checkpoint: Path) -> tuple[str, int]:
     """The stage of a checkpoint and its number of finished epochs."""
     facts, _ = read_tensors(checkpoint, "checkpoint", CHECKPOINT_VERSION, error=ModelError)
     return facts["stage"], len(facts["progress"]["history"])
@@ -119,7 +119,7 @@ def assert_same(folder: Path, other: Path) -> None:
     assert history(folder) == history(other)
 
 
-# Stopped and killed
+# Stopping and killing runs
 
 
 def stop_after(run: Run, epochs: int) -> None:
@@ -151,24 +151,24 @@ def die_at(number: int, where: str) -> None:
         if made == number:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def hear(event: str, args: tuple[Any, ...]) -> None:
+    def on_event(event: str, args: tuple[Any, ...]) -> None:
         writing = event != "open" or (isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
         changes = event in ("open", "os.rename", "os.remove", "os.truncate", "os.mkdir", "os.chmod")
         if changes and writing and str(args[0]).startswith(where) and not str(args[0]).endswith(LOCK_FILE):
             count()
 
-    def around(call: Callable[..., Any]) -> Callable[..., Any]:
-        def instead(*args: Any) -> Any:
+    def counting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any) -> Any:
             count()
             result = call(*args)
             count()
             return result
 
-        return instead
+        return counted
 
-    sys.addaudithook(hear)
-    os.fsync = around(os.fsync)
-    os.replace = around(os.replace)
+    sys.addaudithook(on_event)
+    os.fsync = counting(os.fsync)
+    os.replace = counting(os.replace)
 
 
 def start_command(folder: Path, *args: object, prepare: Callable[[], None] = be_quick) -> Any:
@@ -187,13 +187,13 @@ def _command(folder: Path, args: tuple[object, ...], prepare: Callable[[], None]
     main()
 
 
-def wait_until(process: Any, sign: Callable[[], bool]) -> None:
-    """Wait for a sign of a running process."""
+def wait_until(process: Any, condition: Callable[[], bool]) -> None:
+    """Wait until a running process meets a condition."""
     limit = time.monotonic() + GUARD
-    while not sign():
+    while not condition():
         assert process.is_alive() and time.monotonic() < limit
         time.sleep(0.002)
 
 
-def said(file: Path, text: str) -> bool:
+def file_contains(file: Path, text: str) -> bool:
     return file.exists() and text in file.read_text()

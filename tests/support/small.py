@@ -1,4 +1,4 @@
-"""Small graphs and small models for the tests of this folder."""
+"""Small graphs, and options of small models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import dysat
 
 Links = Sequence[tuple[int, int]]
-# Small and quick: every model of the folder's tests begins with these.
+# Options of a small, fast DySAT.
 QUICK: dict[str, Any] = {
     "structural_heads": (2,),
     "structural_features": (8,),
@@ -24,8 +24,8 @@ QUICK: dict[str, Any] = {
     "epochs": 2,
     "device": "cpu",
 }
-# Everything on that looks at the past in another way, or at what came after it.
-AHEAD: dict[str, Any] = {
+# The same with all parts of the default model that the paper's model does not have.
+FORECASTING: dict[str, Any] = {
     **QUICK,
     "activity": True,
     "spectrum": 2,
@@ -56,7 +56,7 @@ def make_graph(
 
 
 def meetings(nodes: NDArray[Any] | None = None) -> dysat.DynamicGraph:
-    """Eight nodes, of which two come later and one rests in the middle; links of different weight; five snapshots."""
+    """Five snapshots over eight nodes with weighted links; two nodes appear later, and one is inactive for a while."""
     links: list[Links] = [
         [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3), (2, 3)],
         [(0, 2), (1, 2), (3, 5), (6, 3), (6, 5), (4, 4)],
@@ -69,7 +69,7 @@ def meetings(nodes: NDArray[Any] | None = None) -> dysat.DynamicGraph:
 
 
 def two_blocks(size: int = 30, steps: int = 5, seed: int = 0) -> dysat.DynamicGraph:
-    """Two nodes of the same parity are linked four times in five, two others once in thirty, anew in every snapshot."""
+    """Each snapshot links nodes of equal parity with probability 4/5, and others with probability 1/30."""
     rng = np.random.default_rng(seed)
     u, v = np.triu_indices(size, 1)
     chance = np.where((u + v) % 2, 1 / 30, 4 / 5)

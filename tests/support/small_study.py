@@ -1,4 +1,4 @@
-"""A small reproduction: graphs with as many snapshots as the paper's datasets, and rows with few epochs."""
+"""A small reproduction: graphs with as many snapshots as the paper's datasets, and rows trained for few epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log that grows by one week at a time, runs on it, and their exact state."""
+"""A log that grows by one week at a time; runs on it, and their exact state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Nothing outside this room prints."""
+"""The command line: parse, call, print. No other part of the package prints."""
 
 from dysat.cli import bench, data, evaluate, learn, models, reproduce, tune, update
 from dysat.cli.app import app, main

@@ -57,7 +57,7 @@ def main() -> NoReturn:
 
 
 def _usage(problem: Any) -> str:
-    """What is wrong with a command line, and where to look; an option of a model is pointed to --set."""
+    """The message for a wrong command line; for a flag that is an option of a model it suggests --set."""
     name = str(getattr(problem, "option_name", "")).lstrip("-").replace("-", "_")
     setting = next((word for word in (name, name.removeprefix("no_")) if word in MODEL_OPTIONS), None)
     if setting is not None:

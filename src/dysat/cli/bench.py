@@ -12,7 +12,7 @@ import torch
 
 from dysat.cli.app import app
 from dysat.cli.options import DataDir, Json, option
-from dysat.cli.show import new_console, new_table, print_json, telling
+from dysat.cli.show import new_console, new_table, print_json, status_line
 from dysat.errors import ModelError
 from dysat.experiments.bench import Case, Timing, available, measure
 from dysat.system.hardware import hardware
@@ -35,7 +35,8 @@ def bench(
     folders = sorted(graph_dir.glob("*/graph.json")) if graph_dir else []
     datasets = dataset or ([file.parent.name for file in folders] if graph_dir else available(data_dir))
     if not datasets:
-        raise ModelError(f"nothing to measure: no graph folder in {graph_dir or 'sight'}, see dysat datasets")
+        missing = f"no graph folder in {graph_dir}" if graph_dir else "no dataset is available"
+        raise ModelError(f"nothing to measure: {missing}; see dysat datasets")
     devices = device or (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
     if epochs < 1:
         raise ModelError(f"--epochs {epochs} must be at least 1")
@@ -48,14 +49,14 @@ def bench(
         for chosen in preset or ["program"]
         for size in batch_size or [256]
     ]
-    found: list[Timing] = []
-    with telling() as doing:
+    timings: list[Timing] = []
+    with status_line() as set_status:
         for case in cases:
-            doing(f"{case.dataset} on {case.device}, {case.preset}, batches of {case.batch_size}")
-            found.append(measure(case))
+            set_status(f"{case.dataset} on {case.device}, {case.preset}, batches of {case.batch_size}")
+            timings.append(measure(case))
     about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "epochs": epochs}
     if as_json:
-        return print_json({**about, "timings": [asdict(timing) for timing in found]})
+        return print_json({**about, "timings": [asdict(timing) for timing in timings]})
     table = new_table(
         "dataset",
         ">snapshots",
@@ -68,7 +69,7 @@ def bench(
         ">prepare s",
         ">peak GiB",
     )
-    for row in found:
+    for row in timings:
         figures = (row.epoch_seconds, row.fastest_epoch_seconds)
         table.add_row(
             row.dataset, str(row.snapshots), row.device, row.preset, str(row.batch_size),

@@ -13,17 +13,17 @@ from rich.markup import escape
 import dysat
 from dysat.cli.app import app
 from dysat.cli.options import DataDir, EventOptions, EventsFile, Json, option, takes
-from dysat.cli.show import new_console, new_table, print_json, show_graph, telling
+from dysat.cli.show import new_console, new_table, print_json, show_graph, status_line
 from dysat.data.datasets import DATASETS, data_folder
 from dysat.errors import GraphError, nearest
 from dysat.system.storage import check_target
 
-WINDOWS = ("every", "count", "start", "stop", "self_loops")  # options that build_snapshots takes as they are
+WINDOWS = ("every", "count", "start", "stop", "self_loops")  # options passed to build_snapshots unchanged
 
 
 @app.command()
 def datasets(data_dir: DataDir = None, as_json: Json = False) -> None:
-    """List the datasets of the paper, and which are ready to use here."""
+    """List the datasets of the paper, and which of them are available on this machine."""
     rows = []
     for dataset in DATASETS.values():
         path = dataset.locate(data_dir)
@@ -41,7 +41,7 @@ def datasets(data_dir: DataDir = None, as_json: Json = False) -> None:
         )
     if as_json:
         return print_json({"data_dir": str(data_folder(data_dir)), "datasets": rows})
-    table = new_table("name", "what it is", ">nodes", ">snapshots", ">links", "here")
+    table = new_table("name", "description", ">nodes", ">snapshots", ">links", "status")
     for row in rows:
         state = "[green]ready[/green]" if row["ready"] else "missing"
         table.add_row(
@@ -77,12 +77,12 @@ def snapshots(
     """
     if out is not None:
         check_target(out, "graph", overwrite=overwrite, error=GraphError)
-    with telling() as doing:
-        log = read_log(file, events, doing)
-        doing(f"cutting {len(log):,} events into snapshots")
+    with status_line() as set_status:
+        log = read_log(file, events, set_status)
+        set_status(f"cutting {len(log):,} events into snapshots")
         graph = dysat.build_snapshots(log, boundaries=events.edges(), **{key: getattr(events, key) for key in WINDOWS})
         if out is not None:
-            doing(f"writing {out}")
+            set_status(f"writing {out}")
             graph.save(out, overwrite=overwrite)
     show_graph(graph, str(file), as_json, out)
 
@@ -94,8 +94,8 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Show the snapshots of a graph: windows, nodes and links, and what is new in each."""
-    with telling() as doing:
-        doing(f"loading {graph}")
+    with status_line() as set_status:
+        set_status(f"loading {graph}")
         loaded = load_graph(graph, data_dir)
     show_graph(loaded, graph, as_json, None)
 
@@ -111,30 +111,31 @@ def load_graph(name: str, data_dir: Path | None) -> dysat.DynamicGraph:
 
 
 def find_graph(
-    name: str, options: EventOptions, data_dir: Path | None, doing: Callable[[str], None]
+    name: str, options: EventOptions, data_dir: Path | None, set_status: Callable[[str], None]
 ) -> tuple[dysat.DynamicGraph, dict[str, Any]]:
-    """The graph of a dataset, a graph folder or a log of events; and how the log was read, for later updates."""
+    """Load a dataset, a graph folder or a log of events; also return how a log was read, for later updates."""
     folder = os.path.exists(os.path.join(name, "graph.json"))
     if folder or (name in DATASETS and not os.path.exists(name)):
         if given := options.given():
             what = "a graph folder" if folder else "a dataset"
-            raise GraphError(f"{name} is {what}, cut into snapshots already: --{given[0].replace('_', '-')} has no use")
-        doing(f"loading {name}")
+            flag = f"--{given[0].replace('_', '-')}"
+            raise GraphError(f"{name} is {what} and already cut into snapshots; {flag} has no effect")
+        set_status(f"loading {name}")
         return load_graph(name, data_dir), {}
     if not os.path.exists(name):
         known = f"no such file or folder, and no dataset of that name (there are {', '.join(DATASETS)})"
         raise GraphError(f"{name}: {known}{nearest(name, DATASETS)}")
-    log = read_log(Path(name), options, doing)
-    doing(f"cutting {len(log):,} events into snapshots")
+    log = read_log(Path(name), options, set_status)
+    set_status(f"cutting {len(log):,} events into snapshots")
     graph = dysat.build_snapshots(log, boundaries=options.edges(), **{key: getattr(options, key) for key in WINDOWS})
     return graph, options.record(log.columns)
 
 
 def read_log(
-    file: Path, options: EventOptions, doing: Callable[[str], None], at_least: Literal[1, 2] = 2
+    file: Path, options: EventOptions, set_status: Callable[[str], None], at_least: Literal[1, 2] = 2
 ) -> dysat.Events:
     """Read a log of events."""
-    doing(f"reading {file}")
+    set_status(f"reading {file}")
     return dysat.read_events(
         file,
         options.src,

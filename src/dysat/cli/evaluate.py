@@ -24,7 +24,7 @@ from dysat.cli.options import (
     parse_setting,
     takes,
 )  # fmt: skip
-from dysat.cli.show import new_console, new_table, print_json, telling
+from dysat.cli.show import new_console, new_table, print_json, status_line
 from dysat.cli.watching import counting
 from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
@@ -104,8 +104,8 @@ def evaluate_command(
     for name in given:
         if not any(name in contender.options for contender in contenders):
             raise ModelError(f"--set {name}: none of the models uses that option; see dysat models NAME")
-    with telling() as doing:
-        graph, _ = find_graph(source, events, data_dir, doing)
+    with status_line() as set_status:
+        graph, _ = find_graph(source, events, data_dir, set_status)
     if source in DATASETS and first is None and last is None and protocol != "multi-step":
         predicted = DATASETS[source].predicted
         first, last = predicted[0], predicted[-1]
@@ -137,8 +137,8 @@ def evaluate_command(
     else:
         _show(found, source, out, everyone)
     if markdown is not None:
-        with replace_file(markdown, ModelError) as beside:
-            beside.write_text(found.markdown(everyone=everyone) + "\n", encoding="utf-8")
+        with replace_file(markdown, ModelError) as temporary:
+            temporary.write_text(found.markdown(everyone=everyone) + "\n", encoding="utf-8")
     if plot is not None:
         _draw(found, plot, everyone)
 

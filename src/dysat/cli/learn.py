@@ -24,7 +24,7 @@ from dysat.cli.options import (
     parse_setting,
     takes,
 )  # fmt: skip
-from dysat.cli.show import SCORE, epochs_text, link_facts, links_table, new_console, new_table, print_json, telling
+from dysat.cli.show import SCORE, epochs_text, link_facts, links_table, new_console, new_table, print_json, status_line
 from dysat.cli.watching import watching
 from dysat.errors import ModelError, listed
 from dysat.evaluation.reliability import mean_gap
@@ -85,15 +85,15 @@ def fit(
         if not isinstance(learner, EmbeddingModel):
             there = listed(LEARNERS, 20)
             raise ModelError(f"{learner.method} has no embeddings, use it with dysat evaluate; fit takes {there}")
-        with telling() as doing:
-            graph, made = find_graph(source, events, data_dir, doing)
-            doing(f"writing {out}")
+        with status_line() as set_status:
+            graph, made = find_graph(source, events, data_dir, set_status)
+            set_status(f"writing {out}")
             run = Run.start(out, graph, learner, backtest=not no_backtest, source=source, events=made)
     keep_freed_memory()
     with watching() as watch:
         ended = run.train(watch, device=device)
     if not ended:
-        raise StoppedError(f"stopped; what was learned is kept, dysat fit --resume {run.folder} continues")
+        raise StoppedError(f"stopped; progress is saved, dysat fit --resume {run.folder} continues")
     _show_run(run, as_json)
 
 
@@ -108,10 +108,10 @@ def embed(
     """Write the embeddings of a run, one row per node known at a step."""
     from dysat.system.table_files import write_table
 
-    with telling() as doing:
-        doing(f"loading {run}")
+    with status_line() as set_status:
+        set_status(f"loading {run}")
         model = Run.open(run).model(device)
-        doing(f"writing {out}")
+        set_status(f"writing {out}")
         steps = model.steps() if step == "all" else [_step(step)]
         rows = write_table([model.table(step) for step in steps], out)
     if as_json:
@@ -137,10 +137,10 @@ def forecast(
     """
     if top < 1:
         raise ModelError(f"--top {top} must be at least 1")
-    with telling() as doing:
-        doing(f"loading {run}")
+    with status_line() as set_status:
+        set_status(f"loading {run}")
         model = Run.open(run).model(device)
-        doing("ranking links")
+        set_status("ranking links")
         label: Any = node
         if node is not None and model.graph_.nodes.dtype != object and re.fullmatch(r"-?\d+", node, re.ASCII):
             label = int(node)
@@ -177,7 +177,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
             f"{backtest['repeats']} random splits"
         )
         console.print(f"[dim]{note}[/dim]", highlight=False, soft_wrap=True)
-        for line in (*_meant(forecast), *_beside_heuristics(backtest)):
+        for line in (*_calibration(forecast), *_against_heuristics(backtest)):
             console.print(line, highlight=False, soft_wrap=True)
         console.print()
     console.print(links_table(links))
@@ -193,7 +193,7 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
     return None
 
 
-def _meant(forecast: dict[str, Any] | None) -> Iterator[str]:
+def _calibration(forecast: dict[str, Any] | None) -> Iterator[str]:
     """One line on calibration: how often low, medium and high scores came true."""
     there = [part for part in (forecast or {}).get("reliability", []) if part["pairs"]]
     gap = mean_gap(there)
@@ -208,7 +208,7 @@ def _meant(forecast: dict[str, Any] | None) -> Iterator[str]:
     yield f"Calibration: scores of {', '.join(parts)}; mean error {100 * gap:.1f} points."
 
 
-def _beside_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
+def _against_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
     """One line: the strongest heuristic on this data, and whether the model beats it."""
     forecast = backtest.get("forecast")
     measured, what = (backtest, "The model") if forecast is None else (forecast, "The forecast score")

@@ -49,7 +49,7 @@ def _list_all(as_json: bool) -> None:
     if as_json:
         return print_json([_facts(model) for model in MODELS.values()])
     console = new_console()
-    table = new_table("method", "what it is", "fit", "presets")
+    table = new_table("method", "description", "fit", "presets")
     table.columns[1].no_wrap = False
     for model in MODELS.values():
         presets = [name for name in model.presets() if not name.startswith("sankar2019")]
@@ -72,7 +72,7 @@ def _describe(model: type[LinkModel], name: str, values: dict[str, Any], as_json
     if _missing(model):
         console.print(f"[dim]{escape(_missing(model))}[/dim]", highlight=False, soft_wrap=True)
     if presets := model.presets():
-        table = new_table("preset", "what it is")
+        table = new_table("preset", "description")
         table.columns[1].no_wrap = False
         for preset in presets:
             table.add_row(escape(preset), escape(str(presets[preset]["about"])))

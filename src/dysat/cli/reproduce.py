@@ -11,7 +11,7 @@ from rich.markup import escape
 import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.options import DataDir, Device, Json, option
-from dysat.cli.show import new_console, new_table, print_json, telling
+from dysat.cli.show import new_console, new_table, print_json, status_line
 from dysat.cli.watching import counting
 from dysat.data.datasets import DATASETS
 from dysat.errors import DatasetError, ModelError, listed, nearest
@@ -78,22 +78,22 @@ def reproduce_command(
     rows = [name.strip() for name in methods.split(",") if name.strip()] if methods is not None else None
     check_methods(rows)
     if out.exists() and not out.is_dir():
-        raise ModelError(f"--out {out}: a file is in the way of the folder")
+        raise ModelError(f"--out {out} is a file, not a folder")
     if processes is not None and processes < 1:
         raise ModelError(f"--processes {processes} must be at least 1")
-    without_use = {
+    ineffective = {
         "methods": methods,
         "processes": processes,
         "graphs": graphs,
         "data-dir": data_dir,
         "seed": seed or None,
     }
-    without_use["device"] = None if device == "auto" else device
-    for name, value in without_use.items():
+    ineffective["device"] = None if device == "auto" else device
+    for name, value in ineffective.items():
         if from_ is not None and value is not None:
             raise ModelError(f"--{name} {value} has no effect with --from, which measures nothing")
     if from_ is not None:
-        return _present(targets, Results(_there(from_)), _known(datasets) or list(DATASETS), out, as_json, [])
+        return _present(targets, Results(_results_folder(from_)), _known(datasets) or list(DATASETS), out, as_json, [])
     found, notes = _load(_known(datasets), graphs, data_dir)
     if rows is not None and targets != ["table1"] and not any_row(targets, list(found), rows):
         raise ModelError(f"--methods {methods}: none of them is a row of {', '.join(targets)}")
@@ -163,24 +163,24 @@ def _known(datasets: list[str] | None) -> list[str] | None:
 def _load(
     datasets: list[str] | None, graphs: Path | None, data_dir: Path | None
 ) -> tuple[dict[str, dysat.DynamicGraph], list[str]]:
-    """The requested graphs, or all available ones with a note for each that is missing."""
+    """Load the requested graphs, or all available ones; return a note for each missing one."""
     found: dict[str, dysat.DynamicGraph] = {}
     notes = []
     if graphs is not None and not any((graphs / name / "graph.json").exists() for name in DATASETS):
         raise DatasetError(f"--graphs {graphs}: no graph folder there is named after a dataset")
-    with telling() as doing:
+    with status_line() as set_status:
         for name in datasets or DATASETS:
             prepared = graphs / name if graphs is not None and (graphs / name / "graph.json").exists() else None
             if datasets is None and prepared is None and DATASETS[name].locate(data_dir) is None:
                 notes.append(f"{name} is left out: its file is missing (see dysat datasets)")
                 continue
-            doing(f"loading {name}")
+            set_status(f"loading {name}")
             found[name] = dysat.DynamicGraph.load(prepared) if prepared else dysat.load_dataset(name, data_dir)
     return found, notes
 
 
-def _there(folder: Path) -> Path:
-    """The folder of results: this one, or one below it that `dysat reproduce` wrote, the full budget first."""
+def _results_folder(folder: Path) -> Path:
+    """Find results in the folder itself or below it, where `dysat reproduce` writes them; full before quick."""
     for place in (folder, *(folder / RESULTS / budget for budget in ("full", "quick"))):
         if place.is_dir() and any(place.glob("*_*.json")):
             return place

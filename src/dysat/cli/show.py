@@ -1,4 +1,4 @@
-"""What the commands print, and how."""
+"""Output of the commands: tables, progress and JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dysat.data.summary import SnapshotSummary
 from dysat.data.windows import write_edges
 from dysat.models.base.link_model import DIGITS
 
-WIDE = 120  # columns when the output is no terminal
+WIDE = 120  # columns if the output is not a terminal
 BAR = 12
 UNLIMITED = 10_000  # columns; wider than any table
 EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -31,7 +31,7 @@ SCORE = "score: calibrated probability of a link, for a balanced mix of links an
 
 
 def show_graph(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | None) -> None:
-    """A graph as a table, or as JSON."""
+    """Print a graph as a table, or as JSON."""
     rows = graph.summary()
     if as_json:
         facts = {
@@ -58,12 +58,12 @@ def show_graph(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | 
         soft_wrap=True,
     )
     edges = write_edges(graph.boundaries, graph.clock)
-    for leave_out in range(4):  # as little as makes the table fit
+    for leave_out in range(4):  # drop bars, then window ends, then padding, until the table fits
         table = _snapshots_table(rows, edges, bars=leave_out < 1, stops=leave_out < 2, padding=leave_out < 3)
         table.width = screen.measure(table, options=screen.options.update(width=UNLIMITED)).maximum
         if table.width <= screen.width:
             break
-    screen.print(table, crop=False)  # a table that is still too wide runs over: no number is ever cut
+    screen.print(table, crop=False)  # a table that is still too wide overflows: numbers are never cut
     for line in _footnotes(graph, sum(row.self_loops for row in rows)):
         screen.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
     if out is not None:
@@ -111,7 +111,7 @@ def _footnotes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:
 
 
 def new_table(*columns: str) -> Table:
-    """A plain table; a column named with > is set flush right."""
+    """A plain table; a leading > right-aligns a column."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
@@ -119,7 +119,7 @@ def new_table(*columns: str) -> Table:
 
 
 def links_table(links: list[dysat.Forecast]) -> Table:
-    """Forecasts, the likeliest first."""
+    """A table of forecasts."""
     table = new_table("most likely next links", "", ">score", "linked before")
     for link in links:
         table.add_row(escape(str(link.u)), escape(str(link.v)), score_text(link.score), "yes" if link.known else "no")
@@ -127,45 +127,45 @@ def links_table(links: list[dysat.Forecast]) -> Table:
 
 
 def score_text(score: float) -> str:
-    """With three digits, or as many as tell it from 1."""
+    """Format a score with three digits, or more if it would read 1.000."""
     digits = next((n for n in range(3, DIGITS) if round(score, n) < 1), DIGITS)
     return f"{score:.{3 if score == 1 else digits}f}"
 
 
 def epochs_text(number: int) -> str:
-    """So many epochs, or one."""
+    """Format a number of epochs."""
     return f"{number} epoch{'s' * (number != 1)}"
 
 
 def link_facts(link: dysat.Forecast) -> dict[str, Any]:
-    """A forecast as plain values."""
+    """A forecast as JSON values."""
     u, v = (label if isinstance(label, str) else int(label) for label in (link.u, link.v))
     return {"u": u, "v": v, "score": round(link.score, DIGITS), "known": link.known}
 
 
 def bar(share: float) -> str:
-    """A bar of so much of its full width."""
+    """Draw a bar that fills this share of its full width."""
     eighths = math.ceil(share * BAR * 8)
     return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
 
 def new_console(stderr: bool = False) -> Console:
-    """As wide as the terminal, or wide."""
+    """A console as wide as the terminal, or WIDE columns without one."""
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(stderr=stderr, width=WIDE)
 
 
 @contextmanager
-def telling() -> Iterator[Callable[[str], None]]:
-    """Say on a terminal what takes time; elsewhere nothing."""
+def status_line() -> Iterator[Callable[[str], None]]:
+    """Show the current activity on a terminal; print nothing elsewhere."""
     console = new_console(stderr=True)
     if not console.is_terminal:
-        yield lambda what: None
+        yield lambda text: None
         return
     with console.status("") as status:
-        yield lambda what: status.update(escape(f"{what} …"))
+        yield lambda text: status.update(escape(f"{text} …"))
 
 
 def print_json(value: Any) -> None:
-    """The only thing that is printed with --json."""
+    """Print a value as JSON; commands with --json print nothing else."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -28,7 +28,7 @@ from dysat.cli.options import (
     parse_setting,
     takes,
 )  # fmt: skip
-from dysat.cli.show import new_console, new_table, print_json, telling
+from dysat.cli.show import new_console, new_table, print_json, status_line
 from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
 from dysat.evaluation.protocols import NewEnds, Protocol
@@ -93,7 +93,7 @@ def tune_command(
 ) -> None:
     """Choose the options of a model on validation links; test links are never used.
 
-    Every setting is fitted at every step and judged on the validation examples of an evaluation.
+    Every setting is fitted at every step and scored on the validation examples of an evaluation.
     Finished trials are kept: the same command resumes, and more --trials add to them.
 
     Examples:
@@ -106,16 +106,16 @@ def tune_command(
     require("optuna", "dysat tune")
     contender = _contender(model, preset, dict(map(parse_setting, settings or [])), space or [])
     if out.exists() and not out.is_dir():
-        raise ModelError(f"--out {out}: a file is in the way of the folder")
+        raise ModelError(f"--out {out} is a file, not a folder")
     if processes is not None and processes < 1:
         raise ModelError(f"--processes {processes} must be at least 1")
     if preset_out is not None and preset_out.suffix != ".toml":
-        raise ModelError(f"--preset-out {preset_out}: the name of a preset file ends in .toml")
+        raise ModelError(f"--preset-out {preset_out}: a preset file must end in .toml")
     if preset_out is not None and not preset_out.absolute().parent.is_dir():
-        raise ModelError(f"--preset-out {preset_out}: there is no folder {preset_out.parent}")
+        raise ModelError(f"--preset-out {preset_out}: no folder {preset_out.parent}")
     wanted = _numbers(steps)
-    with telling() as doing:
-        graph, _ = find_graph(source, events, data_dir, doing)
+    with status_line() as set_status:
+        graph, _ = find_graph(source, events, data_dir, set_status)
     if source in DATASETS and first is None and last is None and protocol != "multi-step":
         predicted = DATASETS[source].predicted
         first, last = predicted[0], predicted[-1]
@@ -138,7 +138,7 @@ def tune_command(
 
 
 def _contender(text: str, preset: str | None, given: dict[str, str], space: list[str]) -> Contender:
-    """The model with the options that all trials share."""
+    """Build the model with the options shared by all trials."""
     for name in given:
         if name in {text.partition("=")[0].strip().replace("-", "_") for text in space}:
             raise ModelError(f"{name} is given by --set and by --space; leave one out")
@@ -228,16 +228,16 @@ def _progress() -> Iterator[Callable[[Tuning], None]]:
     """Show progress: live on a terminal, one line per trial elsewhere."""
     console = new_console(stderr=True)
     seen: set[int] = set()
-    begins = [True]
+    first_call = [True]
     if not console.is_terminal:
 
         def say(now: Tuning) -> None:
             new = [trial for trial in now.trials if trial.state != "running" and trial.number not in seen]
-            if begins and new:
+            if first_call and new:
                 typer.echo(f"{len(new)} of {now.total} were finished before", err=True)
                 seen.update(trial.number for trial in new)
                 new = []
-            begins.clear()
+            first_call.clear()
             for trial in sorted(new, key=lambda trial: trial.number):
                 seen.add(trial.number)
                 typer.echo(f"{len(seen)} of {now.total}: {_line(trial)}", err=True)

@@ -1,4 +1,4 @@
-"""The command update: learn from the snapshots that came since."""
+"""The command update: learn from new snapshots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dysat.cli.show import (
     new_table,
     print_json,
     score_text,
-    telling,
+    status_line,
 )
 from dysat.cli.watching import watching
 from dysat.data.windows import write_moment
@@ -82,14 +82,14 @@ def update(
         raise ModelError("--poll must be above 0, and --top at least 1")
     opened = Run.open(run)
     options = events.like(opened.config.get("events"), str(run))
-    made = {name: getattr(options, name) for name in options.given() if name in ("every", "count", "self_loops")}
+    windows = {name: getattr(options, name) for name in options.given() if name in ("every", "count", "self_loops")}
     keep_freed_memory()
     try:
         with (
             watching("stopping") as watch,
-            updating(opened, made=made, device=device, epochs=epochs, watch=watch, wait=wait) as updater,
+            updating(opened, made=windows, device=device, epochs=epochs, watch=watch, wait=wait) as updater,
         ):
-            options = _as_the_graph_is(updater, options)
+            options = _complete_options(updater, options)
             if new is not None:
                 _take_in_file(updater, new, options, until, top, as_json, watch)
             else:
@@ -101,8 +101,8 @@ def update(
 def _take_in_file(
     updater: Updater, file: Path, options: EventOptions, until: str | None, top: int, as_json: bool, watch: Watch
 ) -> None:
-    with telling() as doing:
-        found = EventFile.read(file, lambda path: read_log(path, options, doing, at_least=1))
+    with status_line() as set_status:
+        found = EventFile.read(file, lambda path: read_log(path, options, set_status, at_least=1))
     facts, late = check_file(updater, found)
     plan = updater.plan(found.events, until=until, boundaries=options.edges())
     for note in plan.notes:
@@ -149,7 +149,7 @@ def _follow(
     def read(path: Path) -> dysat.Events:
         return read_log(path, options, lambda text: None, at_least=1)
 
-    updater.grid()  # refuse windows that cannot continue now, not when the first file comes
+    updater.grid()  # refuse windows that cannot be continued before waiting for files
     feed = Feed(folder, read, tell=lambda text: watch.on_note(as_options(text)))
     watch.on_note(f"watching {folder}; stop with Ctrl-C")
     for update in feed.follow(updater, stop=watch.stop, poll=poll, once=once):
@@ -162,7 +162,7 @@ def _follow(
             _show_links(links)
 
 
-def _as_the_graph_is(updater: Updater, options: EventOptions) -> EventOptions:
+def _complete_options(updater: Updater, options: EventOptions) -> EventOptions:
     """Fill in options from the graph if the run does not record how its log was read."""
     if "events" in updater.run.config:
         return options

@@ -29,7 +29,7 @@ def watching(stopping: str = "stopping after this epoch") -> Iterator[Watch]:
     def note(text: str) -> None:
         console.print(f"[dim]{escape(text)}[/dim]", highlight=False, soft_wrap=True)
 
-    with _asked_to_stop(lambda: console.print(f"{stopping}; Ctrl-C again stops at once")) as stop:
+    with _on_ctrl_c(lambda: console.print(f"{stopping}; Ctrl-C again stops at once")) as stop:
         watch = Watch(on_note=note, stop=stop)
         if not console.is_terminal:
             yield _plain(watch, lambda text: typer.echo(text, err=True))
@@ -59,16 +59,16 @@ def _live(watch: Watch, progress: Progress) -> Watch:
 
 
 def _plain(watch: Watch, say: Callable[[str], None]) -> Watch:
-    now: dict[str, Any] = {"stage": "", "epochs": 0, "said": 0.0, "seconds": []}
+    now: dict[str, Any] = {"stage": "", "epochs": 0, "printed": 0.0, "seconds": []}
 
     def on_stage(stage: str, epochs: int) -> None:
-        now.update(stage=STAGES.get(stage, stage), epochs=epochs, said=time.monotonic(), seconds=[])
+        now.update(stage=STAGES.get(stage, stage), epochs=epochs, printed=time.monotonic(), seconds=[])
 
     def on_epoch(epoch: Epoch) -> None:
         now["seconds"].append(epoch.seconds)
-        if time.monotonic() - now["said"] < QUIET and epoch.number < now["epochs"]:
+        if time.monotonic() - now["printed"] < QUIET and epoch.number < now["epochs"]:
             return
-        now["said"] = time.monotonic()
+        now["printed"] = time.monotonic()
         left = (now["epochs"] - epoch.number) * sum(now["seconds"]) / len(now["seconds"])
         say(f"{now['stage']}: epoch {epoch.number} of {now['epochs']}, {_state(epoch)}, {left:.0f} s left")
 
@@ -81,31 +81,31 @@ def _state(epoch: Epoch) -> str:
 
 
 @contextmanager
-def _asked_to_stop(say: Callable[[], object]) -> Iterator[Callable[[], bool]]:
-    """Report whether Ctrl-C was pressed; a second press stops at once."""
-    asked: list[bool] = []
+def _on_ctrl_c(say: Callable[[], object]) -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether Ctrl-C was pressed; a second press stops at once."""
+    pressed: list[bool] = []
 
     def handle(number: int, frame: Any) -> None:
-        if asked:
+        if pressed:
             raise KeyboardInterrupt
-        asked.append(True)
+        pressed.append(True)
         say()
 
     before = signal.signal(signal.SIGINT, handle)
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
-def counting(doing: str) -> Iterator[Callable[[int, int, str], None]]:
+def counting(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """Show how many jobs are done, live on a terminal and as lines elsewhere."""
     console = new_console(stderr=True)
     if not console.is_terminal:
         yield lambda done, total, what: typer.echo(f"{done} of {total}: {what}", err=True) if what else None
         return
-    columns = [TextColumn(doing), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn()]
+    columns = [TextColumn(title), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn()]
     with Progress(*columns, console=console, transient=True) as progress:
         task: Any = progress.add_task("", total=None, state="")
         yield lambda done, total, what: progress.update(

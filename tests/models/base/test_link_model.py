@@ -1,4 +1,4 @@
-"""What all models share: options from any source, scores of links, forecasts, files."""
+"""Shared by all models: options from any source, scores of links, forecasts, files."""
 
 from __future__ import annotations
 
@@ -48,55 +48,55 @@ Choice = Literal["receiver", "sender"]
         (tuple[int, ...], False, [], ()),
     ],
 )
-def test_options_read_what_files_and_command_lines_hold(kind: Any, optional: bool, value: Any, expected: Any) -> None:
-    read = Option("some", kind, optional, None, "").read(value)
+def test_options_read_values_from_files_and_command_lines(kind: Any, optional: bool, value: Any, expected: Any) -> None:
+    read = Option("option", kind, optional, None, "").read(value)
     assert read == expected and type(read) is type(expected)
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "match"),
     [
-        (int, "3.5", "some='3.5' is not a whole number"),
-        (int, 3.5, "some=3.5 is not a whole number"),
-        (int, math.nan, "some=nan is not a whole number"),
-        (int, math.inf, "some=inf is not a whole number"),
-        (int, True, "some=True is not a whole number"),
-        (int, None, "some=None is not a whole number"),
-        (int, "", "some='' is not a whole number"),
-        (int, [3], r"some=\[3\] is not a whole number"),
-        (float, "a lot", "some='a lot' is not a number"),
-        (float, None, "some=None is not a number"),
-        (float, False, "some=False is not a number"),
-        (bool, "yes", "some='yes' is not true or false"),
-        (bool, 1, "some=1 is not true or false"),
-        (bool, None, "some=None is not true or false"),
-        (str, 3, "some=3 is not a text"),
-        (str, None, "some=None is not a text"),
-        (Choice, "sende", "some='sende' is not one of receiver, sender"),
-        (Choice, None, "some=None is not one of receiver, sender"),
-        (Choice, ["sender"], r"some=\['sender'\] is not one of"),
-        (tuple[int, ...], "16,", "some='' is not a whole number"),
-        (tuple[int, ...], "16;8", "some='16;8' is not a whole number"),
-        (tuple[int, ...], [16, "x"], "some='x' is not a whole number"),
-        (tuple[int, ...], [[16]], r"some=\[16\] is not a whole number"),
-        (tuple[int, ...], [1.5], "some=1.5 is not a whole number"),
-        (tuple[int, ...], None, "some=None is not a whole number"),
-        (float, "line\nbreak", r"some='line\\nbreak' is not a number"),
+        (int, "3.5", "option='3.5' is not a whole number"),
+        (int, 3.5, "option=3.5 is not a whole number"),
+        (int, math.nan, "option=nan is not a whole number"),
+        (int, math.inf, "option=inf is not a whole number"),
+        (int, True, "option=True is not a whole number"),
+        (int, None, "option=None is not a whole number"),
+        (int, "", "option='' is not a whole number"),
+        (int, [3], r"option=\[3\] is not a whole number"),
+        (float, "a lot", "option='a lot' is not a number"),
+        (float, None, "option=None is not a number"),
+        (float, False, "option=False is not a number"),
+        (bool, "yes", "option='yes' is not true or false"),
+        (bool, 1, "option=1 is not true or false"),
+        (bool, None, "option=None is not true or false"),
+        (str, 3, "option=3 is not a text"),
+        (str, None, "option=None is not a text"),
+        (Choice, "sende", "option='sende' is not one of receiver, sender"),
+        (Choice, None, "option=None is not one of receiver, sender"),
+        (Choice, ["sender"], r"option=\['sender'\] is not one of"),
+        (tuple[int, ...], "16,", "option='' is not a whole number"),
+        (tuple[int, ...], "16;8", "option='16;8' is not a whole number"),
+        (tuple[int, ...], [16, "x"], "option='x' is not a whole number"),
+        (tuple[int, ...], [[16]], r"option=\[16\] is not a whole number"),
+        (tuple[int, ...], [1.5], "option=1.5 is not a whole number"),
+        (tuple[int, ...], None, "option=None is not a whole number"),
+        (float, "line\nbreak", r"option='line\\nbreak' is not a number"),
     ],
 )
 def test_wrong_values_are_named(kind: Any, value: Any, match: str) -> None:
     with pytest.raises(ModelError, match=f"^{match}") as problem:
-        Option("some", kind, False, None, "").read(value)
+        Option("option", kind, False, None, "").read(value)
     assert "\n" not in str(problem.value)
 
 
-def test_options_are_the_fields_with_their_help() -> None:
+def test_options_are_the_fields_with_help() -> None:
     options = {option.name: option for option in DySAT.options()}
     assert list(options) == list(DySAT().get_params()) and all(option.help for option in options.values())
     history = options["history"]
     assert (history.kind, history.optional, history.default) == (int, True, None)
     assert (options["epochs"].kind, options["epochs"].optional, options["epochs"].default) == (int, False, 150)
-    assert options["learning_rate"].help == "Learning rate of Adam"  # declared in AttentionModel, default changed here
+    assert options["learning_rate"].help == "Learning rate of Adam"  # declared in AttentionModel
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def model() -> DySAT:
 
 
 def brute_force(model: DySAT, **choice: Any) -> list[tuple[Any, Any, float, bool]]:
-    """Every pair's score and whether it was ever linked, the highest first."""
+    """Score of every pair and whether it was ever linked, highest score first."""
     graph = model.graph_
     seen = {tuple(pair) for s in graph for pair in torch.stack(s.links()[:2], 1).tolist()}
     pairs = [
@@ -120,14 +120,14 @@ def brute_force(model: DySAT, **choice: Any) -> list[tuple[Any, Any, float, bool
     return sorted(found, key=lambda link: -link[2])
 
 
-def agree(links: list[Forecast], expected: list[tuple[Any, Any, float, bool]]) -> None:
+def assert_links(links: list[Forecast], expected: list[tuple[Any, Any, float, bool]]) -> None:
     assert len(links) == len(expected)
     for link, (u, v, score, known) in zip(links, expected, strict=True):
         assert {link.u, link.v} == {u, v} and link.known is known and link.score == pytest.approx(score, abs=1e-6)
 
 
 @pytest.mark.parametrize("choice", [{}, {"known": "exclude"}, {"node": "cy"}, {"node": "cy", "known": "exclude"}])
-@pytest.mark.parametrize("block", [highest.BLOCK, 1, 20])  # scores at once: all, a row, two rows
+@pytest.mark.parametrize("block", [highest.BLOCK, 1, 20])  # scores per block: all, a row, two rows
 def test_top_links_equal_brute_force(
     model: DySAT, choice: dict[str, Any], block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +135,7 @@ def test_top_links_equal_brute_force(
     expected = brute_force(model, **choice)
     for k in (0, 1, 3, len(expected), 1000):
         links = model.top_links(k, **choice)
-        agree(links, expected[:k])
+        assert_links(links, expected[:k])
         assert [link.score for link in links] == sorted((link.score for link in links), reverse=True)
         assert len({frozenset((link.u, link.v)) for link in links}) == len(links)  # no pair twice
         assert all(link.u != link.v for link in links)
@@ -145,21 +145,21 @@ def test_top_links_equal_brute_force(
             assert not any(link.known for link in links)
 
 
-def test_top_links_of_two_kinds_are_between_them() -> None:
+def test_top_links_of_two_kinds() -> None:
     links = [[(0, 1), (2, 3), (4, 5)], [(0, 3), (2, 1), (4, 1)], [(0, 5), (2, 3), (4, 3)]]
-    graph = make_graph([6, 6, 6], links, nodes=np.array([1, 1, 2, 2, 3, 3]))  # labels repeat in the other kind
+    graph = make_graph([6, 6, 6], links, nodes=np.array([1, 1, 2, 2, 3, 3]))  # both kinds use the same labels
     graph = graph.with_kinds([0, 1] * 3, ["user", "item"])
     model = DySAT.from_preset("text", **QUICK).fit(graph)
     assert len(model.top_links(100)) == 9 and len(model.top_links(100, known="exclude")) == 1
     for choice in ({}, {"known": "exclude"}):
-        agree(model.top_links(100, **choice), brute_force(model, **choice))
-    of_item = model.top_links(100, node=2, kind="item")
-    assert len(of_item) == 3 and {link.v for link in of_item} == {1, 2, 3}
+        assert_links(model.top_links(100, **choice), brute_force(model, **choice))
+    item_links = model.top_links(100, node=2, kind="item")
+    assert len(item_links) == 3 and {link.v for link in item_links} == {1, 2, 3}
     with pytest.raises(GraphError, match="node 2 is of several kinds"):
         model.top_links(3, node=2)
 
 
-def test_labels_come_back_as_they_were_given(model: DySAT) -> None:
+def test_labels_are_returned_unchanged(model: DySAT) -> None:
     assert all(type(link.u) is type(link.v) is str for link in model.top_links())
     numbered = DySAT.from_preset("text", **QUICK).fit(meetings(np.arange(8) * 100 - 300))
     assert {link.u for link in numbered.top_links(99)} | {link.v for link in numbered.top_links(99)} == {
@@ -169,17 +169,17 @@ def test_labels_come_back_as_they_were_given(model: DySAT) -> None:
         model.top_links(node="an")
 
 
-def test_numbers_come_back_as_int() -> None:
+def test_integer_labels_are_returned_as_int() -> None:
     assert type(DySAT.from_preset("text", **QUICK).fit(meetings()).top_links(1)[0].u) is int
 
 
 @pytest.mark.parametrize("wrong", [{"k": -1}, {"known": "only"}], ids=str)
-def test_wrong_wishes_are_refused(model: DySAT, wrong: dict[str, Any]) -> None:
+def test_wrong_arguments_are_refused(model: DySAT, wrong: dict[str, Any]) -> None:
     with pytest.raises(ModelError):
         model.top_links(**wrong)
 
 
-def test_scores_are_chances_of_unordered_pairs(model: DySAT) -> None:
+def test_scores_are_probabilities_of_unordered_pairs(model: DySAT) -> None:
     pairs = list(combinations(range(8), 2))
     scores = model.score_links(pairs)
     assert scores.shape == (28,) and ((scores >= 0) & (scores <= 1)).all()
@@ -204,21 +204,21 @@ def test_scores_are_chances_of_unordered_pairs(model: DySAT) -> None:
         ([[0, 6]], 0, r"^a pair has a node outside 0 … 5"),
     ],
 )
-def test_pairs_that_cannot_be(model: DySAT, pairs: Any, step: int, match: str) -> None:
+def test_wrong_pairs_are_refused(model: DySAT, pairs: Any, step: int, match: str) -> None:
     with pytest.raises(ModelError, match=match):
         model.score_links(pairs, step)
 
 
 @pytest.mark.parametrize("pairs", [[[0.9, 1.2]], [["ann", "bob"]], [[0, 1], [2]], None, [[0, 2**70]]], ids=str)
-def test_more_pairs_that_cannot_be(model: DySAT, pairs: Any) -> None:
+def test_pairs_that_are_not_integers_are_refused(model: DySAT, pairs: Any) -> None:
     with pytest.raises(ModelError):
         model.score_links(pairs)
 
 
-def test_a_model_of_elsewhere_loads_here(model: DySAT, tmp_path: Path) -> None:
-    elsewhere = DySAT.from_preset("text", **QUICK | {"epochs": 5}).fit(meetings(NAMES))
-    elsewhere.device = "cuda:7"  # as if it had been trained there
-    elsewhere.save(tmp_path / "run")
+def test_model_of_another_device_loads(model: DySAT, tmp_path: Path) -> None:
+    other = DySAT.from_preset("text", **QUICK | {"epochs": 5}).fit(meetings(NAMES))
+    other.device = "cuda:7"  # as if it had been trained there
+    other.save(tmp_path / "run")
     loaded = DySAT.load(tmp_path / "run", device="cpu")
     assert loaded.device == "cpu" and torch.equal(loaded.embed(), model.embed())
     assert DySAT.load(tmp_path / "run").device == "auto"
@@ -226,7 +226,7 @@ def test_a_model_of_elsewhere_loads_here(model: DySAT, tmp_path: Path) -> None:
         DySAT.load(tmp_path / "run", device="cuda:99")
 
 
-def test_files_that_are_not_the_models(model: DySAT, tmp_path: Path) -> None:
+def test_wrong_files_are_refused(model: DySAT, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with pytest.raises(ModelError, match="no such file"):
         DySAT.load(folder)

@@ -1,4 +1,4 @@
-"""Presets: valid values, complete, and the default preset is the constructor."""
+"""Presets are complete and valid, and the default preset equals the constructor's defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_default_preset_gives_every_option_that_has_an_effect() -> None:
 DATASETS = ("enron", "ml-10m", "uci", "yelp")
 
 
-def test_dysat_has_a_default_and_both_readings_of_the_paper_per_dataset() -> None:
+def test_presets_of_dysat() -> None:
     tuned = [f"sankar2019_{kind}{dataset}" for kind in ("", "text_") for dataset in DATASETS]
     assert list(DySAT.presets()) == ["default", "program", "text", *tuned]
 
@@ -57,12 +57,12 @@ def test_every_preset_file_belongs_to_one_method() -> None:
         ("gat_paper", (None, "paper")),
     ],
 )
-def test_a_variant_belongs_to_the_longest_name_that_fits(stem: str, expected: tuple[str | None, str]) -> None:
+def test_preset_belongs_to_the_longest_matching_method(stem: str, expected: tuple[str | None, str]) -> None:
     for methods in (["gcn", "gcn-ae", "ae"], ["gcn-ae", "ae", "gcn"]):
         assert owned(stem, methods) == expected
 
 
-def test_only_the_file_that_is_asked_for_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_requested_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read, loads = [], tomllib.loads
     monkeypatch.setattr(tomllib, "loads", lambda text: read.append(text) or loads(text))
     presets = DySAT.presets()
@@ -99,11 +99,11 @@ def test_keys_are_options_with_valid_values(method: str, name: str) -> None:
     assert all(values[key] == options[key].read(value) for key, value in preset["parameters"].items())
 
 
-PAPERS = [name for name in DySAT.presets() if name != "default"]
+PAPER_PRESETS = [name for name in DySAT.presets() if name != "default"]
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_presets_of_the_paper_leave_nothing_to_the_defaults(name: str) -> None:
+@pytest.mark.parametrize("name", PAPER_PRESETS)
+def test_paper_presets_set_every_option(name: str) -> None:
     """A preset that left an option to DySAT()'s defaults would change with them."""
     given = DySAT.presets()[name]["parameters"].keys()
     neutral = {"blocks", "inputs", "history", "seed", "device", "future_negatives", "matched", "clip_norm"}
@@ -131,7 +131,7 @@ def test_preset_file_written_for_the_old_defaults_is_refused(tmp_path: Path) -> 
     assert DySAT.from_preset(str(file)).get_params() == DySAT(learning_rate=0.01).get_params()
 
 
-def test_text_and_program_differ_as_the_paper_and_the_program_do() -> None:
+def test_differences_of_text_and_program() -> None:
     text, program = (DySAT.from_preset(name).get_params() for name in ("text", "program"))
     differ: dict[str, tuple[Any, Any]] = {
         "normalize": ("receiver", "sender"),

@@ -1,4 +1,4 @@
-"""The contract of scikit-learn: parameters are stored as given, and models can be cloned and changed."""
+"""The scikit-learn contract: parameters are stored as given, and models can be cloned and changed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_clone_has_the_same_parameters_and_nothing_learned(method: str) -> None:
     assert copy.get_params() == model.get_params()
 
 
-def test_constructor_stores_the_very_objects_it_is_given() -> None:
+def test_constructor_stores_its_arguments_unchanged() -> None:
     heads, rate = [2], np.float64(0.01)
     model = dysat.DySAT(structural_heads=heads, learning_rate=rate)  # type: ignore[arg-type]
     assert model.structural_heads is heads and model.get_params()["learning_rate"] is rate
     assert clone(model).structural_heads == heads
 
 
-def test_lists_and_numpy_numbers_train_like_tuples_and_python_numbers(tmp_path: Any) -> None:
+def test_lists_and_numpy_numbers_are_accepted(tmp_path: Any) -> None:
     given = {**QUICK, "temporal_heads": [2], "temporal_features": [8], "epochs": np.int64(2), "seed": np.int64(3)}
     given |= {"structural_heads": [2], "structural_features": [8], "learning_rate": np.float64(0.01)}
     model = dysat.DySAT(**given).fit(meetings())
@@ -69,7 +69,7 @@ def test_set_params_changes_all_or_nothing() -> None:
 
 
 @pytest.mark.parametrize("method", dysat.MODELS)
-def test_fit_of_a_table_names_what_to_call(method: str) -> None:
+def test_fit_with_a_table_suggests_build_snapshots(method: str) -> None:
     import pandas as pd
 
     table = pd.DataFrame({"src": ["a"], "dst": ["b"], "time": [0]})

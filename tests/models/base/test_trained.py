@@ -1,4 +1,4 @@
-"""What every model has that is trained in epochs: a best one, bounds on its options, graphs with little in them."""
+"""Models trained in epochs: best epoch, ranges of options, degenerate graphs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from dysat.models.base.trained import TrainedModel
 
 METHODS = [name for name, model in dysat.MODELS.items() if issubclass(model, TrainedModel)]
 each_method = pytest.mark.parametrize("method", METHODS)
-# What little there is to learn from must be enough for each of these too.
-VARIETIES: dict[str, list[dict[str, Any]]] = {
+# Options to test on degenerate graphs too.
+VARIANTS: dict[str, list[dict[str, Any]]] = {
     "graphsage": [{"aggregator": name} for name in ("gcn", "mean-pool", "max-pool", "lstm", "gat")],
     "dynaernn": [{"link_weights": name} for name in ("raw", "binary", "normalized")],
     "dyngem": [{"rows": name} for name in ("snapshot", "so-far")],
 }
-LITTLE: dict[str, tuple[list[int], list[list[tuple[int, int]]]]] = {
+DEGENERATE: dict[str, tuple[list[int], list[list[tuple[int, int]]]]] = {
     "one node": ([1], [[]]),
-    "one node linked with itself": ([1, 1], [[(0, 0)], [(0, 0)]]),
+    "one node with a self-loop": ([1, 1], [[(0, 0)], [(0, 0)]]),
     "no links": ([3, 3], [[], []]),
     "every pair is linked": ([2], [[(0, 1)]]),
-    "nodes without links, and none in the last snapshot": ([3, 5], [[(0, 1)], []]),
-    "nobody at first": ([0, 3], [[], [(0, 1)]]),
-    "parts without a link between them": ([4, 6], [[(0, 1), (2, 3)], [(4, 5)]]),
-    "triads, none of them open": ([3, 3], [[(0, 1), (1, 2), (0, 2)], [(0, 1)]]),
-    "a triad that closes, none that stays open": ([3, 3], [[(0, 1), (1, 2)], [(0, 2)]]),
+    "no links in the last snapshot": ([3, 5], [[(0, 1)], []]),
+    "no nodes at first": ([0, 3], [[], [(0, 1)]]),
+    "disconnected parts": ([4, 6], [[(0, 1), (2, 3)], [(4, 5)]]),
+    "closed triads only": ([3, 3], [[(0, 1), (1, 2), (0, 2)], [(0, 1)]]),
+    "a triad that closes": ([3, 3], [[(0, 1), (1, 2)], [(0, 2)]]),
 }
 
 
@@ -42,14 +42,14 @@ def quick(method: str, **changes: Any) -> Any:
 
 
 @each_method
-def test_validation_chooses_the_epoch_and_patience_waits_for_it(method: str) -> None:
+def test_validation_selects_the_epoch_and_patience_stops(method: str) -> None:
     given, seen = iter([0.1, 0.9, 0.3, 0.2, 0.1]), list[Tensor]()
 
     def validate(model: TrainedModel) -> float:
         seen.append(model.embed())
         return next(given)
 
-    keep = {"keep_epoch": "best"} if method == "dysat" else {}  # whose default keeps the last epoch
+    keep = {"keep_epoch": "best"} if method == "dysat" else {}  # its default keeps the last epoch
     model = quick(method, epochs=9, patience=2, **keep).fit(meetings(), validate=validate)
     assert model.finished_ and [epoch.best for epoch in model.epochs_] == [1, 2, 2, 2]
     assert torch.equal(model.embed(), seen[1]) and not torch.equal(seen[1], seen[3])
@@ -77,7 +77,7 @@ def test_options_out_of_range_are_refused_by_name(method: str, option: str, valu
 
 
 @each_method
-def test_what_does_not_fit_is_refused(method: str) -> None:
+def test_wrong_device_step_and_state_are_refused(method: str) -> None:
     with pytest.raises(ModelError, match="device='cuda:99' does not exist"):
         quick(method, device="cuda:99").fit(meetings())
     with pytest.raises(ModelError, match="call fit"):
@@ -89,11 +89,11 @@ def test_what_does_not_fit_is_refused(method: str) -> None:
         quick(method).fit(meetings())._restore({})
 
 
-@pytest.mark.parametrize(("method", "variety"), [(m, v) for m in METHODS for v in VARIETIES.get(m, [{}])])
-@pytest.mark.parametrize("little", LITTLE)
-def test_graphs_with_little_in_them(method: str, variety: dict[str, Any], little: str, tmp_path: Path) -> None:
-    known, links = LITTLE[little]
-    model = quick(method, **variety).fit(make_graph(known, links))
+@pytest.mark.parametrize(("method", "variant"), [(m, v) for m in METHODS for v in VARIANTS.get(m, [{}])])
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_graphs(method: str, variant: dict[str, Any], name: str, tmp_path: Path) -> None:
+    known, links = DEGENERATE[name]
+    model = quick(method, **variant).fit(make_graph(known, links))
     assert model.finished_ and all(math.isfinite(epoch.loss) for epoch in model.epochs_)
     for step, number in enumerate(known):
         e = model.embed(step)

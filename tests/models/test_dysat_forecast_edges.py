@@ -1,4 +1,4 @@
-"""DySAT that looks ahead: graphs with little in them, options, positions in time."""
+"""DySAT with forecasting objectives: degenerate graphs, options, positions in time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small import AHEAD, QUICK, all_pairs, make_graph, meetings
+from run_folders import quick
+from small import FORECASTING, QUICK, all_pairs, make_graph, meetings
 from torch.testing import assert_close
 
 from dysat import DynamicGraph, DySAT, ModelError
 
+__all__ = ["quick"]
 
-def ahead(**changes: Any) -> DySAT:
-    return DySAT.from_preset("text", **{**AHEAD, **changes})
+
+def forecaster(**changes: Any) -> DySAT:
+    return DySAT.from_preset("text", **{**FORECASTING, **changes})
 
 
 def with_windows(graph: DynamicGraph, widths: Sequence[int]) -> DynamicGraph:
@@ -26,13 +29,13 @@ def with_windows(graph: DynamicGraph, widths: Sequence[int]) -> DynamicGraph:
     return replace(graph, snapshots=tuple(moved), nodes=graph.nodes.copy())
 
 
-EDGES = {
+DEGENERATE = {
     "one snapshot": make_graph([3], [[(0, 1), (1, 2)]]),
     "one node": make_graph([1, 1], [[(0, 0)], [(0, 0)]]),
     "two snapshots": make_graph([4, 4], [[(0, 1), (1, 2)], [(0, 2), (2, 3)]]),
     "no node twice": make_graph([2, 4, 6], [[(0, 1)], [(2, 3)], [(4, 5)]]),
-    "nobody at first": make_graph([0, 3, 3, 3], [[], [(0, 1), (1, 2)], [(0, 1)], [(0, 2)]]),
-    "nothing in the end": make_graph([4, 4, 4], [[(0, 1), (1, 2)], [(0, 3)], []]),
+    "no nodes at first": make_graph([0, 3, 3, 3], [[], [(0, 1), (1, 2)], [(0, 1)], [(0, 2)]]),
+    "empty at the end": make_graph([4, 4, 4], [[(0, 1), (1, 2)], [(0, 3)], []]),
     "only self-loops": make_graph([2, 2], [[(0, 0), (1, 1)], [(1, 1)]]),
     "complete": make_graph([3, 3], [[(0, 1), (0, 2), (1, 2)]] * 2),
     "many snapshots": make_graph([4] * 20, [[(t % 4, (t + 1) % 4)] for t in range(20)]),
@@ -40,11 +43,11 @@ EDGES = {
 NOTHING_TO_LEARN = {"one node", "only self-loops"}
 
 
-@pytest.mark.parametrize("name", EDGES)
-def test_graphs_at_the_edge(name: str) -> None:
-    """Where no link is between nodes known before it, the links that are there are learned; without any, walks."""
-    graph = EDGES[name]
-    model = ahead(walk_weight=0.0).fit(graph)
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_graphs(name: str) -> None:
+    """Without links between known nodes the model learns from the other links, and without those from walks."""
+    graph = DEGENERATE[name]
+    model = forecaster(walk_weight=0.0).fit(graph)
     assert model.finished_ and (model.score_ is not None) == (name not in NOTHING_TO_LEARN)
     for step in {0, len(graph) // 2, len(graph) - 1}:
         e = model.embed(step)
@@ -58,7 +61,7 @@ def test_graphs_at_the_edge(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["two snapshots", "one snapshot"])
 def test_save_and_load(name: str, tmp_path: Path) -> None:
-    model = ahead().fit(EDGES[name])
+    model = forecaster().fit(DEGENERATE[name])
     model.save(tmp_path / "model")
     loaded, pairs = DySAT.load(tmp_path / "model", device="cpu"), all_pairs(model.graph_.num_nodes)
     assert loaded.get_params() == model.get_params()
@@ -88,23 +91,24 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
         ({"positions": "nowhere"}, r"positions"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         DySAT.from_preset("text", **{**QUICK, **options})
 
 
 @pytest.mark.parametrize("history", [None, 3])
-def test_time_is_steps_where_windows_are_even_and_not_where_they_are_not(history: int | None) -> None:
+def test_positions_in_time_equal_steps_only_for_even_windows(history: int | None) -> None:
     for widths, same in (([86_400_000_000] * 5, True), ([10, 10, 10, 70, 10], False)):
         graph = with_windows(meetings(), widths)
-        by_steps, by_time = (ahead(positions=p, history=history).fit(graph) for p in ("relative", "time"))
+        options = {"history": history, "pair_score": False, "epochs": 1}
+        by_steps, by_time = (forecaster(positions=kind, **options).fit(graph) for kind in ("relative", "time"))
         assert torch.equal(by_steps.embed(), by_time.embed()) == same
         assert torch.equal(by_steps.attention(), by_time.attention()) == same
     assert by_time._times().tolist() == ([0, 1, 2, 9, 10] if history is None else [0, 7, 8])
 
 
 @pytest.mark.parametrize("positions", ["absolute", "relative", "time"])
-def test_a_single_step_of_history(positions: str) -> None:
-    model = ahead(positions=positions, history=1).fit(meetings())
+def test_history_of_one_step(positions: str) -> None:
+    model = forecaster(positions=positions, history=1, pair_score=False).fit(meetings())
     assert model.steps() == range(4, 5) and bool(model.embed().isfinite().all())
     assert_close(model.attention(), torch.ones(8, 1))
