@@ -17,10 +17,12 @@ demo: $(VENV)/.user      ## Set up, then learn from 12 snapshots of the UCI mess
 	@rm -rf demo-run
 	$(BIN)/dysat fit uci --out demo-run
 
-test: $(VENV)/.developer check docs   ## Set up, then run all checks and all but the slow tests (minutes).
+test: $(VENV)/.developer     ## Set up, then run all checks, build the docs, and run all but the slow tests (minutes).
+	@$(MAKE) --no-print-directory -j2 check docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: $(VENV)/.developer check docs   ## The same with the slow tests.
+test-all: $(VENV)/.developer  ## The same with the slow tests.
+	@$(MAKE) --no-print-directory -j2 check docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.developer    ## Lint, format, types, and the direction of imports.
