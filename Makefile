@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The bench compares with pandas at this many events.
 EVENTS ?= 10000000
 
-.PHONY: help demo test test-all check docs bench format clean
+.PHONY: help demo test test-all test-docs check docs bench format clean
 .DEFAULT_GOAL := help
 
 help:            ## Show this list.
@@ -18,12 +18,15 @@ demo: $(VENV)/.user      ## Set up, then learn from 12 snapshots of the UCI mess
 	$(BIN)/dysat fit uci --out demo-run
 
 test: $(VENV)/.developer     ## Set up, then run all checks, build the docs, and run all but the slow tests (minutes).
-	@$(MAKE) --no-print-directory -j2 check docs
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	@$(MAKE) --no-print-directory -j2 check test-docs
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore=tests/docs
 
 test-all: $(VENV)/.developer  ## The same with the slow tests.
-	@$(MAKE) --no-print-directory -j2 check docs
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(MAKE) --no-print-directory -j2 check test-docs
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/docs
+
+test-docs: docs              ## Build the docs, then run every code block of the README and the guides.
+	$(BIN)/python -m pytest tests/docs
 
 check: $(VENV)/.developer    ## Lint, format, types, and the direction of imports.
 	$(BIN)/ruff check .

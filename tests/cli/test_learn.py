@@ -20,6 +20,7 @@ import torch
 from run_folders import RESULTS, SMALL, assert_same, checkpoint_progress, names, small_graph, small_model
 
 import dysat
+from dysat.cli import watching
 from dysat.cli.show import score_text
 from dysat.runs.checkpoints import CHECKPOINTS
 from dysat.runs.run import Run
@@ -315,3 +316,14 @@ def test_ctrl_c_while_loading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
 def test_scores_below_one_do_not_read_one(score: float, text: str) -> None:
     assert score_text(score) == text
     assert score_text(1.0) == "1.000"
+
+
+def test_ctrl_c_during_a_write_is_no_error(capfd: pytest.CaptureFixture[str]) -> None:
+    """The handler runs inside whatever the signal interrupts, such as a write to the stream it wants to use."""
+    console = Mock(is_terminal=True, print=Mock(side_effect=RuntimeError("reentrant call inside BufferedWriter")))
+    with watching._on_ctrl_c(console, "stopping") as pressed:
+        assert not pressed()
+        signal.raise_signal(signal.SIGINT)
+        assert pressed() and capfd.readouterr().err == "stopping\n"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

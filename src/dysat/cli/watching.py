@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -29,7 +32,7 @@ def watching(stopping: str = "stopping after this epoch") -> Iterator[Watch]:
     def note(text: str) -> None:
         console.print(f"[dim]{escape(text)}[/dim]", highlight=False, soft_wrap=True)
 
-    with _on_ctrl_c(lambda: console.print(f"{stopping}; Ctrl-C again stops at once")) as stop:
+    with _on_ctrl_c(console, f"{stopping}; Ctrl-C again stops at once") as stop:
         watch = Watch(on_note=note, stop=stop)
         if not console.is_terminal:
             yield _plain(watch, lambda text: typer.echo(text, err=True))
@@ -81,15 +84,22 @@ def _state(epoch: Epoch) -> str:
 
 
 @contextmanager
-def _on_ctrl_c(say: Callable[[], object]) -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether Ctrl-C was pressed; a second press stops at once."""
+def _on_ctrl_c(console: Console, message: str) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether Ctrl-C was pressed; a second press stops at once."""
     pressed: list[bool] = []
 
     def handle(number: int, frame: Any) -> None:
         if pressed:
             raise KeyboardInterrupt
         pressed.append(True)
-        say()
+        # The signal may interrupt a write to the same stream, whose buffer cannot be entered twice.
+        try:
+            if console.is_terminal:
+                console.print(message)
+                return
+        except RuntimeError:
+            pass
+        os.write(sys.stderr.fileno(), f"{message}\n".encode())
 
     before = signal.signal(signal.SIGINT, handle)
     try:
