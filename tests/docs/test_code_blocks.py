@@ -2,7 +2,8 @@
 
 Blocks of a page run in order, in one folder: `python` blocks share a namespace, `console` blocks run their `$ dysat …`
 lines and must print what the block shows, `sh` blocks run every line. The folder holds a made-up log, mail.csv, and the
-month after it, new-mail.csv. A block that cannot run has `<!-- not run: REASON -->` on the line before it.
+month after it, new-mail.csv. A block that cannot run has `<!-- not run: REASON -->` on the line before it; its commands
+are only parsed, and their models, presets and settings checked.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typer.main import get_command
+
+from dysat.cli import app
+from dysat.cli.options import chosen_model
+from dysat.experiments.paper.reproduce import check_methods
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -164,6 +170,26 @@ def test_blocks_that_do_not_run_say_why() -> None:
     assert len(marked) == markers, "a `not run` marker is not on the line before a block"
     for block in marked:
         sys.stdout.write(f"{block.place}: not run: {block.reason}\n")
+
+
+def test_commands_that_do_not_run_are_valid() -> None:
+    """Their options exist, their values have the right type, and their models, presets and settings are known."""
+    program = get_command(app)
+    checked = 0
+    for block in (block for block in BLOCKS if block.reason and block.language != "python"):
+        lines = block.body.replace("\\\n", " ").replace("$ ", "").splitlines()
+        for words in (shlex.split(line, comments=True) for line in lines if line.startswith("dysat ")):
+            command = program.commands[words[1]]  # type: ignore[attr-defined]
+            given = command.make_context(words[1], words[2:]).params
+            models = given.get("models") or [given.get("model") or "dysat"]
+            presets = [given.get("preset"), *(model.partition(":")[2] for model in models)]
+            if words[1] in ("fit", "evaluate", "tune") and not any(str(name).endswith(".toml") for name in presets):
+                for model in models:
+                    chosen_model(model, given.get("preset"), given.get("settings"), ignore=len(models) > 1)
+            if words[1] == "reproduce" and given["methods"]:
+                check_methods(given["methods"].split(","))
+            checked += 1
+    assert checked >= 15
 
 
 def test_make_targets_exist() -> None:
