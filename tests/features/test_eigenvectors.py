@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
-from dysat.features import eigenvectors
-from dysat.features.eigenvectors import lanczos, leading_eigenvectors
+from dysat.features import link_memory
+from dysat.features.link_memory import lanczos, leading_eigenvectors
 
 
 def symmetric(size: int) -> csr_array[np.float64]:
@@ -46,7 +46,7 @@ def test_only_the_seed_changes_the_result() -> None:
 def test_leading_eigenvectors_are_the_truncated_svd(
     matrix: csr_array[np.float64], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eigenvectors, "TOLERANCE", 0.0)
+    monkeypatch.setattr(link_memory, "TOLERANCE", 0.0)
     values, vectors = leading_eigenvectors(matrix)
     left, sigma, right = np.linalg.svd(matrix.toarray())
     assert vectors.shape == (matrix.shape[0], 64)

@@ -284,6 +284,8 @@ def _check_protocol(protocol: str) -> None:
 
 
 def _check_steps(number: int, step: int, target: int, protocol: str) -> None:
+    if number < 2:
+        raise GraphError("the graph has only one snapshot")
     if not 0 <= step < number - 1:
         raise GraphError(f"step {step}: a graph with {number} snapshots has no links to predict after it")
     if not step < target < number:

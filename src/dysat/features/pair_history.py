@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.eigenvectors import RANKS, Spectrum, leading_eigenvectors, scaled_by_degree
-from dysat.features.link_memory import Snapshots, past_links, recurrence
+from dysat.features.link_memory import (
+    RANKS,
+    Snapshots,
+    Spectrum,
+    leading_eigenvectors,
+    past_links,
+    recurrence,
+    scaled_by_degree,
+)
 from dysat.system.compiled import native
 
 if TYPE_CHECKING:

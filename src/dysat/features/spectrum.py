@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
-from dysat.features.eigenvectors import Reals, lanczos
-from dysat.features.link_memory import decayed_links_by_step
+from dysat.features.link_memory import Reals, decayed_links_by_step, lanczos
 from dysat.system.process import few_blas_threads
 
 if TYPE_CHECKING:

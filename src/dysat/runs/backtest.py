@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
-from dysat.errors import DysatError, GraphError
+from dysat.errors import DysatError
 from dysat.evaluation.probe import auc, average_precision, evaluate_probe, evaluate_scores
-from dysat.evaluation.protocols import LinkSplit, single_step
+from dysat.evaluation.protocols import LinkSplit
 from dysat.evaluation.reliability import reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.training import Progress
-
-
-def hold_out_last(graph: DynamicGraph, seed: int, on_note: Callable[[str], None]) -> LinkSplit | None:
-    """Links of the last snapshot and unlinked pairs as examples; None, with a note, if it cannot be predicted."""
-    if len(graph) < 2:
-        on_note("no backtest: the graph has only one snapshot")
-        return None
-    try:
-        return single_step(graph, len(graph) - 2, seed=seed)
-    except GraphError as problem:
-        on_note(f"no backtest: {problem}")
-        return None
 
 
 def backtest_facts(model: EmbeddingModel, past: DynamicGraph, split: LinkSplit, done: Progress) -> dict[str, Any]:

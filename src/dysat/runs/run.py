@@ -30,8 +30,9 @@ from typing import Any, Literal
 
 import dysat
 from dysat.data.graph import DynamicGraph
-from dysat.errors import ModelError
+from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import validation_auc
+from dysat.evaluation.protocols import single_step
 from dysat.models import MODELS
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import GRAPH_FOLDER, MODEL_FILE, Incremental
@@ -40,7 +41,7 @@ from dysat.models.base.stepwise import StepwiseModel
 from dysat.models.base.trained import TrainedModel
 from dysat.models.incsat import IncSAT
 from dysat.nn.device import choose_device
-from dysat.runs.backtest import backtest_facts, hold_out_last
+from dysat.runs.backtest import backtest_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
 from dysat.runs.stream import Stream, without_features
 from dysat.system.locks import lock_folder
@@ -194,7 +195,10 @@ class Run:
             # Backtest: predict the last snapshot with a model that has not seen it.
             split = None
             if self.config["backtest"] and backtest is None:
-                split = hold_out_last(graph, options.get("seed", 0), watch.on_note)
+                try:
+                    split = single_step(graph, len(graph) - 2, seed=options.get("seed", 0))
+                except GraphError as problem:
+                    watch.on_note(f"no backtest: {problem}")
             if split is not None:
                 model = kind.with_options(options)
                 examples = split.to(choose_device(getattr(model, "device", "cpu")))

@@ -14,8 +14,7 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.eigenvectors import Reals, lanczos
-from dysat.features.link_memory import decayed_links
+from dysat.features.link_memory import Reals, decayed_links, lanczos
 from dysat.models.base.embedding import EmbeddingModel
 
 if TYPE_CHECKING:
