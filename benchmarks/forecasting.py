@@ -23,10 +23,9 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from datetime import UTC, datetime
 from math import isnan
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -53,13 +52,11 @@ PARTS: dict[str, dict[str, Any]] = {
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
     """Fit and evaluate one model at one step."""
-    import torch
 
     import dysat
     from dysat.system.process import keep_freed_memory
 
     keep_freed_memory()
-    torch.set_num_threads(1)
     graph, target = dysat.DynamicGraph.load(task["graph"]), task["target"]
     begin = time.perf_counter()
     if task["model"] in (OWN, OTHERS):
@@ -178,8 +175,8 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
 
 def sweep(args: argparse.Namespace) -> None:
     """Run everything that the file does not have yet."""
-    from dysat.experiments.evaluate.workers import exit_with_parent
     from dysat.system.hardware import hardware
+    from dysat.system.pool import worker_pool
 
     rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     done = {(row["dataset"], row["model"], row["target"], row["seed"]) for row in rows}
@@ -196,7 +193,7 @@ def sweep(args: argparse.Namespace) -> None:
     order = {"ml-10m": 0, "yelp": 1, "uci": 2, "enron": 3}
     waiting.sort(key=lambda task: (order.get(task["dataset"], 4), -task["target"]))
     begin = time.monotonic()
-    with ProcessPoolExecutor(args.processes, get_context("spawn"), exit_with_parent) as pool:
+    with worker_pool(args.processes, "rows") as pool:
         running = {pool.submit(measure, task): task for task in waiting}
         for number, future in enumerate(as_completed(running)):
             task = running[future]

@@ -16,9 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from datetime import UTC, datetime
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -34,7 +33,6 @@ SLOW = ("ml-10m", "yelp", "uci", "enron")
 
 def judge_one(task: dict[str, Any]) -> dict[str, Any]:
     """Evaluate one setting at one step, or an incremental model at all steps."""
-    import torch
 
     import dysat
     from dysat.experiments.evaluate.request import Request
@@ -42,7 +40,6 @@ def judge_one(task: dict[str, Any]) -> dict[str, Any]:
     from dysat.system.process import keep_freed_memory
 
     keep_freed_memory()
-    torch.set_num_threads(1)
     graph, predicted = dysat.DynamicGraph.load(task["graph"]), DATASETS[task["dataset"]].predicted
     request = Request(first=predicted[0], last=predicted[-1], seed=0, past_probe=False)
     contender = ROWS[task["row"]].contender(task["dataset"], **task["setting"])
@@ -71,8 +68,8 @@ def tasks(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def sweep(args: argparse.Namespace) -> None:
     """Run all tasks that the files do not have yet."""
-    from dysat.experiments.evaluate.workers import exit_with_parent
     from dysat.system.hardware import hardware
+    from dysat.system.pool import worker_pool
 
     files = {dataset: args.out / f"tuning_{dataset}.json" for dataset in args.dataset}
     rows = {d: json.loads(file.read_text())["rows"] if file.exists() else [] for d, file in files.items()}
@@ -85,7 +82,7 @@ def sweep(args: argparse.Namespace) -> None:
         )
     ]
     begin = time.monotonic()
-    with ProcessPoolExecutor(args.processes, get_context("spawn"), exit_with_parent) as pool:
+    with worker_pool(args.processes, "rows") as pool:
         running = {pool.submit(judge_one, task): task for task in waiting}
         for number, future in enumerate(as_completed(running)):
             task = running[future]

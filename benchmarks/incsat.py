@@ -22,9 +22,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from datetime import UTC, datetime
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +66,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 
 def chain(graph_folder: str, dataset: str, setting: dict[str, Any]) -> dict[str, Any]:
     """Run one setting over all snapshots in order."""
-    import torch
 
     import dysat
     from dysat.evaluation.probe import evaluate_probe, validation_auc
     from dysat.evaluation.protocols import single_step
 
-    torch.set_num_threads(1)
     graph, begin = dysat.DynamicGraph.load(graph_folder), time.perf_counter()
     options = {key: value for key, value in setting.items() if key != "preset"}
     layers = SHALLOW if dataset == "enron" else {}
@@ -96,7 +93,9 @@ def chain(graph_folder: str, dataset: str, setting: dict[str, Any]) -> dict[str,
 def sweep(folder: str, dataset: str, processes: int, out: Path) -> None:
     """Run all settings of a dataset."""
     rows = []
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+    from dysat.system.pool import worker_pool
+
+    with worker_pool(processes, "rows") as pool:
         jobs = [pool.submit(chain, f"{folder}/{dataset}", dataset, setting) for setting in SETTINGS[dataset]]
         for done in as_completed(jobs):
             rows.append(done.result())
@@ -116,13 +115,11 @@ def continued(folder: str, dataset: str, how: str) -> dict[str, Any]:
     `how`, stored as "weights": "carried" keeps the weights from step to step, "anew" initialises them at every step,
     "again" fits a DySAT on all snapshots at every step.
     """
-    import torch
 
     import dysat
     from dysat.evaluation.probe import evaluate_probe
     from dysat.evaluation.protocols import single_step
 
-    torch.set_num_threads(1)
     graph, (first, epochs, weight) = dysat.DynamicGraph.load(f"{folder}/{dataset}"), BEGINNING[dataset]
     layers = SHALLOW if dataset == "enron" else {}
     options = {"negative_weight": weight, "epochs": epochs, "batch_size": 256, "device": "cpu", **layers}
@@ -139,7 +136,9 @@ def continued(folder: str, dataset: str, how: str) -> dict[str, Any]:
 
 def compare_continued(folder: str, processes: int, out: Path) -> None:
     """Run all ways to continue on all datasets."""
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+    from dysat.system.pool import worker_pool
+
+    with worker_pool(processes, "rows") as pool:
         ways = [(dataset, how) for dataset in BEGINNING for how in ("again", "carried", "anew")]
         rows = [job.result() for job in [pool.submit(continued, folder, *way) for way in ways]]
     result = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "rows": rows}

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -91,12 +89,10 @@ WORLDS = {"blocks": blocks, "tastes": tastes, "bursts": bursts}
 
 def measure(task: tuple[str, int, str]) -> list[dict[str, Any]]:
     """Fit and evaluate one model in one world, for each predicted day."""
-    import torch
     from forecasting import figures
 
     import dysat
 
-    torch.set_num_threads(1)
     world, seed, name = task
     columns = tuple(map(list, zip(*WORLDS[world](np.random.default_rng(seed)), strict=True)))
     graph = dysat.build_snapshots(dysat.read_events(columns, time_unit="step"), every=1)
@@ -117,11 +113,11 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    from dysat.experiments.evaluate.workers import exit_with_parent
     from dysat.system.hardware import hardware
+    from dysat.system.pool import worker_pool
 
     tasks = list(product(WORLDS, args.seeds, ("whole", "pair-boosting")))
-    with ProcessPoolExecutor(args.processes, get_context("spawn"), exit_with_parent) as pool:
+    with worker_pool(args.processes, "rows") as pool:
         rows = [row for part in pool.map(measure, tasks) for row in part]
     for world, model in product(WORLDS, ("whole", "pair-boosting")):
         mine = [row for row in rows if row["world"] == world and row["model"] == model]

@@ -18,9 +18,8 @@ import argparse
 import itertools
 import json
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from datetime import UTC, datetime
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +34,11 @@ PUBLISHED = {"enron": 86.60, "uci": 85.81, "yelp": 69.87, "ml-10m": 93.68}  # ma
 
 def train(job: dict[str, Any]) -> dict[str, Any]:
     """Train one model on the snapshots before the predicted one, and evaluate it on that one."""
-    import torch
 
     import dysat
     from dysat.evaluation.probe import evaluate_probe, evaluate_scores, validation_auc
     from dysat.evaluation.protocols import single_step
 
-    if job["device"] == "cpu":
-        torch.set_num_threads(job["threads"])
     graph = dysat.DynamicGraph.load(job["graph"])
     step = job["predicted"] - 1
     options = {**(SHALLOW if job["dataset"] == "enron" else {}), **job["options"]}
@@ -83,7 +79,7 @@ def jobs(args: argparse.Namespace) -> list[dict[str, Any]]:
             options["seed"] = args.seed
             if args.batch_size:
                 options["batch_size"] = args.batch_size
-            common = {"graph": str(args.graphs / dataset), "device": args.device, "threads": args.threads}
+            common = {"graph": str(args.graphs / dataset), "device": args.device}
             found.append(
                 {
                     **common,
@@ -155,7 +151,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which no further job starts")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -176,7 +171,9 @@ def main() -> None:
         temporary.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
         temporary.replace(args.out)
 
-    with ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as pool:
+    from dysat.system.pool import worker_pool
+
+    with worker_pool(args.workers, "rows") as pool:
         waiting = iter(todo)
         running = {pool.submit(train, job) for job in itertools.islice(waiting, args.workers)}
         while running:

@@ -10,8 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError, listed
 from dysat.experiments.evaluate.outcome import Evaluation
@@ -73,9 +71,8 @@ def evaluate(
     for contender in contenders.values():
         MODELS[contender.method].check_packages()
     processes = processes or processes_for(choose_device(device).type, len(graph) * len(contenders))
-    threads = max(1, torch.get_num_threads() // processes)
     path = Path(os.path.abspath(folder))
-    plan = EvaluationPlan.make(list(contenders.values()), graph, path, Request(**request), device, threads)
+    plan = EvaluationPlan.make(list(contenders.values()), graph, path, Request(**request), device)
     run_all(plan.jobs, processes, on_progress)
     return plan.evaluation()
 

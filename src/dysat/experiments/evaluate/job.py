@@ -42,7 +42,6 @@ class Job:
     step: int
     targets: tuple[int, ...]
     device: str
-    threads: int
     fits: Path | None = None  # shared folder of fits that do not depend on the protocol
 
     @property
@@ -82,24 +81,19 @@ class Worker:
 
     def run(self, job: Job) -> LinkModel | None:
         """Fit the model, measure it and store the result; return the model, or None if it could not be fitted."""
-        from threadpoolctl import threadpool_limits
-
-        if job.device == "cpu":
-            torch.set_num_threads(job.threads)
         graph, request, model = self._load(job.folder), job.request, self._previous(job)
         begin = time.perf_counter()
         facts: dict[str, Any] = {"step": job.step, "results": [], "lacking": [], "problem": None}
         tensors: dict[str, Tensor] = {}
         try:
-            with threadpool_limits(job.threads):  # SciPy and scikit-learn
-                splits = [request.split(graph, job.step, target) for target in job.targets]
-                model = model or job.contender.build(job.device)
-                past = _past_examples(model, graph, job)
-                _fit(model, graph, splits[0], past, job)
-                for split in splits:
-                    for measured in _measure(model, graph, split, past, request, facts["lacking"]):
-                        facts["results"].append(measured.facts())
-                        tensors |= {f"{what}/{measured.name}": getattr(measured.result, what) for what in TENSORS}
+            splits = [request.split(graph, job.step, target) for target in job.targets]
+            model = model or job.contender.build(job.device)
+            past = _past_examples(model, graph, job)
+            _fit(model, graph, splits[0], past, job)
+            for split in splits:
+                for measured in _measure(model, graph, split, past, request, facts["lacking"]):
+                    facts["results"].append(measured.facts())
+                    tensors |= {f"{what}/{measured.name}": getattr(measured.result, what) for what in TENSORS}
         except DysatError as problem:
             facts["problem"], model = str(problem), None
         except torch.OutOfMemoryError:

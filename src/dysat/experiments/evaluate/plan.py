@@ -49,7 +49,6 @@ class EvaluationPlan:
         path: Path,
         request: Request,
         device: str,
-        threads: int,
         fits: Path | None = None,
     ) -> EvaluationPlan:
         """Check the request, open the folder and list the jobs; at least one snapshot must have enough links."""
@@ -67,7 +66,7 @@ class EvaluationPlan:
         device = str(choose_device(device))
         _open_folder(path, graph, request, shared=fits is not None)
         jobs = tuple(
-            Job(path, contender, request, step, tuple(targets[step]), device, threads, fits)
+            Job(path, contender, request, step, tuple(targets[step]), device, fits)
             for step in sorted(targets, reverse=True)
             for contender in contenders
         )

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from threading import Thread
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import torch
 
-from dysat.errors import ModelError
 from dysat.experiments.evaluate.job import Job, Worker
 from dysat.models import OPPONENTS
+from dysat.system.pool import worker_pool
 from dysat.system.process import keep_freed_memory
 
 OnProgress = Callable[[int, int, str], None]  # jobs done, jobs in total, the job done last
@@ -45,10 +39,9 @@ def run_all(
         for chain in _run_in_processes(chains, processes):
             report(chain)
         return
-    worker, threads = Worker(), torch.get_num_threads()
+    worker = Worker()
     for job in (job for chain in chains for job in chain):
         worker.run(job)
-        torch.set_num_threads(threads)
         report([job])
 
 
@@ -96,34 +89,6 @@ def _run_chain(chain: Sequence[Job]) -> None:
     keep_freed_memory()
     for job in chain:
         _worker.run(job)
-
-
-@contextmanager
-def worker_pool(processes: int, kept: str) -> Iterator[ProcessPoolExecutor]:
-    """Open a pool whose processes end with this one, or on any error; `kept` names what stays finished then."""
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), exit_with_parent) as pool:
-        try:
-            yield pool
-        except BrokenProcessPool:
-            why = "a worker process was killed, perhaps for lack of memory; a script needs if __name__ == '__main__'"
-            raise ModelError(f"{why}; finished {kept} are kept, try processes=1") from None
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.terminate()  # results are written atomically, so finished ones stay valid
-            raise
-
-
-def exit_with_parent() -> None:
-    """Let this process ignore Ctrl-C, which the parent handles, and exit as soon as the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_wait_for_parent, daemon=True).start()
-
-
-def _wait_for_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def processes_for(device: str, jobs: int) -> int:

@@ -138,11 +138,10 @@ def reproduce(
     wanted = needs(targets, list(graphs), methods)
     jobs = QUICK_STEPS * len(wanted)
     workers = processes or (min(GPU_PROCESSES, _cores()) if where.type == "cuda" else processes_for("cpu", jobs))
-    threads = max(1, torch.get_num_threads() // workers)
     studies = []
     for (study, dataset), group in _grouped(wanted).items():
         graph, request = graphs[dataset.removesuffix("-loops")], request_of(study, dataset, budget, seed)
-        rows = _Rows.make(group, graph, folder, request, results, str(where), threads)
+        rows = _Rows.make(group, graph, folder, request, results, str(where))
         if rows is not None:
             studies.append(rows)
     studies.sort(key=lambda rows: -rows.plan.graph.num_nodes)  # the long ones first
@@ -205,7 +204,7 @@ class _Rows:
     @classmethod
     def make(
         cls, group: list[Need], graph: DynamicGraph, folder: Path, request: Request, results: Results,
-        device: str, threads: int,
+        device: str,
     ) -> _Rows | None:  # fmt: skip
         """Return the rows to measure, or None if all are stored."""
         study, dataset = group[0].study, group[0].dataset
@@ -229,7 +228,7 @@ class _Rows:
         short = hashlib.sha256(json.dumps([graph.fingerprint, how]).encode()).hexdigest()[:8]
         path = (folder / CACHE / f"{study}-{dataset}-{short}").absolute()
         fits = path.parent / "fits"
-        plan = EvaluationPlan.make(list(contenders.values()), graph, path, request, device, threads, fits)
+        plan = EvaluationPlan.make(list(contenders.values()), graph, path, request, device, fits)
         return cls(plan, study, dataset, results, rows)
 
     def done(self, job: Job) -> None:

@@ -24,7 +24,6 @@ from dysat.experiments.evaluate.evaluate import Models, as_contender
 from dysat.experiments.evaluate.plan import about
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import method_version
-from dysat.experiments.evaluate.workers import worker_pool
 from dysat.experiments.tune.objective import Validation, validation_of
 from dysat.experiments.tune.spaces import Given, combinations, search_space
 from dysat.experiments.tune.study import free_dead_tickets, open_study, run_trials, shown_url, trials_of
@@ -32,6 +31,7 @@ from dysat.experiments.tune.trials import Trial, TuningPlan
 from dysat.models import MODELS
 from dysat.nn.device import choose_device
 from dysat.system.extras import require
+from dysat.system.pool import worker_pool
 from dysat.system.process import keep_freed_memory
 from dysat.system.storage import replace_file
 
@@ -107,7 +107,6 @@ class Work:
     request: Request
     storage: str | None
     device: str
-    threads: int
 
 
 def tune(
@@ -169,7 +168,7 @@ def tune(
     if path is not None and storage is None:
         path.mkdir(parents=True, exist_ok=True)
         storage = f"sqlite:///{path / DATABASE}"
-    work = Work(plan, wanted, storage, str(where), max(1, torch.get_num_threads() // workers))
+    work = Work(plan, wanted, storage, str(where))
     found = _tune(work, graph, validation, facts, workers, on_progress)
     if path is not None:
         path.mkdir(parents=True, exist_ok=True)
@@ -271,11 +270,7 @@ def _run_in_processes(
 
 def _work(work: Work, folder: Path, targets: list[int]) -> None:
     """Run trials in one of several processes."""
-    from threadpoolctl import threadpool_limits
-
     keep_freed_memory()
-    if work.device == "cpu":
-        torch.set_num_threads(work.threads)
     validation = validation_of(DynamicGraph.load(folder), work.request, targets)
-    with threadpool_limits(work.threads), open_study(work.storage, work.plan.name) as study:
+    with open_study(work.storage, work.plan.name) as study:
         run_trials(study, work.plan, validation, work.device)
