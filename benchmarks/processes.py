@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from concurrent.futures import wait
 from datetime import UTC, datetime
@@ -95,7 +94,6 @@ def main() -> None:
     found = {
         "date": datetime.now(UTC).date().isoformat(),
         "hardware": hardware(),
-        "cores": os.cpu_count(),
         "rows": rows,
     }
     if args.out is not None:
