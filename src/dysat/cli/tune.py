@@ -33,11 +33,12 @@ from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
 from dysat.evaluation.protocols import NewEnds, Protocol
 from dysat.experiments.evaluate.request import Contender
+from dysat.experiments.tune.outcome import Tuning
 from dysat.experiments.tune.preset_file import write_preset
 from dysat.experiments.tune.spaces import as_text
 from dysat.experiments.tune.study import shown_url
 from dysat.experiments.tune.trials import Trial
-from dysat.experiments.tune.tune import RESULTS, Tuning, tune
+from dysat.experiments.tune.tune import RESULTS, tune
 from dysat.system.extras import require
 from dysat.system.process import keep_freed_memory
 

@@ -29,9 +29,11 @@ from dysat.data.reading.labels import Labels, pack_labels, unpack_labels
 from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, summarize
 from dysat.data.windows import Clock, write_edges, write_moment, write_span
 from dysat.errors import GraphError, nearest
+from dysat.system.notebook import html_table
 from dysat.system.storage import read_folder, write_folder
 
 FORMAT_VERSION = 1
+SHOWN = 8  # first and last snapshots that a notebook shows
 
 
 class Parts(NamedTuple):
@@ -342,6 +344,18 @@ class DynamicGraph:
             f"DynamicGraph: {nodes}, {len(self)} snapshots of about {span}, {dates}\n"
             f"  {sum(links):,} links, {min(links):,} to {max(links):,} per snapshot  {sparkline(links)}"
         )
+
+    def _repr_html_(self) -> str:
+        """A table of the snapshots, for notebooks."""
+        edges = write_edges(self.boundaries, self.clock)
+        rows = [
+            (row.step, f"{start} … {stop}", *(f"{n:,}" for n in (row.known, row.active, row.links, row.new_links)))
+            for row, start, stop in zip(self.summary(), edges, edges[1:], strict=False)
+        ]
+        if len(rows) > 2 * SHOWN:
+            rows = [*rows[:SHOWN], ("…",) * 6, *rows[-SHOWN:]]
+        columns = (">step", "window", ">known nodes", ">active", ">links", ">new links")
+        return html_table(repr(self), columns, rows, "; ".join(self.notes))
 
 
 def _check(graph: DynamicGraph) -> None:

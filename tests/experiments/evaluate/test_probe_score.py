@@ -52,7 +52,7 @@ def other_target(graph: DynamicGraph, target: int) -> DynamicGraph:
 def fitted(graph: DynamicGraph, folder: Path, model: dysat.LinkModel, request: Request, step: int) -> Any:
     (folder / STEPS).mkdir(parents=True)
     graph.save(folder / GRAPH)
-    return Worker().run(Job(folder, as_contender(model), request, step, (step + 1,), "cpu", 1))
+    return Worker().run(Job(folder, as_contender(model), request, step, (step + 1,), "cpu"))
 
 
 @pytest.mark.parametrize("name", LEARNERS)

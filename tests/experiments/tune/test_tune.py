@@ -25,7 +25,8 @@ from dysat.evaluation.protocols import link_split
 from dysat.evaluation.validation import tuning_auc, validation_only
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.tune.objective import judge, validation_of
-from dysat.experiments.tune.tune import Tuning, tune
+from dysat.experiments.tune.outcome import Tuning
+from dysat.experiments.tune.tune import tune
 
 SMALL: dict[str, Any] = {"features": (8, 4), "epochs": 2, "device": "cpu"}  # of gcn-ae
 DECAYS = (1.0, 0.8, 0.5, 0.2)

@@ -7,15 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from math import isnan, nan
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from dysat.evaluation.probe import Means, ProbeResult, means
 from dysat.models import OPPONENTS
 from dysat.system.extras import require
+from dysat.system.notebook import html_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 TENSORS = ("scores", "labels", "test")
+FIGURES = ("auc", "auc_sd", "average_precision", "average_precision_sd")
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +205,54 @@ class Evaluation:
             )
             lines.append(f"| {name} | {negatives} | {PROBES[probe]} | {len(known.targets)} | {' | '.join(cells)} |")
         return "\n".join(lines)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one row per model, predicted snapshot, kind of negatives and probe, for a table."""
+        return [
+            {
+                "model": f.name,
+                "heuristic": f.heuristic,
+                "snapshot": step.result.target,
+                "negatives": step.result.negatives,
+                "probe": step.probe,
+                "links": step.links,
+                **{name: getattr(step.result, name) for name in FIGURES},
+                "mrr": step.mrr,
+                "hits_at_10": step.hits_at_10,
+            }
+            for f in self.figures
+            for step in f.results
+        ]
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return `records` as a Polars data frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.records(), infer_schema_length=None)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `records` as a pandas data frame."""
+        require("pandas", "to_pandas()")
+        import pandas as pd
+
+        return pd.DataFrame(self.records())
+
+    def _repr_html_(self) -> str:
+        """The table of means, for notebooks."""
+        rows = [
+            (
+                f"{model.name} (heuristic)" if model.opponent else model.name,
+                negatives,
+                PROBES[probe],
+                len(known.targets),
+                f"{per_cent(known.macro_auc)} {spread(known.macro_auc_sd)}".strip(),
+                per_cent(known.micro_auc),
+                f"{per_cent(known.macro_average_precision)} {spread(known.macro_average_precision_sd)}".strip(),
+            )
+            for model, negatives, probe, known in self.rows()
+        ]
+        columns = ("model", "negatives", "probe", ">snapshots", ">macro-AUC", ">micro-AUC", ">average precision")
+        return html_table("Means over the predicted snapshots, in per cent", columns, rows)
 
     def plot(self, file: str | os.PathLike[str], *, everyone: bool = False) -> None:
         """Draw the AUC of every predicted snapshot to a PNG, SVG or PDF file."""

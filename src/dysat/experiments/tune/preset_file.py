@@ -11,7 +11,7 @@ from typing import Any
 
 from dysat.errors import ModelError
 from dysat.experiments.evaluate.request import Contender
-from dysat.experiments.tune.tune import Tuning
+from dysat.experiments.tune.outcome import Tuning
 from dysat.models import MODELS
 from dysat.models.base.option import NONE
 from dysat.system.storage import replace_file

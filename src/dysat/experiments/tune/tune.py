@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Collection
 from concurrent.futures import wait
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,9 +25,10 @@ from dysat.experiments.evaluate.plan import about
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import method_version
 from dysat.experiments.tune.objective import Validation, validation_of
+from dysat.experiments.tune.outcome import Tuning
 from dysat.experiments.tune.spaces import Given, combinations, search_space
 from dysat.experiments.tune.study import free_dead_tickets, open_study, run_trials, shown_url, trials_of
-from dysat.experiments.tune.trials import Trial, TuningPlan
+from dysat.experiments.tune.trials import TuningPlan
 from dysat.models import MODELS
 from dysat.nn.device import choose_device
 from dysat.system.extras import require
@@ -46,54 +47,6 @@ REQUEST = (
     "new_ends",
 )  # fields of a Request that tuning uses
 POLL = 0.5  # seconds between progress reports of other processes
-
-
-@dataclass(frozen=True, eq=False)
-class Tuning:
-    """Result of `dysat.tune`: `trials` has every setting, the best first; `about` says how it was tuned."""
-
-    contender: Contender
-    space: dict[str, str]
-    trials: list[Trial]
-    total: int
-    left_out: dict[int, str]
-    about: dict[str, Any]
-
-    @property
-    def best(self) -> Trial:
-        """Trial with the highest mean over all predicted snapshots; the first one, if several are equal."""
-        done = [trial for trial in self.trials if trial.state == "done"]
-        if not done:
-            problem = next((trial.problem for trial in self.trials if trial.problem), "no trial was finished")
-            raise ModelError(f"no setting of {self.contender.name} has a result: {problem}")
-        return done[0]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """All options of the best model except the device."""
-        values = replace(self.contender, options={**self.contender.options, **self.best.options}).build().plain_params()
-        return {name: value for name, value in values.items() if name != "device"}
-
-    def count(self, state: str) -> int:
-        """Return the number of trials that are done, pruned, failed or running."""
-        return sum(trial.state == state for trial in self.trials)
-
-    def facts(self) -> dict[str, Any]:
-        """Return everything as plain values for JSON."""
-        any_done = any(trial.state == "done" for trial in self.trials)
-        base = self.contender.build().plain_params()
-        return {
-            **self.about,
-            "model": self.contender.method,
-            "preset": self.contender.preset,
-            "given": {name: base[name] for name in self.contender.options if name != "device"},
-            "space": self.space,
-            "best": self.best.facts() if any_done else None,
-            "options": self.options if any_done else None,
-            "total": self.total,
-            "left_out": {str(target): why for target, why in self.left_out.items()},
-            "trials": [trial.facts() for trial in self.trials],
-        }
 
 
 OnProgress = Callable[[Tuning], None]

@@ -34,6 +34,7 @@ from dysat.models.base.option import Option
 from dysat.models.base.preset import Presets, read_preset
 from dysat.sampling.pairs import unlinked_pairs
 from dysat.system.extras import require
+from dysat.system.notebook import html_table
 from dysat.system.tensors import read_tensors, write_tensors
 
 BLOCK = 1 << 22  # scores held in memory at once by `highest`
@@ -370,6 +371,16 @@ class LinkModel(ABC):
         others = unlinked_pairs(known, links, len(links), np.random.default_rng(0))
         pairs = torch.from_numpy(np.concatenate([links, others]))
         return pairs, torch.arange(len(pairs)) < len(links)
+
+    def _repr_html_(self) -> str:
+        """The options that differ from the default, and what the model was fitted on, for notebooks."""
+        defaults = {option.name: option.default for option in self.options()}
+        changed = [(name, value) for name, value in self.get_params().items() if value != defaults[name]]
+        graph = repr(self.graph_).split("\n")[0] if hasattr(self, "graph_") else "not fitted yet"
+        epochs = getattr(self, "epochs_", [])
+        note = f"{len(epochs)} epochs, last loss {epochs[-1].loss:.4g}" if epochs else ""
+        names = ("option that differs from the default", "value") if changed else ("all options have their default",)
+        return html_table(f"{type(self).__name__}: {self.about}\n{graph}", names, changed, note)
 
     def _must_be_fitted(self) -> None:
         if not hasattr(self, "graph_"):

@@ -1,0 +1,85 @@
+"""What a notebook shows: tables as HTML, and a progress bar."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+STYLE = "text-align: {}; padding: 0.1em 0.8em"
+PAUSE = 0.1  # seconds between two changes of a progress bar
+
+
+def html_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], note: str = "") -> str:
+    """Return an HTML table with a title above and a note below; every text is escaped.
+
+    Columns of numbers are aligned to the right: those whose name begins with ">", as in the tables of the terminal.
+    """
+    sides = ["right" if name.startswith(">") else "left" for name in columns]
+    names = [name.removeprefix(">") for name in columns]
+    head = "".join(_cell("th", name, side) for name, side in zip(names, sides, strict=True))
+    body = "".join(
+        f"<tr>{''.join(_cell('td', value, side) for value, side in zip(row, sides, strict=True))}</tr>" for row in rows
+    )
+    lines = "<br>".join(escape(line) for line in title.split("\n"))
+    below = f"<p><small>{escape(note)}</small></p>" if note else ""
+    return f"<div><p>{lines}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}</div>"
+
+
+def _cell(tag: str, value: Any, side: str) -> str:
+    return f'<{tag} style="{STYLE.format(side)}">{escape(str(value))}</{tag}>'
+
+
+def in_notebook() -> bool:
+    """Whether this is a Jupyter kernel; nothing is imported to find out."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+class NotebookBar:
+    """One line of a notebook's output with a bar, what is being done, and the seconds so far."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self.what, self.done, self.total = "", 0, 0
+        self.began, self.shown = time.monotonic(), 0.0
+        show: Any = display  # without types
+        self.handle = show(self, display_id=True)
+
+    def update(self, what: str, done: int = 0, total: int = 0) -> None:
+        """Show what is being done, and how many of all pieces are finished (0 of 0: not known)."""
+        self.what, self.done, self.total = what, done, total
+        now = time.monotonic()
+        if self.handle is not None and (now - self.shown >= PAUSE or done == total > 0):
+            self.shown = now
+            self.handle.update(self)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self.handle is not None:
+            self.handle.update({"text/plain": "", "text/html": ""}, raw=True)
+
+    def __repr__(self) -> str:
+        pieces = f" {self.done:,} of {self.total:,}" if self.total else ""
+        return f"{self.what}{pieces}, {time.monotonic() - self.began:.0f} s"
+
+    def _repr_html_(self) -> str:
+        known = f' value="{self.done}" max="{self.total}"' if self.total else ""
+        return f"<progress{known}></progress> {escape(repr(self))}"
+
+
+@contextmanager
+def notebook_bar(wanted: bool = True) -> Iterator[NotebookBar | None]:
+    """Show a bar for the work inside, if this is a notebook and it is wanted."""
+    if not wanted or not in_notebook():
+        yield None
+        return
+    bar = NotebookBar()
+    try:
+        yield bar
+    finally:
+        bar.close()
