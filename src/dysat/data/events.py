@@ -24,7 +24,7 @@ from dysat.data.reading.dates import time_complaint
 from dysat.data.reading.files import Format, open_file
 from dysat.data.reading.labels import Labels, number_nodes
 from dysat.data.reading.sources import Source, explained, open_table
-from dysat.data.reading.spelling import kinds_note, recipients_note, spelling_note
+from dysat.data.reading.spelling import kinds_note, label_notes
 from dysat.data.reading.text import EncodingError
 from dysat.data.reading.times import Times, TimeUnit
 from dysat.data.reading.weights import Decimal, NegativeWeights, weights_of
@@ -228,8 +228,7 @@ def _time_complaint(column: pl.Series, pattern: str | None, timezone: str) -> Ca
 
 def _hints(events: Events, source: Source, columns: dict[str, str]) -> list[str]:
     """Notes on labels that look wrong."""
-    hints = spelling_note(events.labels, events.kinds)
-    hints += recipients_note(events.labels, columns["dst"])
+    hints = label_notes(events.labels, events.kinds, columns["dst"])
     if source.bipartite is None and not events.kind_names and columns["src"] != columns["dst"]:
         hints += kinds_note(columns, events.src, events.dst, events.labels)
     return hints

@@ -239,8 +239,8 @@ def _lines_of_items(whole: str) -> Iterator[int]:
 
 def _holds_nested(column: pl.Series) -> bool:
     """Whether a column of texts may hold objects or lists, which Polars writes as JSON."""
-    maybe = column.filter(column.str.contains(r"^[\{\[]")).unique()
-    for text in maybe.to_list():
+    maybe = column.str.starts_with("{") | column.str.starts_with("[")
+    for text in column.filter(maybe).unique().to_list() if maybe.any() else ():
         try:
             json.loads(text)
         except (ValueError, RecursionError):

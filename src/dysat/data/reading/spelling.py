@@ -16,7 +16,8 @@ from dysat.data.reading.labels import Labels
 if TYPE_CHECKING:
     import polars as pl
 
-ADDRESS = r"^.*<\s*(?:mailto:)?([^<>\s]+@[^<>\s]+)\s*>\s*$"  # Name <address>
+# Name <address>, but not several of them: a name that is not quoted has no semicolon, and no comma after an address.
+ADDRESS = r"""^\s*(?:"[^"]*"\s*|[^<>;,]*|[^<>;@]*)<\s*([^<>\s]+@[^<>\s]+)\s*>\s*$"""
 # Words in the names of columns. Two columns hold different things if one has a word of THINGS, and the other a word of
 # THINGS or PEOPLE that is not the same.
 PEOPLE = frozenset(
@@ -36,6 +37,8 @@ THINGS = frozenset(
         app service conference journal keyword word skill""",
     )
 )
+LOOKED_AT = 20_000  # labels compared for a note
+MARKS = ["<", "mailto:", "  ", "\t", "\n", "\r", "\v", "\f"]  # what a label has that needs more than lower case
 MIN_LABELS = 20  # per column, for columns whose names say nothing
 MIN_RATIO = 1.5  # of the two id ranges
 
@@ -44,46 +47,52 @@ def normal_form(labels: pl.Series) -> pl.Series:
     """Return labels in lower case, without surrounding or repeated blanks; of `Name <address>` the address."""
     import polars as pl
 
-    label = pl.col("label").str.normalize("NFC").str.replace(ADDRESS, "$1").str.strip_chars()
-    label = label.str.to_lowercase().str.strip_prefix("mailto:").str.strip_chars().str.replace_all(r"\s+", " ")
-    return labels.to_frame("label").lazy().select(label).collect(engine="streaming").to_series().alias(labels.name)
+    lower = labels.str.to_lowercase().str.strip_chars()
+    odd = lower.str.contains_any(MARKS) | (lower.str.len_bytes() != lower.str.len_chars())
+    if not odd.any():
+        return lower
+    label = pl.col("label").str.normalize("NFC").str.to_lowercase().str.replace(ADDRESS, "$1").str.strip_chars()
+    label = label.str.strip_prefix("mailto:").str.strip_chars().str.replace_all(r"\s+", " ")
+    full = labels.filter(odd).to_frame("label").lazy().select(label).collect(engine="streaming").to_series()
+    return lower.scatter(odd.arg_true(), full)
 
 
-def spelling_note(labels: Labels, kinds: NDArray[np.uint8] | None) -> list[str]:
-    """Note labels that differ only in what `normal_form` removes."""
+def label_notes(labels: Labels, kinds: NDArray[np.uint8] | None, dst: str) -> list[str]:
+    """Note labels that differ only in what `normal_form` removes, and labels that are several addresses.
+
+    Only the first labels of a large graph are looked at; `dst` is the column of destinations.
+    """
     import polars as pl
 
     if labels.dtype != object:
         return []
-    texts = pl.Series("label", labels.tolist(), dtype=pl.String)
-    normal = normal_form(texts)
-    if (normal == texts).all():
+    texts = pl.Series("label", labels[:LOOKED_AT].tolist(), dtype=pl.String)
+    among = f" of the first {LOOKED_AT:,}" * (len(labels) > LOOKED_AT)
+    return [*_spelling_note(texts, kinds, among), *_recipients_note(texts, dst, among)]
+
+
+def _spelling_note(texts: pl.Series, kinds: NDArray[np.uint8] | None, among: str) -> list[str]:
+    import polars as pl
+
+    table = pl.DataFrame({"normal": normal_form(texts), "kind": 0 if kinds is None else kinds[: len(texts)]})
+    if (table["normal"] if kinds is None else table).n_unique() == len(texts):
         return []
-    table = pl.DataFrame({"label": texts, "normal": normal, "kind": np.zeros(len(texts)) if kinds is None else kinds})
+    table = table.with_columns(label=texts)
     groups = table.group_by("kind", "normal", maintain_order=True).agg("label").filter(pl.col("label").list.len() > 1)
-    if groups.is_empty():
-        return []
     number = int(groups["label"].list.len().sum())
     one, other = groups["label"][0].to_list()[:2]
-    what = "case, blanks or the form of an address"
-    return [f"{number:,} labels differ only in {what}, as {one!r} and {other!r}; normalise_labels=True merges them"]
+    what = f"{number:,} labels{among} differ only in case, blanks or the form of an address"
+    return [f"{what}, as {one!r} and {other!r}; normalise_labels=True merges them"]
 
 
-def recipients_note(labels: Labels, column: str) -> list[str]:
-    """Note labels that are several addresses."""
-    import polars as pl
-
-    if labels.dtype != object:
-        return []
-    texts = pl.Series(labels.tolist(), dtype=pl.String)
+def _recipients_note(texts: pl.Series, dst: str, among: str) -> list[str]:
+    texts = texts.filter(texts.str.contains_any([";", ","]))
     several = texts.filter(texts.str.contains(r"@[^;,]*[;,][^;,]*@"))
     if several.is_empty():
         return []
     mark = ";" if ";" in several[0] else ","
-    return [
-        f"{len(several):,} labels hold several addresses, as {several[0][:60]!r}; "
-        f"split_dst={mark!r} makes one event per address in {column!r}"
-    ]
+    what = f"{len(several):,} labels{among} hold several addresses, as {several[0][:60]!r}"
+    return [f"{what}; split_dst={mark!r} makes one event per address in {dst!r}"]
 
 
 def kinds_note(columns: dict[str, str], src: NDArray[np.int32], dst: NDArray[np.int32], labels: Labels) -> list[str]:
@@ -93,14 +102,14 @@ def kinds_note(columns: dict[str, str], src: NDArray[np.int32], dst: NDArray[np.
     different ends, nearly all numbers of the shorter range occur in the longer one, and no more pairs than by chance
     occur in both directions.
     """
+    kinds = _things(_words(columns["src"]), _words(columns["dst"]))
+    named = not (columns["src"].isdigit() and columns["dst"].isdigit())
+    if kinds is None and named:
+        return []
     sides = np.zeros((2, len(labels)), dtype=bool)
     sides[0, src], sides[1, dst] = True, True
     shared = int(sides.all(0).sum())
-    if not shared:
-        return []
-    kinds = _things(_words(columns["src"]), _words(columns["dst"]))
-    named = not (columns["src"].isdigit() and columns["dst"].isdigit())
-    if kinds is None and (named or not _two_ranges(sides, src, dst, labels)):
+    if not shared or (kinds is None and not _two_ranges(sides, src, dst, labels)):
         return []
     one, other = kinds or ("user", "item")
     what = f"{shared:,} labels occur in both {columns['src']!r} and {columns['dst']!r} and are taken for the same nodes"

@@ -41,15 +41,17 @@ def weights_of(
     rows.check("weight", name, numbers, lambda cell: _complaint(cell, decimal))
     numbers = _blanked(numbers, ~numbers.is_finite())
     rows.check("weight", name, numbers, "is not finite")
-    below = (numbers < 0).fill_null(False)
-    number = int((below.to_numpy() & rows.good).sum())
-    if number and negative == "error":
-        advice = "state negative_weights='abs' (use the amount), 'drop' (leave the event out) or 'clip' (to 0)"
-        rows.check("weight", name, _blanked(numbers, below), f"is negative; {advice}")
-    elif number:
+    below = numbers < 0
+    number = int((below.fill_null(False).to_numpy() & rows.good).sum()) if below.any() else 0
+    if number == 0:
+        return numbers.fill_null(0.0).to_numpy(), notes
+    if negative == "error":
+        complaint = "is negative; negative_weights= says what to do with such weights: abs, drop or clip"
+        rows.check("weight", name, _blanked(numbers, below), complaint)
+    else:
         notes = [*notes, f"{number:,} negative weights were {FATES[negative]}"]
-    if number and negative == "drop":
-        rows.leave_out(below.to_numpy())
+    if negative == "drop":
+        rows.leave_out(below.fill_null(False).to_numpy())
     numbers = numbers.abs() if negative == "abs" else numbers.clip(lower_bound=0.0)
     return numbers.fill_null(0.0).to_numpy(), notes
 
@@ -82,7 +84,9 @@ def parse_numbers(column: pl.Series, decimal: Decimal | None = None) -> tuple[pl
     if first is None or values[first] is None or plain[first] is not None:
         return values, []
     what, other = ("a decimal comma", ".") if styles[0] == "," else ("marks between thousands", ",")
-    return values, [f"weights read with {what}: {column[first]!r} is {values[first]:,}; decimal={other!r} overrides"]
+    return values, [
+        f"weights read with {what}: {column[first]!r} is {values[first]:,}; decimal={other!r} overrides this"
+    ]
 
 
 def _marked(pattern: str, decimal: str) -> str:
