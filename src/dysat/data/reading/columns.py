@@ -61,8 +61,7 @@ def choose_columns(
 
 def _leaves(source: Source) -> list[str]:
     """The columns, and instead of those that hold objects the paths inside them."""
-    nested = {path.partition(".")[0] for path in source.paths}
-    return [*(column for column in source.columns if column not in nested), *source.paths]
+    return [*(column for column in source.columns if column not in source.nested), *source.paths]
 
 
 def _usual_column(source: Source, role: str) -> str | None:

@@ -10,7 +10,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dysat.data.reading.sources import Source
 from dysat.data.reading.text import HEAD, TextFile, lines_of, not_json
@@ -34,18 +34,18 @@ def open_jsonl(text: TextFile, wanted: Sequence[str] = ()) -> Source:
     sample = list(_parsed(lines))
     if len(sample) <= 1 and (whole := _wrapped(text)) is not None:
         return whole
-    columns, paths = columns_of(sample)
-    if not columns:
+    shape = shape_of(sample)
+    if not shape.columns:
         raise EventsError(f"{name}: cannot be read as JSON lines: the first line {NOT_AN_OBJECT}")
-    if not set(wanted) <= {*columns, *paths}:
-        columns, paths = columns_of(_parsed(text.read_bytes().split(b"\n")))
+    if not set(wanted) <= {*shape.columns, *shape.paths}:
+        shape = shape_of(_parsed(text.read_bytes().split(b"\n")))
     with open(text.path, "rb") as data:
         marked = data.read(3) == b"\xef\xbb\xbf"
     content = io.BytesIO(text.read_bytes()) if marked else text.content
-    frame = pl.scan_ndjson(content, schema=dict.fromkeys(columns, pl.String))
+    frame = pl.scan_ndjson(content, schema=dict.fromkeys(shape.columns, pl.String))
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
-        if not set(wanted) <= set(columns):
+        if not set(wanted) <= set(shape.columns):
             return read_records(wanted)
         try:
             table = frame.select(wanted).collect(engine="streaming")
@@ -68,7 +68,7 @@ def open_jsonl(text: TextFile, wanted: Sequence[str] = ()) -> Source:
         line = next((n for i, n in enumerate(numbers) if i == row), None)
         return f"line {line}" if line else f"row {row + 1}"
 
-    return Source(name, columns, read, locate, blank_rows=True, paths=paths)
+    return Source(name, shape.columns, read, locate, blank_rows=True, paths=shape.paths, nested=shape.nested)
 
 
 def is_array(head: str) -> bool:
@@ -119,14 +119,28 @@ def open_mongo(text: TextFile) -> Source:
     return _in_memory(name, records, lambda row: f"line {lines[row]}")
 
 
-def columns_of(records: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the keys of all records, and the dotted paths of the values inside their objects."""
+class Shape(NamedTuple):
+    """The keys of records, the dotted paths of the values inside their objects, and the keys that hold only objects."""
+
+    columns: tuple[str, ...]
+    paths: tuple[str, ...]
+    nested: frozenset[str]
+
+
+def shape_of(records: Iterable[Mapping[str, Any]]) -> Shape:
+    """Return the columns and paths of records."""
     keys: dict[str, None] = {}
     leaves: dict[str, None] = {}
     for record in records:
         keys |= dict.fromkeys(record)
-        leaves |= dict.fromkeys(_leaves(record))
-    return tuple(keys), tuple(leaf for leaf in leaves if leaf not in keys)
+        leaves |= dict.fromkeys(_leaves({key: value for key, value in record.items() if value is not None}))
+    paths = tuple(leaf for leaf in leaves if leaf not in keys)
+    objects = {path[:dot] for path in paths for dot in _dots(path)}
+    return Shape(tuple(keys), paths, frozenset(key for key in keys if key in objects and key not in leaves))
+
+
+def _dots(path: str) -> list[int]:
+    return [match.start() for match in re.finditer(r"\.", path)]
 
 
 def _leaves(record: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -142,7 +156,7 @@ def value_at(record: Mapping[str, Any], path: str) -> Any:
     """Return the value at a dotted path; a key that itself contains the dots comes first. None if there is none."""
     if path in record:
         return record[path]
-    for dot in (match.start() for match in re.finditer(r"\.", path)):
+    for dot in _dots(path):
         inner, rest = record.get(path[:dot]), path[dot + 1 :]
         if isinstance(inner, dict):
             value = value_at(inner, rest)
@@ -219,12 +233,12 @@ def _inner_records(name: str, whole: Mapping[str, Any]) -> Source | None:
 def _in_memory(
     name: str, records: list[dict[str, Any]], locate: Callable[[int], str], notes: tuple[str, ...] = ()
 ) -> Source:
-    columns, paths = columns_of(records)
+    columns, paths, nested = shape_of(records)
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
         return table_of(name, records, wanted, locate)
 
-    return Source(name, columns, read, locate, blank_rows=True, paths=paths, notes=notes)
+    return Source(name, columns, read, locate, blank_rows=True, paths=paths, nested=nested, notes=notes)
 
 
 def _lines_of_items(whole: str) -> Iterator[int]:

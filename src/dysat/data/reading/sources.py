@@ -33,6 +33,7 @@ class Source:
     first: dict[str, str] = field(default_factory=dict)  # the first row, if known before reading
     notes: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()  # values inside objects, as user.id; `read` takes them like columns
+    nested: frozenset[str] = frozenset()  # columns that hold only objects
 
 
 def open_table(source: Any) -> Source:
@@ -82,7 +83,8 @@ def open_frame(name: str, frame: pl.LazyFrame, locate: Callable[[int], str]) -> 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
         return frame.select(map(expression, wanted)).collect(engine="streaming")
 
-    return Source(name, tuple(schema.names()), read, locate, paths=tuple(nested))
+    structs = frozenset(column for column, dtype in schema.items() if isinstance(dtype, pl.Struct))
+    return Source(name, tuple(schema.names()), read, locate, paths=tuple(nested), nested=structs)
 
 
 def _fields(dtype: pl.DataType, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
