@@ -113,7 +113,8 @@ def guess_patterns(text: str, others: Sequence[str] = ()) -> list[str]:
     fitting = [form for form in forms if _reads(form, text)]
     counts = {form: sum(_reads(form, other) for other in others[:SAMPLE]) for form in fitting}
     best = max(counts.values(), default=0)
-    return [form for form, count in counts.items() if count == best][:2]
+    found = [form for form, count in counts.items() if count == best]
+    return [form for form in found if "%B" not in form or form.replace("%B", "%b") not in found][:2]  # May is both
 
 
 def _reads(form: str, text: str) -> bool:
