@@ -81,6 +81,12 @@ def test_given_lists_options_that_differ_from_their_defaults(line: str, given: l
         ("every='1w' and epochs=-1 must not be negative", "--every 1w and --epochs -1 must not be negative"),
         ("walk_length=3 and clip_norm='inf', walk=1", "--set walk_length=3 and --set clip_norm=inf, walk=1"),
         ("structural_heads=(2, 2) and", "--set structural_heads=2,2 and"),
+        ("time_format='%d.%m.%Y %H:%M' reads it", "--time-format '%d.%m.%Y %H:%M' reads it"),
+        ("state kinds=('user', 'film')", "state --kinds user,film"),
+        ("normalise_labels=True merges, normalise_labels=False", "--normalise-labels merges, no --normalise-labels"),
+        ("state decimal=',' or decimal='.'", "state --decimal-comma or --decimal-point"),
+        ("split_dst=';' and negative_weights= and", "--split-dst ';' and --negative-weights and"),
+        ("negative_weight=0.5", "--set negative_weight=0.5"),
         ("p=0.5 and q=2", "--set p=0.5 and --set q=2"),
         ("p=1/none.csv: no such file", "p=1/none.csv: no such file"),  # a path
         ("data/rows=2: exists already", "data/rows=2: exists already"),
@@ -91,7 +97,7 @@ def test_library_arguments_become_command_line_options(text: str, expected: str)
 
 
 def test_every_argument_has_a_command_line_form() -> None:
-    assert {*EVENTS} - {"skip_bad_rows"} <= {*FLAGS}  # the library says bad_rows="skip"
+    assert {*EVENTS} - {"skip_bad_rows", "decimal_comma"} <= {*FLAGS}  # the library: bad_rows="skip", decimal=","
     assert {option.name for model in dysat.MODELS.values() for option in model.options()} == {*MODEL_OPTIONS}
 
 

@@ -286,9 +286,8 @@ def test_zero_weights_are_left_out_and_noted() -> None:
         ("from,to,sent,n\n", "has no events; at least two are needed"),
         ("from,to,sent,n\na,b,2024-01-01,1\n", "has only one event; at least two are needed"),
         ("from,to,sent,n\na,b,2024-01-01,1\na,b,2024-01-01,1,9\n", "line 3 has 5 fields, but there are 4 columns"),
-        (b"from,to,sent,n\na,b,2024-01-01,1\nJos\xe9,b,2024-01-01,1\n", r"not UTF-8 text \(line 3 has the byte 0xe9\)"),
-        (b"from,to,sent,n,Stra\xdfe\na,b,2024-01-01,1,x\n", r"not UTF-8 text \(line 1 has the byte 0xdf\)"),
-        ("from,to,sent,n\n".encode("utf-16"), "UTF-16"),
+        (b"from,to,sent,n\na,b,2024-01-01,1\nJos\x81,b,2024-01-01,1\n", r"not UTF-8 text \(line 3 has the byte 0x81\)"),
+        (b"from,to,sent,n,Stra\x9de\na,b,2024-01-01,1,x\n", r"not UTF-8 text \(line 1 has the byte 0x9d\)"),
         (gzip.compress(CSV.encode(), mtime=0)[:-9], "cannot be read as events: unexpected end of file"),
         (zstandard.compress(CSV.encode())[:-9], "cannot be read as zstd: incomplete frame"),
         (b"\x1f\x8b" + b"junk" * 9, "cannot be read as gzip"),
@@ -359,7 +358,7 @@ def test_bad_rows_can_be_skipped_and_are_counted(write: Write) -> None:
             lambda: dysat.read_events((list("ab"), list("bc"), [1, 2]), time_unit="sec"),
             "time_unit='sec' is not one of s, ms",
         ),
-        (lambda: dysat.read_events((list("ab"), list("bc"), [1, 2]), bad_rows="drop"), "neither 'raise' nor 'skip'"),
+        (lambda: dysat.read_events((list("ab"), list("bc"), [1, 2]), bad_rows="drop"), "not one of 'raise', 'skip'"),
         (
             lambda: dysat.read_events((list("ab"), list("bc"), ["x", "y"]), time_format="%Y"),
             "does not match time_format='%Y'",
@@ -397,11 +396,6 @@ def test_bad_calls(make: Callable[[], dysat.Events], message: str) -> None:
 
 def test_lists_of_numbers_and_texts_become_texts() -> None:
     assert dysat.read_events(([1, "a"], ["b", 2], ["2024-01-01", "2024-01-02"])).labels.tolist() == ["1", "b", "2", "a"]
-
-
-def test_a_json_array_is_refused(write: Write) -> None:
-    with pytest.raises(dysat.EventsError, match="is one JSON array; write one object per line"):
-        dysat.read_events(write("a.jsonl", '[{"src": 1}]'))
 
 
 def test_bad_options_of_files(write: Write, tmp_path: Path) -> None:

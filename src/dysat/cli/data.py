@@ -145,11 +145,16 @@ def read_log(
         format=options.format,
         header=options.header,
         separator=options.separator.replace("\\t", "\t") if options.separator else None,
+        encoding=options.encoding,
+        decimal=None if options.decimal_comma is None else "," if options.decimal_comma else ".",
         time_format=options.time_format,
         time_unit=options.time_unit,
         timezone=options.timezone,
         kinds=tuple(kind.strip() for kind in options.kinds.split(",")) if options.kinds else None,  # type: ignore[arg-type]
         pair_separator=options.pair_separator,
+        split_dst=options.split_dst,
+        normalise_labels=options.normalise_labels,
+        negative_weights=options.negative_weights,
         bad_rows="skip" if options.skip_bad_rows else "raise",
         at_least=at_least,
     )

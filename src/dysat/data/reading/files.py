@@ -1,40 +1,42 @@
 """Open files and folders of events. They are recognised by name and content and read by Polars.
 
 Formats: CSV with any separator, with or without a header; whitespace-separated columns (KONECT with its `%` lines,
-SNAP with its `#` lines); JSON lines; the output of a Mongo shell; Parquet, as one file or a folder of parts. Text may
-be compressed with gzip or zstd. Without a header the columns are named 1, 2, 3, …
+SNAP with its `#` lines); JSON (`records.py`); Excel; Parquet, as one file or a folder of parts. Text may be compressed
+with gzip or zstd. Without a header the columns are named 1, 2, 3, …
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
+import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from dysat.data.reading.sources import Source, explained
+from dysat.data.reading.records import is_array, open_array, open_jsonl, open_mongo
+from dysat.data.reading.sources import Source, explained, open_frame
 from dysat.data.reading.text import (
     HEAD,
     SEPARATORS,
+    EncodingError,
+    TextFile,
     lines_of,
-    not_json,
-    not_utf8,
+    open_text,
     ragged,
-    read_bytes,
-    read_head,
     scan_lines,
     sniff_separator,
 )
 from dysat.data.reading.times import ISO, NUMBER
 from dysat.errors import EventsError
+from dysat.system.extras import MissingPackageError, require
 
 if TYPE_CHECKING:
     import polars as pl
 
-Format = Literal["csv", "tsv", "whitespace", "konect", "snap", "jsonl", "mongo", "parquet"]
+Format = Literal["csv", "tsv", "whitespace", "konect", "snap", "jsonl", "json", "mongo", "parquet", "excel"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 SUFFIXES: dict[str, Format] = {
     ".tsv": "tsv",
@@ -44,82 +46,10 @@ SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+EXCEL = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # first bytes of an .xls file
 # KONECT's names for weights that are counts; ratings and signs are not.
 KONECT_WEIGHTS = ("positive", "posweighted")
-
-
-def open_jsonl(path: Path, name: str, head: str) -> Source:
-    """Open JSON lines: one object per line."""
-    import polars as pl
-
-    if head.lstrip().startswith("["):
-        raise EventsError(f"{name}: is one JSON array; write one object per line")
-    columns: dict[str, None] = {}
-    for line in lines_of(head)[: 1000 if len(head) < HEAD else -1] or [head]:
-        try:
-            record = json.loads(line) if line.strip() else {}
-        except (ValueError, RecursionError):
-            break  # `read` reports the line
-        if isinstance(record, dict):
-            columns |= dict.fromkeys(record)
-    if not columns:
-        raise EventsError(f'{name}: cannot be read as JSON lines: the first line is not an object like {{"from": …}}')
-    with open(path, "rb") as data:
-        marked = data.read(3) == b"\xef\xbb\xbf"
-    content = io.BytesIO(read_bytes(path, name)) if marked else path
-    frame = pl.scan_ndjson(content, schema=dict.fromkeys(columns, pl.String))
-
-    def read(wanted: Sequence[str]) -> pl.DataFrame:
-        try:
-            return frame.select(wanted).collect(engine="streaming")
-        except pl.exceptions.PolarsError:
-            fault = not_utf8(path, name) or not_json(path, name)
-            if fault:
-                raise EventsError(f"{name}: {fault}") from None
-            raise
-
-    def locate(row: int) -> str:
-        numbers = (n for n, line in enumerate(read_bytes(path, name).split(b"\n"), 1) if line.strip())
-        line = next((n for i, n in enumerate(numbers) if i == row), None)
-        return f"line {line}" if line else f"row {row + 1}"
-
-    return Source(name, tuple(columns), read, locate, text=True)
-
-
-def open_mongo(path: Path, name: str) -> Source:
-    """Open the output of a Mongo shell: objects over several lines, with values like `ISODate("…")`."""
-    import polars as pl
-
-    fault = not_utf8(path, name)
-    if fault:
-        raise EventsError(f"{name}: {fault}")
-    text = read_bytes(path, name).decode("utf-8-sig")
-    wrapped = r'("(?:\\.|[^"\\])*")|\b(?:ObjectId|ISODate|NumberLong|NumberInt)\(\s*"?([^")]*)"?\s*\)'
-    text = re.sub(wrapped, lambda match: match[1] or f'"{match[2]}"', text)  # but not inside strings
-    decoder, records, lines, at, line = json.JSONDecoder(), [], [], 0, 1
-    while match := re.compile(r"\s*(?=\S)").match(text, at):
-        line += text.count("\n", at, match.end())
-        try:
-            record, end = decoder.raw_decode(text, match.end())
-        except (ValueError, RecursionError) as problem:
-            raise EventsError(f"{name}, line {getattr(problem, 'lineno', line)}: is not JSON") from None
-        if not isinstance(record, dict):
-            raise EventsError(f'{name}, line {line}: is not an object like {{"from": …}}')
-        records.append(record)
-        lines.append(line)
-        line, at = line + text.count("\n", match.end(), end), end
-    columns = tuple(dict.fromkeys(key for record in records for key in record))
-
-    def read(wanted: Sequence[str]) -> pl.DataFrame:
-        return pl.DataFrame(
-            {c: pl.Series([_as_text(record.get(c)) for record in records], dtype=pl.String) for c in wanted}
-        )
-
-    return Source(name, columns, read, lambda row: f"line {lines[row]}", text=True)
-
-
-def _as_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def open_file(
@@ -128,6 +58,7 @@ def open_file(
     format: Format | None = None,
     header: bool | None = None,
     separator: str | None = None,
+    encoding: str | None = None,
     wanted: Sequence[str] = (),
 ) -> Source:
     """Open a file or a folder of Parquet parts; the `wanted` columns help to recognise a header."""
@@ -140,35 +71,63 @@ def open_file(
         raise EventsError(f"{name}: no such file")
     if path.is_dir():
         return _open_parquet(path, name)
-    head = read_head(path, name)
-    if format is None:
-        format = _recognise(path, head, separator)
+    format = format or _recognise_binary(path, name)
     if format == "parquet":
         return _open_parquet(path, name)
-    if not head.strip():
-        raise EventsError(f"{name}: is empty")
+    if format == "excel":
+        return _open_excel(path, name, header, wanted)
+    text = open_text(path, name, encoding)
+    source = _open_text(text, format or _recognise_text(text, separator), header, separator, wanted)
+    if encoding is None and text.encoding != "utf-8":
+        source = replace(source, notes=(*source.notes, f"text read as {text.encoding}; encoding= overrides this"))
+    return source
+
+
+def _open_text(
+    text: TextFile, format: Format, header: bool | None, separator: str | None, wanted: Sequence[str]
+) -> Source:
+    if not text.head.strip():
+        raise EventsError(f"{text.name}: is empty")
     if format == "jsonl":
-        return open_jsonl(path, name, head)
+        return open_jsonl(text, wanted)
+    if format == "json":
+        return open_array(text)
     if format == "mongo":
-        return open_mongo(path, name)
+        return open_mongo(text)
     if format in ("csv", "tsv"):
-        mark = separator or ("\t" if format == "tsv" else sniff_separator(head))
-        return _open_csv(path, name, head, mark, header, wanted)
-    return _open_whitespace(path, name, head, format, header, wanted)
+        mark = separator or ("\t" if format == "tsv" else sniff_separator(text.head))
+        return _open_csv(text, mark, header, wanted)
+    return _open_whitespace(text, format, header, wanted)
 
 
-def _recognise(path: Path, head: str, separator: str | None) -> Format:
-    """Recognise the format of a file by its name and first line."""
-    stem = path.name.lower()
+def _recognise_binary(path: Path, name: str) -> Format | None:
+    """Recognise Parquet and Excel by their first bytes; None for text."""
+    with explained(name, "a file"), open(path, "rb") as data:
+        first = data.read(8)
+    if first.startswith(b"PAR1") or path.suffix.lower() in (".parquet", ".pq"):
+        return "parquet"
+    if first == OLE:
+        return "excel"
+    if first.startswith(b"PK\x03\x04"):
+        with explained(name, "a zip archive"), zipfile.ZipFile(path) as archive:
+            if any(member.startswith("xl/workbook.") or member == "content.xml" for member in archive.namelist()):
+                return "excel"
+        raise EventsError(f"{name}: is a zip archive; unpack it first")
+    return None
+
+
+def _recognise_text(text: TextFile, separator: str | None) -> Format:
+    """Recognise the format of a text file by its name and first line."""
+    head, stem = text.head, text.path.name.lower()
     for packed in (".gz", ".gzip", ".zst", ".zstd"):
         stem = stem.removesuffix(packed)
-    if head.startswith("PAR1"):
-        return "parquet"
     if Path(stem).suffix in SUFFIXES:
         return SUFFIXES[Path(stem).suffix]
     first = head.lstrip()[:1]
     if separator:
         return "csv"
+    if is_array(head):
+        return "json"
     if first == "{":
         return "mongo" if re.match(r"\s*\{\s*\n", head) else "jsonl"
     if first == "%":
@@ -187,12 +146,12 @@ def _recognise(path: Path, head: str, separator: str | None) -> Format:
     return "whitespace"
 
 
-def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | None, wanted: Sequence[str]) -> Source:
+def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Sequence[str]) -> Source:
     import polars as pl
 
-    content: Path | io.BytesIO = path
+    name, head, content = text.name, text.head, text.content
     if re.search(r"\r(?!\n)", re.sub(r'"[^"]*"', "", head[:-1])):  # line ends of old Macs, possibly mixed with others
-        unified = re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", read_bytes(path, name))
+        unified = re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", text.read_bytes())
         content, head = io.BytesIO(unified), unified[:HEAD].decode("utf-8", "replace")
     records = csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator)
     first = next(records, [])
@@ -211,21 +170,20 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
     with explained(name, "CSV"):
         columns = tuple(frame.collect_schema().names())
     if any("\ufffd" in column for column in columns):
-        raise EventsError(f"{name}: {not_utf8(path, name) or 'is not UTF-8 text'}")
+        text.check_utf8()
+        raise EncodingError(f"{name}: is not UTF-8 text")
 
     def read(wanted: Sequence[str | pl.Expr]) -> pl.DataFrame:
         try:
             return frame.select(wanted).collect(engine="streaming")
         except (pl.exceptions.PolarsError, UnicodeError):
-            fault = not_utf8(path, name) or ragged(path, name, separator, len(columns))
-            if fault:
+            text.check_utf8()
+            if fault := ragged(text, separator, len(columns)):
                 raise EventsError(f"{name}: {fault}") from None
             raise
 
     def locate(row: int) -> str:
-        reader = csv.reader(
-            io.TextIOWrapper(io.BytesIO(read_bytes(path, name)), "utf-8", newline=""), delimiter=separator
-        )
+        reader = csv.reader(io.TextIOWrapper(io.BytesIO(text.read_bytes()), "utf-8", newline=""), delimiter=separator)
         try:
             line = next((reader.line_num for i, _ in enumerate(reader) if i == row + bool(header)), None)
         except csv.Error:  # a field beyond the size limit of the csv module
@@ -234,7 +192,7 @@ def _open_csv(path: Path, name: str, head: str, separator: str, header: bool | N
 
     second = next(records, []) if header else first
     first_row = dict(zip(columns, second, strict=False))
-    return Source(name, columns, read, locate, text=True, first=first_row)
+    return Source(name, columns, read, locate, blank_rows=True, first=first_row)
 
 
 def _names_columns(first: list[str], wanted: Sequence[str]) -> bool:
@@ -248,11 +206,10 @@ def _stripped(names: list[str]) -> list[str]:
     return bare if len(set(bare)) == len(bare) else names
 
 
-def _open_whitespace(
-    path: Path, name: str, head: str, format: Format, header: bool | None, wanted: Sequence[str]
-) -> Source:
+def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted: Sequence[str]) -> Source:
     import polars as pl
 
+    name, head = text.name, text.head
     lines = [line.split() for line in lines_of(head) if line.strip() and line.lstrip()[0] not in "%#"]
     if not lines:
         raise EventsError(f"{name}: has no events")
@@ -263,7 +220,7 @@ def _open_whitespace(
     if len(set(columns)) < len(columns):
         raise EventsError(f"{name}: two columns have the same name: {' '.join(columns)}")
     line = pl.col("line").str.strip_chars()
-    data = scan_lines(path).filter((line != "") & ~line.str.contains("^[%#]")).slice(int(header))
+    data = scan_lines(text.content).filter((line != "") & ~line.str.contains("^[%#]")).slice(int(header))
     fields = line.str.replace_all(r"\s+", "\t").str.split_exact("\t", len(columns)).struct
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
@@ -277,7 +234,7 @@ def _open_whitespace(
     def locate(row: int) -> str:
         return f"line {data.select('number').slice(row, 1).collect().item()}"
 
-    roles, notes, bipartite = {}, [], False
+    roles, notes, bipartite = {}, [], None
     if not header and len(columns) in (2, 3, 4):
         roles = dict(zip(("src", "dst"), columns, strict=False))
         if len(columns) > 2:
@@ -290,7 +247,7 @@ def _open_whitespace(
             roles["weight"] = columns[2]
         elif len(columns) == 4:
             notes.append(f"every row counts once: its third column ({kind or 'not explained'}) is not a count")
-    return Source(name, columns, read, locate, text=True, roles=roles, bipartite=bipartite, notes=tuple(notes))
+    return Source(name, columns, read, locate, blank_rows=True, roles=roles, bipartite=bipartite, notes=tuple(notes))
 
 
 def _open_parquet(path: Path, name: str) -> Source:
@@ -303,7 +260,7 @@ def _open_parquet(path: Path, name: str) -> Source:
     casts = pl.ScanCastOptions(integer_cast="upcast", float_cast="upcast")
     frame = pl.scan_parquet(files, glob=False, hive_partitioning=False, extra_columns="ignore", cast_options=casts)
     with explained(name, "Parquet"):
-        columns = tuple(frame.collect_schema().names())
+        frame.collect_schema()
 
     def locate(row: int) -> str:
         for file in files:
@@ -313,4 +270,41 @@ def _open_parquet(path: Path, name: str) -> Source:
             row -= height
         return f"row {row + 1}"
 
-    return Source(name, columns, lambda wanted: frame.select(wanted).collect(engine="streaming"), locate, text=False)
+    return open_frame(name, frame, locate)
+
+
+def _open_excel(path: Path, name: str, header: bool | None, wanted: Sequence[str]) -> Source:
+    """Open the first sheet of a workbook."""
+    import polars as pl
+
+    try:
+        require("fastexcel", f"{name}: reading an Excel file")
+    except MissingPackageError as problem:
+        raise EventsError(f"{problem}, or save the sheet as CSV") from None
+    import fastexcel
+
+    with explained(name, "Excel"):
+        sheets = fastexcel.read_excel(path).sheet_names
+
+        def sheet(header: bool, rows: int | None = None) -> pl.DataFrame:
+            options = {} if rows is None else {"n_rows": rows}
+            return pl.read_excel(
+                path,
+                has_header=header,
+                drop_empty_rows=False,
+                infer_schema_length=None,
+                raise_if_empty=False,
+                read_options=options,
+            )
+
+        if header is None:
+            first = sheet(False, 1)
+            cells = [str(cell) for cell in first.row(0) if cell is not None] if len(first) else []
+            header = _names_columns(cells, wanted) and not all(map(NUMBER.fullmatch, cells))
+        table = sheet(header)
+    if table.is_empty():
+        raise EventsError(f"{name}: sheet {sheets[0]!r} has no events")
+    names = _stripped(table.columns) if header else [str(i + 1) for i in range(table.width)]
+    table = table.rename(dict(zip(table.columns, names, strict=True)))
+    notes = (f"sheet {sheets[0]!r} read, the first of {len(sheets)}",) if len(sheets) > 1 else ()
+    return replace(open_frame(name, table.lazy(), lambda row: f"row {row + 1 + header}"), blank_rows=True, notes=notes)

@@ -27,11 +27,13 @@ class Source:
     columns: tuple[str, ...]
     read: Callable[[Sequence[Any]], pl.DataFrame]  # takes column names; expressions, too, if `first` is given
     locate: Callable[[int], str]  # data row (from 0) → its place in the source, such as "line 4"
-    text: bool  # all columns are text, and a row without any value is a blank line
+    blank_rows: bool = False  # a row without any value is a blank line, not an event
     roles: dict[str, str] = field(default_factory=dict)  # columns the format fixes, by role: src, dst, time, weight
-    bipartite: bool = False
+    bipartite: bool | None = None  # None if the format does not say
     first: dict[str, str] = field(default_factory=dict)  # the first row, if known before reading
     notes: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()  # values inside objects, as user.id; `read` takes them like columns
+    nested: frozenset[str] = frozenset()  # columns that hold only objects
 
 
 def open_table(source: Any) -> Source:
@@ -39,8 +41,7 @@ def open_table(source: Any) -> Source:
     import polars as pl
 
     if isinstance(source, pl.DataFrame | pl.LazyFrame):
-        lazy = source.lazy()
-        return _table("table", lazy.collect_schema().names(), lambda c: lazy.select(c).collect())
+        return open_frame("table", source.lazy(), lambda row: f"row {row + 1}")
     from_pandas = type(source).__module__.partition(".")[0] == "pandas"
     if from_pandas and hasattr(source, "columns"):
         return _table(
@@ -49,8 +50,7 @@ def open_table(source: Any) -> Source:
             lambda columns: pl.DataFrame([_series(c, _from_pandas(source[_pandas_name(source, c)])) for c in columns]),
         )
     if hasattr(source, "__arrow_c_stream__") and not from_pandas:
-        table = pl.DataFrame(source)
-        return _table("table", table.columns, lambda c: table.select(c))
+        return open_frame("table", pl.DataFrame(source).lazy(), lambda row: f"row {row + 1}")
     if isinstance(source, tuple | list) and len(source) in (3, 4):
         names = ["src", "dst", "time", "weight"][: len(source)]
         arrays = dict(zip(names, source, strict=True))
@@ -63,6 +63,39 @@ def open_table(source: Any) -> Source:
         f"cannot read events from {type(source).__name__}; give a path, a Polars, pandas or Arrow table, "
         "or arrays (src, dst, time)"
     )
+
+
+def open_frame(name: str, frame: pl.LazyFrame, locate: Callable[[int], str]) -> Source:
+    """Open a Polars table; the fields of its structs are paths."""
+    import polars as pl
+
+    schema = frame.collect_schema()
+    paths = {path: parts for column, dtype in schema.items() for path, parts in _fields(dtype, (column,))}
+    nested = {path: parts for path, parts in paths.items() if path not in schema}
+
+    def expression(path: str) -> pl.Expr:
+        column, *inner = nested.get(path, (path,))
+        value = pl.col(column)
+        for name in inner:
+            value = value.struct.field(name)
+        return value.alias(path)
+
+    def read(wanted: Sequence[str]) -> pl.DataFrame:
+        return frame.select(map(expression, wanted)).collect(engine="streaming")
+
+    structs = frozenset(column for column, dtype in schema.items() if isinstance(dtype, pl.Struct))
+    return Source(name, tuple(schema.names()), read, locate, paths=tuple(nested), nested=structs)
+
+
+def _fields(dtype: pl.DataType, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The dotted path of every value inside a struct, and its parts."""
+    import polars as pl
+
+    if not isinstance(dtype, pl.Struct):
+        yield ".".join(parts), parts
+        return
+    for inner in dtype.fields:
+        yield from _fields(inner.dtype, (*parts, inner.name))  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -84,7 +117,7 @@ def _table(
     read: Callable[[Sequence[str]], pl.DataFrame],
     roles: dict[str, str] | None = None,
 ) -> Source:
-    return Source(name, tuple(columns), read, lambda row: f"row {row + 1}", text=False, roles=roles or {})
+    return Source(name, tuple(columns), read, lambda row: f"row {row + 1}", roles=roles or {})
 
 
 def _pandas_name(table: Any, name: str) -> Any:

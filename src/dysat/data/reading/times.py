@@ -12,6 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from dysat.data.reading.dates import read_date, rfc_pattern
 from dysat.data.windows import DAY, YEAR, Clock, from_datetime, write_moment
 from dysat.errors import EventsError
 
@@ -170,7 +171,7 @@ def _from_compact_dates(column: pl.Series, what: str) -> Times:
 
 
 def _from_iso(column: pl.Series, timezone: str, zone: tzinfo) -> pl.Series:
-    """Parse ISO 8601: each form in the column with a pattern of Polars, the rest with Python."""
+    """Parse ISO 8601 and RFC 2822: each form in the column with a pattern of Polars, the rest with Python."""
     import polars as pl
 
     values = pl.Series(column.name, [None], dtype=pl.Int64).new_from_index(0, len(column))
@@ -185,13 +186,14 @@ def _from_iso(column: pl.Series, timezone: str, zone: tzinfo) -> pl.Series:
         if parsed.filter(left).is_null().all():
             break
         values = parsed if left.all() else values.zip_with(values.is_not_null(), parsed)
-    return _fill_by_python(values, column, datetime.fromisoformat, zone)
+    return _fill_by_python(values, column, read_date, zone)
 
 
 def _iso_pattern(text: str) -> str | None:
+    """The pattern of a date in ISO 8601 or RFC 2822."""
     match = ISO.fullmatch(text)
     if match is None:
-        return None
+        return rfc_pattern(text)
     if not match["sep"]:
         return "%Y-%m-%d"
     zone = "" if match["zone"] is None else "Z" if match["zone"] == "Z" else "%z"
@@ -200,7 +202,7 @@ def _iso_pattern(text: str) -> str | None:
 
 
 def iso_expression(column: str, first: str) -> pl.Expr | None:
-    """Return an expression that parses a column in the form of its first text, or None if that is not ISO 8601."""
+    """Return an expression that parses a column in the form of its first text, or None if that is no date."""
     pattern = _iso_pattern(first)
     return None if pattern is None else _strptime_expression(column, pattern)
 
@@ -208,8 +210,8 @@ def iso_expression(column: str, first: str) -> pl.Expr | None:
 def _strptime_expression(column: str, pattern: str) -> pl.Expr:
     import polars as pl
 
-    # Polars does not take a literal Z as a zone, but it means UTC; with %z the result is UTC anyway.
-    aware = pattern.endswith("Z") or "%z" in pattern
+    # Polars does not take a literal Z or GMT as a zone, but it means UTC; with %z the result is UTC anyway.
+    aware = pattern.endswith(("Z", "GMT")) or "%z" in pattern
     dtype = pl.Datetime("us", "UTC") if aware else pl.Datetime("us")
     return pl.col(column).str.strptime(dtype, pattern, strict=False, cache=False)
 
