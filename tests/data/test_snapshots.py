@@ -18,7 +18,9 @@ def test_windows_links_and_weights(mails: dysat.Events) -> None:
     assert graph.nodes.tolist() == ["ann", "bob", "cy", "dee", "eve"]
     assert graph.known == (3, 3, 3, 3, 5)
     assert [s.num_links for s in graph] == [2, 1, 1, 0, 1]  # the fourth week is empty and kept
-    assert graph.report == Report(events=6, used=5, before=0, after=0, self_loops=1, self_loops_kept=False, covered=0.2857)
+    assert graph.report == Report(
+        events=6, used=5, before=0, after=0, self_loops=1, self_loops_kept=False, covered=0.2857
+    )
 
 
 def test_kept_self_loops_are_stored_once(mails: dysat.Events) -> None:
