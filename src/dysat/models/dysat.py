@@ -334,8 +334,8 @@ class DySAT(AttentionModel):
         pairs = likely_pairs(self.graph_, *self._candidate_vectors(), rows, max(1000, 20 * k))
         if without is not None:
             pairs = pairs[~torch.isin(pair_keys(pairs, self.graph_.known[-1]), without)]
-        best = self._pair_score().class_log_odds(self.graph_, len(self.graph_) - 1, pairs)
-        best = best.sort(descending=True, stable=True)  # the order of the probabilities
+        scores = self._pair_score().class_log_odds(self.graph_, len(self.graph_) - 1, pairs)
+        best = scores.sort(descending=True, stable=True)  # the order of the probabilities
         return pairs[best.indices], best.values
 
     def _candidate_vectors(self) -> tuple[Tensor, Tensor]:

@@ -209,8 +209,8 @@ def _rival(model: ProbeResult | None, rival: ProbeResult) -> Facts:
     if model is None:
         return _without_nan({"auc": rival.auc, "error": float("nan")})
     test = model.test[0].cpu()
-    scores = [found.scores[0].cpu()[test] for found in (model, rival)]
-    return _without_nan({"auc": rival.auc, "error": difference_error(*scores, model.labels.cpu()[test])})
+    own, other = (found.scores[0].cpu()[test] for found in (model, rival))
+    return _without_nan({"auc": rival.auc, "error": difference_error(own, other, model.labels.cpu()[test])})
 
 
 def _reliability(model: LinkModel, split: LinkSplit, labels: Tensor) -> Facts:

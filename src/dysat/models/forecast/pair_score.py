@@ -275,7 +275,7 @@ def _class_calibration(raw: Tensor, last: Examples, known: bool) -> tuple[float,
     among_links = links / last.num_links
     among_others = (last.num_dropped if known else last.num_unlinked - last.num_dropped) / last.num_unlinked
     frequency = math.log(among_links / among_others)
-    return _halfway(raw[used], *(torch.from_numpy(part[used]) for part in (link, weights)), frequency)
+    return _halfway(raw[used], torch.from_numpy(link[used]), torch.from_numpy(weights[used]), frequency)
 
 
 def _halfway(raw: Tensor, linked: Tensor, weights: Tensor, frequency: float = 0.0) -> tuple[float, float]:
