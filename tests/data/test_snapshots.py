@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch

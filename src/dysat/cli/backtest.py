@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from dysat.cli.show import new_table
+from dysat.data.windows import write_edges
 from dysat.evaluation.reliability import mean_gap
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.runs.backtest import FEWEST_LINKS, TOP
@@ -22,9 +23,10 @@ def show_backtest(backtest: dict[str, Any], model: EmbeddingModel, console: Cons
     name = "AUC" if forecast is None else "forecast score, AUC"
     rivals = [] if rival is None else [f">{rival['heuristic']}, AUC"]
     table = new_table("backtest, by window", ">links", f">{name}", *rivals, "")
+    edges = write_edges(model.graph_.boundaries, model.graph_.clock)
     for window in windows:
         own = [] if rival is None else [_figure(window["heuristics"][rival["heuristic"]]["auc"])]
-        when = f"{window['start']} … {window['end']}" if "start" in window else f"snapshot {window['step'] + 1}"
+        when = " … ".join(edges[window["step"] + 1 : window["step"] + 3])
         few = window["links"] < FEWEST_LINKS
         mark = f"only {window['links']} link{'s' * (window['links'] != 1)}: not a reliable figure" * few
         table.add_row(when, f"{window['links']:,}", _figure(window["auc"]), *own, mark)
@@ -93,7 +95,7 @@ def _calibration(forecast: dict[str, Any]) -> Iterator[str]:
             f"{part['from']:.1f}–{part['to']:.1f} came true for {100 * part['linked']:.0f} % of {part['pairs']:,} pairs"
             for part in shown
         )
-        of = f", {CLASSES[name]}" * (name in CLASSES)
+        of = f", {CLASSES[name]}" if name in CLASSES else ""
         yield (
             f"Calibration{of}: in a balanced mix of links and non-links, scores of {', '.join(parts)}; "
             f"mean error {100 * gap:.1f} points."
