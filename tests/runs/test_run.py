@@ -96,8 +96,8 @@ def test_a_damaged_config_is_refused_in_one_line(tmp_path: Path) -> None:
         (lambda text: "x = " + "[" * 100_000, "config.toml: damaged: "),
         (lambda text: "", "damaged: no method"),
         (lambda text: text.replace("graph =", "g ="), "damaged: no graph"),
-        (lambda text: text.replace("backtest = true", ""), "damaged: no backtest"),
-        (lambda text: text.replace("= true", "= 1", 1), "damaged: no backtest"),
+        (lambda text: text.replace("backtest = 3", ""), "damaged: no backtest"),
+        (lambda text: text.replace("backtest = 3", "backtest = 'x'"), "damaged: no backtest"),
         (lambda text: text.replace("[options]", "[o]"), "damaged: no options"),
         (lambda text: text.replace('"dysat"', '"x"'), "no method 'x'; there are dysat"),
     ]
