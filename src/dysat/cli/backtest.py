@@ -92,7 +92,8 @@ def _calibration(forecast: dict[str, Any]) -> Iterator[str]:
         middle = min(there, key=lambda part: abs(part["from"] + part["to"] - 1))
         shown = [part for part in there if part in (there[0], middle, there[-1])]
         parts = (
-            f"{part['from']:.1f}–{part['to']:.1f} came true for {100 * part['linked']:.0f} % of {part['pairs']:,} pairs"
+            f"{part['from']:.1f}–{part['to']:.1f} came true for {100 * part['linked']:.0f} % of {part['pairs']:,} "
+            f"pair{'s' * (part['pairs'] != 1)}"
             for part in shown
         )
         of = f", {CLASSES[name]}" if name in CLASSES else ""
