@@ -73,12 +73,13 @@ def link_lines(out: str) -> list[list[str]]:
 
 def test_fit_a_dataset(cli: Cli) -> None:
     code, out, err = cli("fit", "uci", "--preset", "program", *PAPER)
-    assert code == 0 and re.fullmatch(r"(backtest|training): epoch 1 of 1, loss .* left\n" * 2, err)
+    assert code == 0 and re.fullmatch(r"(backtest|training): epoch 1 of 1, loss .* left\n" * 4, err)
     assert names(Path("run")) == RESULTS
     run = Run.open("run")
     metrics, model = run.metrics(), run.model("cpu")
     assert f"AUC {metrics['backtest']['auc']:.4f} ± " in " ".join(out.split())
-    assert f"links to predict {metrics['backtest']['links']}" in " ".join(out.split())
+    newest = metrics["backtest"]["windows"][-1]
+    assert f" {newest['links']} {newest['auc']:.4f} " in " ".join(out.split())
     expected = [[str(u), str(v), f"{s:.3f}", "yes" if known else "no"] for u, v, s, known in model.top_links(10)]
     assert link_lines(out) == expected and len(expected) == 10
     assert "1 epoch on cpu, " in out and f"written to {Path('run').absolute()}" in out

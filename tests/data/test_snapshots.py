@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +17,9 @@ def test_windows_links_and_weights(mails: dysat.Events) -> None:
     assert graph.nodes.tolist() == ["ann", "bob", "cy", "dee", "eve"]
     assert graph.known == (3, 3, 3, 3, 5)
     assert [s.num_links for s in graph] == [2, 1, 1, 0, 1]  # the fourth week is empty and kept
-    assert graph.report == Report(events=6, used=5, before=0, after=0, self_loops=1, self_loops_kept=False)
+    assert graph.report == Report(
+        events=6, used=5, before=0, after=0, self_loops=1, self_loops_kept=False, covered=0.2857
+    )
 
 
 def test_kept_self_loops_are_stored_once(mails: dysat.Events) -> None:
@@ -51,7 +54,7 @@ def test_half_open_windows() -> None:
 
 def test_start_and_stop_leave_events_out_and_count_them(mails: dysat.Events) -> None:
     graph = dysat.build_snapshots(mails, every="1w", start="2024-01-02", stop="2024-01-20")
-    assert graph.report == Report(events=6, used=3, before=1, after=1, self_loops=1, self_loops_kept=False)
+    assert graph.report == Report(events=6, used=3, before=1, after=1, self_loops=1, self_loops_kept=False, covered=1.0)
     assert graph.nodes.tolist() == ["bob", "cy", "ann"]  # ann's first mail lies before the start
     assert graph.summary()[-1].stop == "2024-01-20"
 
@@ -134,3 +137,21 @@ def test_weights_beyond_float64_are_refused() -> None:
 def test_a_last_window_with_few_events_is_noted(mails: dysat.Events) -> None:
     graph = dysat.build_snapshots(mails, every="29d")
     assert graph.notes == ("the events end 3% into the last window; stop= can leave it out",)
+    assert graph.report is not None and graph.report.covered == 0.0345 and not graph.report.complete
+
+
+@pytest.mark.parametrize(("last", "covered", "complete"), [("2024-01-17", 0.2857, False), ("2024-01-21", 0.8571, True)])
+def test_how_much_of_the_last_window_is_covered(last: str, covered: float, complete: bool, tmp_path: Path) -> None:
+    events = dysat.read_events((["a", "b", "c"], ["b", "c", "a"], ["2024-01-01", "2024-01-08", last]))
+    graph = dysat.build_snapshots(events, every="1w")
+    assert graph.report is not None and (graph.report.covered, graph.report.complete) == (covered, complete)
+    assert bool(graph.notes) is not complete
+    graph.save(tmp_path / "graph")
+    assert dysat.DynamicGraph.load(tmp_path / "graph").report == graph.report
+
+
+def test_numbered_steps_and_old_folders_do_not_say_how_much_is_covered() -> None:
+    graph = dysat.build_snapshots(dysat.read_events((["a", "b"], ["b", "c"], [0, 5]), time_unit="step"), every=2)
+    assert graph.report is not None and graph.report.covered is None and graph.report.complete
+    old = {"events": 6, "used": 3, "before": 1, "after": 1, "self_loops": 1, "self_loops_kept": False}
+    assert Report(**old).covered is None  # type: ignore[arg-type]

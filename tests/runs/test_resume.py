@@ -167,7 +167,11 @@ def test_a_killed_command_resumes(short: Whole, tmp_path: Path) -> None:
 # Stopped
 
 
-@pytest.mark.parametrize(("epochs", "stage"), [(2, ("backtest", 2)), (5, ("final", 1))], ids=["backtest", "final"])
+@pytest.mark.parametrize(
+    ("epochs", "stage"),
+    [(2, ("backtest", 2)), (7, ("backtest", 3)), (13, ("final", 1))],  # four epochs for each of three windows
+    ids=["backtest", "second window", "final"],
+)
 def test_stopped_in_a_stage(
     short: Whole, stopped: Callable[..., Run], tmp_path: Path, epochs: int, stage: tuple[str, int]
 ) -> None:
@@ -245,7 +249,7 @@ def train_with_limit(folder: Path, size: int, said: Path) -> None:
         sys.exit(2)
 
 
-@pytest.mark.parametrize("epochs", [2, 5], ids=["backtest", "final"])
+@pytest.mark.parametrize("epochs", [2, 7, 13], ids=["backtest", "second window", "final"])
 def test_no_space_for_a_checkpoint(short: Whole, stopped: Callable[..., Run], tmp_path: Path, epochs: int) -> None:
     run = stopped(tmp_path / "run", epochs)
     last = checkpoint_progress(run.folder / NEWEST)

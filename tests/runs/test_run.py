@@ -96,8 +96,8 @@ def test_a_damaged_config_is_refused_in_one_line(tmp_path: Path) -> None:
         (lambda text: "x = " + "[" * 100_000, "config.toml: damaged: "),
         (lambda text: "", "damaged: no method"),
         (lambda text: text.replace("graph =", "g ="), "damaged: no graph"),
-        (lambda text: text.replace("backtest = true", ""), "damaged: no backtest"),
-        (lambda text: text.replace("= true", "= 1", 1), "damaged: no backtest"),
+        (lambda text: text.replace("backtest = 3", ""), "damaged: no backtest"),
+        (lambda text: text.replace("backtest = 3", "backtest = 'x'"), "damaged: no backtest"),
         (lambda text: text.replace("[options]", "[o]"), "damaged: no options"),
         (lambda text: text.replace('"dysat"', '"x"'), "no method 'x'; there are dysat"),
     ]
@@ -152,12 +152,13 @@ def test_results_of_a_run(tmp_path: Path) -> None:
     first = [epoch for epoch in seen[1:5] if isinstance(epoch, Epoch)]
     scores = [epoch.score or 0.0 for epoch in first]
     best = 1 + scores.index(max(scores))
-    assert seen[0] == ("backtest", 4) and seen[5:7] == [("heuristics", 0), ("final", best)]
+    stages = [stage for stage in seen if not isinstance(stage, Epoch)]
+    assert stages == [("backtest", 4), ("heuristics", 0)] * 3 + [("final", best)]
     assert backtest["heuristic"]["name"] in backtests.OPPONENTS and backtest["heuristic"]["auc"] > 0.5
     assert (backtest["best_epoch"], backtest["validation_auc"], backtest["epochs"]) == (best, max(scores), 4)
     rows = history(run.folder)
     assert [(r["stage"], r["number"]) for r in rows] == [
-        *(("backtest", str(n)) for n in (1, 2, 3, 4)),
+        *((stage, str(n)) for stage in ("backtest", "backtest 3", "backtest 2") for n in (1, 2, 3, 4)),
         *(("final", str(n)) for n in range(1, best + 1)),
     ]
     assert [float(r["loss"]) for r in rows] == [epoch.loss for epoch in seen if isinstance(epoch, Epoch)]

@@ -24,7 +24,7 @@ from dysat.cli.options import (
     parse_setting,
     takes,
 )  # fmt: skip
-from dysat.cli.show import new_console, new_table, print_json, status_line
+from dysat.cli.show import new_console, new_table, print_json, show_notes, status_line
 from dysat.cli.watching import counting
 from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
@@ -105,7 +105,9 @@ def evaluate_command(
         if not any(name in contender.options for contender in contenders):
             raise ModelError(f"--set {name}: none of the models uses that option; see dysat models NAME")
     with status_line() as set_status:
-        graph, _ = find_graph(source, events, data_dir, set_status)
+        graph, made = find_graph(source, events, data_dir, set_status)
+    if made:
+        show_notes(graph)
     if source in DATASETS and first is None and last is None and protocol != "multi-step":
         predicted = DATASETS[source].predicted
         first, last = predicted[0], predicted[-1]
@@ -133,7 +135,7 @@ def evaluate_command(
     except KeyboardInterrupt:
         raise StoppedError(f"stopped; finished steps are kept in {out}, the same command resumes") from None
     if as_json:
-        print_json(found.facts())
+        print_json({**found.facts(), "notes": graph.notes})
     else:
         _show(found, source, out, everyone)
     if markdown is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from dysat.cli.app import StoppedError, app
+from dysat.cli.backtest import show_backtest
 from dysat.cli.data import find_graph
 from dysat.cli.options import (
     RARE,
@@ -24,12 +24,21 @@ from dysat.cli.options import (
     parse_setting,
     takes,
 )  # fmt: skip
-from dysat.cli.show import SCORE, epochs_text, link_facts, links_table, new_console, new_table, print_json, status_line
+from dysat.cli.show import (
+    epochs_text,
+    link_facts,
+    links_table,
+    new_console,
+    print_json,
+    score_note,
+    show_notes,
+    status_line,
+)
 from dysat.cli.watching import watching
 from dysat.errors import ModelError, listed
-from dysat.evaluation.reliability import mean_gap
 from dysat.models.base.embedding import EmbeddingModel
-from dysat.models.base.link_model import Incremental
+from dysat.models.base.link_model import Calibrate, Incremental
+from dysat.runs.backtest import WINDOWS
 from dysat.runs.run import LEARNERS, Run, check_new
 from dysat.system.process import keep_freed_memory
 
@@ -41,6 +50,7 @@ FIT_SOURCE = typer.Argument(
 FIT_OUT = option("Run folder to write [dim](default: run)[/dim].", "--out", "-o", metavar="FOLDER")
 FIT_MODEL = option("Method or method:preset [dim](default: dysat)[/dim].", "--model", panel="Model", metavar="NAME")
 FIT_DEVICE = option("cpu, cuda, cuda:1 [dim](default: CUDA if available)[/dim].", panel="Model", metavar="NAME")
+CALIBRATE = "Scores in a balanced mix of links and non-links, or real: among all pairs."
 RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat fit[/bold].", show_default=False)]
 
 
@@ -50,7 +60,12 @@ def fit(
     source: Annotated[str | None, FIT_SOURCE] = None,
     out: Annotated[Path, FIT_OUT] = RUN,
     resume: Annotated[Path | None, option("Resume a stopped run.", metavar="FOLDER")] = None,
-    no_backtest: Annotated[bool, option("Skip the backtest on the last snapshot.", "--no-backtest")] = False,
+    no_backtest: Annotated[bool, option("Skip the backtest on the last windows.", "--no-backtest")] = False,
+    backtest_windows: Annotated[int, option("Windows to predict in the backtest.", metavar="N", hidden=True)] = WINDOWS,
+    include_incomplete: Annotated[
+        bool, option("Also predict a last window that is incomplete.", "--include-incomplete", hidden=True)
+    ] = False,
+    calibrate: Annotated[Calibrate, option(CALIBRATE, hidden=True)] = "balanced",
     as_json: Json = False,
     data_dir: Annotated[Path | None, option("Folder of the paper's datasets.", metavar="FOLDER", hidden=True)] = None,
     model: Annotated[str, FIT_MODEL] = METHOD,
@@ -74,12 +89,15 @@ def fit(
     flags = {name: value for name, value in given.items() if value is not None}
     if resume is not None:
         others = [source, *events.given(), *(settings or []), *(name for name in flags if name != "device")]
-        if any(others) or (out, model, preset, no_backtest, data_dir) != (RUN, METHOD, None, False, None):
+        given_backtest = no_backtest or include_incomplete or backtest_windows != WINDOWS
+        if any(others) or given_backtest or (out, model, preset, data_dir) != (RUN, METHOD, None, None):
             raise ModelError(f"--resume {resume} continues with the options of the run; give nothing but --device")
         run = Run.open(resume)
     elif source is None:
         raise ModelError("no source: give a log of events, a graph folder or the name of a dataset")
     else:
+        if backtest_windows < 1:
+            raise ModelError(f"--backtest-windows {backtest_windows} must be at least 1; --no-backtest predicts none")
         check_new(Path(out).absolute())
         learner = chosen_model(model, preset, {**dict(map(parse_setting, settings or [])), **flags}).build()
         if not isinstance(learner, EmbeddingModel):
@@ -88,13 +106,18 @@ def fit(
         with status_line() as set_status:
             graph, made = find_graph(source, events, data_dir, set_status)
             set_status(f"writing {out}")
-            run = Run.start(out, graph, learner, backtest=not no_backtest, source=source, events=made)
+            windows = 0 if no_backtest else backtest_windows
+            run = Run.start(
+                out, graph, learner, backtest=windows, include_incomplete=include_incomplete, source=source, events=made
+            )
+        if made:
+            show_notes(graph)
     keep_freed_memory()
     with watching() as watch:
         ended = run.train(watch, device=device)
     if not ended:
         raise StoppedError(f"stopped; progress is saved, dysat fit --resume {run.folder} continues")
-    _show_run(run, as_json)
+    _show_run(run, as_json, calibrate)
 
 
 @app.command()
@@ -128,6 +151,7 @@ def forecast(
     known: Annotated[
         Literal["include", "exclude"], option("Include or exclude pairs that were linked before.")
     ] = "include",
+    calibrate: Annotated[Calibrate, option(CALIBRATE)] = "balanced",
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -144,44 +168,26 @@ def forecast(
         label: Any = node
         if node is not None and model.graph_.nodes.dtype != object and re.fullmatch(r"-?\d+", node, re.ASCII):
             label = int(node)
-        found = model.top_links(top, node=label, kind=kind, known=known)
+        found = model.top_links(top, node=label, kind=kind, known=known, calibrate=calibrate)
     if as_json:
         return print_json([link_facts(link) for link in found])
     console = new_console()
     console.print(links_table(found))
-    console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
+    console.print(f"[dim]{score_note(model, calibrate)}[/dim]", highlight=False, soft_wrap=True)
     return None
 
 
-def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
+def _show_run(run: Run, as_json: bool, calibrate: Calibrate, top: int = 10) -> None:
     metrics, model = run.metrics(), run.model()
-    links = model.top_links(top)
+    links = model.top_links(top, calibrate=calibrate)
     if as_json:
-        return print_json({"run": str(run.folder), **metrics, "top_links": [link_facts(link) for link in links]})
+        facts = {"run": str(run.folder), "notes": run.graph().notes, **metrics}
+        return print_json({**facts, "top_links": [link_facts(link) for link in links]})
     console = new_console()
-    backtest = metrics["backtest"]
-    if backtest is not None:
-        table, forecast = new_table("backtest on the last snapshot", ">", ">"), backtest.get("forecast")
-        if forecast is not None:
-            table.add_row("forecast score, AUC", _figure(forecast["auc"]), "")
-        of = "" if forecast is None else "embeddings and probe, "
-        for key, name in (("auc", "AUC"), ("average_precision", "average precision")):
-            table.add_row(f"{of}{name}", _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
-        table.add_row("links to predict", f"{backtest['links']:,}", "")
-        if backtest["epochs"]:
-            table.add_row("epoch kept", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
-        console.print(table)
-        note = (
-            f"snapshot {backtest['step'] + 1}, predicted by a model trained on snapshots 0 to {backtest['step']}; "
-            f"probe: logistic regression on the {model.pair_feature} of two embeddings, mean ± standard deviation over "
-            f"{backtest['repeats']} random splits"
-        )
-        console.print(f"[dim]{note}[/dim]", highlight=False, soft_wrap=True)
-        for line in (*_calibration(forecast), *_against_heuristics(backtest)):
-            console.print(line, highlight=False, soft_wrap=True)
-        console.print()
+    if metrics["backtest"] is not None:
+        show_backtest(metrics["backtest"], model, console)
     console.print(links_table(links))
-    console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
+    console.print(f"[dim]{score_note(model, calibrate)}[/dim]", highlight=False, soft_wrap=True)
     whole = "for the last snapshot" if isinstance(model, Incremental) else "in total"
     epochs = f"{epochs_text(metrics['epochs'])} on {metrics['device']}, {metrics['seconds']:.1f} s {whole}"
     trained = epochs if metrics["epochs"] else model.method
@@ -191,39 +197,6 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         soft_wrap=True,
     )
     return None
-
-
-def _calibration(forecast: dict[str, Any] | None) -> Iterator[str]:
-    """One line on calibration: how often low, medium and high scores came true."""
-    there = [part for part in (forecast or {}).get("reliability", []) if part["pairs"]]
-    gap = mean_gap(there)
-    if gap is None:
-        return
-    middle = min(there, key=lambda part: abs(part["from"] + part["to"] - 1))
-    shown = [part for part in there if part in (there[0], middle, there[-1])]
-    parts = (
-        f"{part['from']:.1f}–{part['to']:.1f} came true for {100 * part['linked']:.0f} % of {part['pairs']:,} pairs"
-        for part in shown
-    )
-    yield f"Calibration: scores of {', '.join(parts)}; mean error {100 * gap:.1f} points."
-
-
-def _against_heuristics(backtest: dict[str, Any]) -> Iterator[str]:
-    """One line: the strongest heuristic on this data, and whether the model beats it."""
-    forecast = backtest.get("forecast")
-    measured, what = (backtest, "The model") if forecast is None else (forecast, "The forecast score")
-    strongest = measured.get("heuristic")
-    if strongest is None or measured["auc"] is None:
-        return
-    word = "beats" if measured["auc"] > strongest["auc"] else "does not beat"
-    yield (
-        f"{what} {word} the strongest heuristic, [bold]{strongest['name']}[/bold] "
-        f"(AUC {strongest['auc']:.4f}). Compare them step by step with dysat evaluate."
-    )
-
-
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
 
 
 def _step(text: str) -> int:

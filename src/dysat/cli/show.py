@@ -21,7 +21,7 @@ import dysat
 from dysat.cli.options import as_options
 from dysat.data.summary import SnapshotSummary
 from dysat.data.windows import write_edges
-from dysat.models.base.link_model import DIGITS
+from dysat.models.base.link_model import DIGITS, Calibrate
 
 WIDE = 120  # columns if the output is not a terminal
 BAR = 12
@@ -92,6 +92,13 @@ def _snapshots_table(rows: list[SnapshotSummary], edges: list[str], *, bars: boo
 
 
 def _footnotes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:
+    yield from log_notes(graph, loops)
+    if graph.clock == "utc":
+        yield "windows are [start, stop) in UTC; new links are those absent from the snapshot before"
+
+
+def log_notes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:
+    """How the events of a log were used, and what was recognised in it."""
     report = graph.report
     if report is not None:
         left_out = [
@@ -106,8 +113,22 @@ def _footnotes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:
             fate = f"kept ({loops:,} links)" if report.self_loops_kept else "dropped"
             yield f"{report.self_loops:,} events of a node with itself: {fate}"
     yield from map(as_options, graph.notes)
-    if graph.clock == "utc":
-        yield "windows are [start, stop) in UTC; new links are those absent from the snapshot before"
+
+
+def show_notes(graph: dysat.DynamicGraph) -> None:
+    """Print the notes on a log that a command has read, as `dysat snapshots` does."""
+    console = new_console(stderr=True)
+    for line in log_notes(graph, sum(snapshot.num_self_loops for snapshot in graph)):
+        console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
+
+
+def score_note(model: dysat.LinkModel, calibrate: Calibrate) -> str:
+    """What the scores of a table mean, and the base rate that they refer to."""
+    if calibrate == "balanced":
+        return SCORE
+    links, others = model._last_counts()
+    rate = f"{links:,} of {links + others:,} pairs in the last snapshot, {links / (links + others):.2g}"
+    return f"score: calibrated probability of a link, among all pairs of nodes (base rate: {rate})"
 
 
 def new_table(*columns: str) -> Table:

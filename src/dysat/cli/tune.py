@@ -28,7 +28,7 @@ from dysat.cli.options import (
     parse_setting,
     takes,
 )  # fmt: skip
-from dysat.cli.show import new_console, new_table, print_json, status_line
+from dysat.cli.show import new_console, new_table, print_json, show_notes, status_line
 from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
 from dysat.evaluation.protocols import NewEnds, Protocol
@@ -116,7 +116,9 @@ def tune_command(
         raise ModelError(f"--preset-out {preset_out}: no folder {preset_out.parent}")
     wanted = _numbers(steps)
     with status_line() as set_status:
-        graph, _ = find_graph(source, events, data_dir, set_status)
+        graph, made = find_graph(source, events, data_dir, set_status)
+    if made:
+        show_notes(graph)
     if source in DATASETS and first is None and last is None and protocol != "multi-step":
         predicted = DATASETS[source].predicted
         first, last = predicted[0], predicted[-1]
@@ -134,7 +136,7 @@ def tune_command(
     if preset_out is not None:
         write_preset(found, preset_out, source)
     if as_json:
-        return print_json(found.facts())
+        return print_json({**found.facts(), "notes": graph.notes})
     return _show(found, [shlex.quote(source), *_reading(events, data_dir)], out, preset_out)
 
 

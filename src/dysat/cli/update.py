@@ -129,6 +129,7 @@ def _take_in_file(
             {
                 "run": str(updater.run.folder),
                 **counts,
+                "notes": plan.notes,
                 "updates": [update.facts() for update in updates],
                 "top_links": [link_facts(link) for link in links],
             }

@@ -16,7 +16,7 @@ from dysat.data.events import Events
 from dysat.data.graph import DynamicGraph
 from dysat.data.reading.labels import Labels, break_ties
 from dysat.data.reading.numbering import appearances, number_slots
-from dysat.data.summary import Report
+from dysat.data.summary import COMPLETE, Report
 from dysat.data.windows import (
     MAX_SNAPSHOTS,
     Clock,
@@ -101,6 +101,7 @@ def build_snapshots(
             after=len(events) - last,
             self_loops=len(loops),
             self_loops_kept=self_loops == "keep",
+            covered=coverage(events, edges),
         ),
         notes=(*events.notes, *coverage_note(events, edges, "stop=")),
     )
@@ -230,12 +231,20 @@ def _top(ids: NDArray[np.int32]) -> int:
     return int(ids.max()) + 1 if len(ids) else 0
 
 
-def coverage_note(events: Events, edges: Sequence[int], option: str) -> list[str]:
-    """Note that the events end in the first half of the last window, whose snapshot is therefore incomplete."""
+def coverage(events: Events, edges: Sequence[int]) -> float | None:
+    """Return the fraction of the last window up to the last event; None if events are numbered by step."""
+    if events.clock == "step":
+        return None
     covered = (int(events.time[-1]) - edges[-2]) / (edges[-1] - edges[-2])
-    if events.clock == "step" or covered >= 0.5:
+    return round(min(1.0, max(0.0, covered)), 4)
+
+
+def coverage_note(events: Events, edges: Sequence[int], option: str) -> list[str]:
+    """Note that the events end early in the last window, whose snapshot is therefore incomplete."""
+    covered = coverage(events, edges)
+    if covered is None or covered >= COMPLETE:
         return []
-    return [f"the events end {max(0, covered):.0%} into the last window; {option} can leave it out"]
+    return [f"the events end {covered:.0%} into the last window; {option} can leave it out"]
 
 
 def _span_text(span: int, clock: Clock) -> str:

@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 from dysat.data.csr import Snapshot
 from dysat.data.windows import Clock, write_moment
 
+COMPLETE = 0.8  # a window whose events end earlier counts as incomplete
+
 
 @dataclass(frozen=True)
 class Report:
-    """How the events of a graph were used; `self_loops` counts those inside the windows."""
+    """How the events of a graph were used; `self_loops` counts those inside the windows.
+
+    `covered` is the fraction of the last window up to the last event; None if events are numbered by step.
+    """
 
     events: int
     used: int
@@ -22,6 +27,12 @@ class Report:
     after: int
     self_loops: int
     self_loops_kept: bool
+    covered: float | None = None  # also None in graphs stored by earlier versions
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last window counts as complete."""
+        return self.covered is None or self.covered >= COMPLETE
 
 
 @dataclass(frozen=True)

@@ -42,3 +42,16 @@ def mean_gap(curve: Sequence[dict[str, Any]]) -> float | None:
         return None
     gaps = sum(part["pairs"] * abs(part["mean_score"] - part["linked"]) for part in filled)
     return float(gaps / sum(part["pairs"] for part in filled))
+
+
+def pooled(curves: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the reliability curve of the pairs of several curves together; all must have the same bins."""
+    found = []
+    for parts in zip(*curves, strict=True):
+        pairs = sum(part["pairs"] for part in parts)
+        means = {
+            name: sum(part["pairs"] * part[name] for part in parts if part["pairs"]) / pairs if pairs else None
+            for name in ("mean_score", "linked")
+        }
+        found.append({"from": parts[0]["from"], "to": parts[0]["to"], "pairs": pairs, **means})
+    return found

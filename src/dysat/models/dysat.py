@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.activity import activity
+from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel, Sizes
 from dysat.models.base.link_model import pair_keys
@@ -25,6 +26,7 @@ from dysat.nn.temporal import Scale
 from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
+from dysat.system.process import few_blas_threads
 from dysat.training import Settings
 
 SCORE, PAIR, AXES = "score/", "pair/", "axes"
@@ -77,6 +79,7 @@ class DySAT(AttentionModel):
 
     method: ClassVar[str] = "dysat"
     about: ClassVar[str] = "attention over neighbours, then over each node's history"
+    version: ClassVar[int] = 2  # 2: probabilities calibrated for new pairs and for pairs linked before
 
     activity: Annotated[bool, "Input: activity of a node (decayed degrees and weights, last seen, age, kind)"] = True
     spectrum: Annotated[int, "Input: spectral coordinates of the links so far, per sign of the eigenvalue"] = 16
@@ -256,10 +259,15 @@ class DySAT(AttentionModel):
         return self._score().axes(super().embed())
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
-        """Return the log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
+        """Return the log-odds that rank pairs, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
         if not self.pair_score or self.pair_score_ is None:
             return super().pair_scores(pairs, step)
         return self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
+
+    def _probabilities(self, pairs: Tensor, step: int = -1) -> Tensor:
+        if not self.pair_score or self.pair_score_ is None:
+            return super()._probabilities(pairs, step)
+        return self._chances(self.pair_score_.class_log_odds(self.graph_, self._check_step(step), pairs))
 
     def _fit_scorer(self) -> None:
         if self.score_ is None:
@@ -308,14 +316,50 @@ class DySAT(AttentionModel):
         """Return ids and scores of the k most likely pairs; the pair score ranks candidates.  # [k, 2], [k]"""
         if not self.pair_score or self.pair_score_ is None:
             return super().top_pairs(k, rows, without)
-        pairs = likely_pairs(self.graph_, self.embed().cpu(), self.scorer_[0], rows, max(1000, 20 * k))
-        if without is not None:
-            pairs = pairs[~torch.isin(pair_keys(pairs, self.graph_.known[-1]), without)]
-        best = self.pair_scores(pairs).sort(descending=True, stable=True)
-        pairs, scores = pairs[best.indices[:k]], best.values[:k]
+        pairs, scores = self._ranked(k, rows, without)
+        pairs, scores = pairs[:k], scores[:k]
         if rows is not None and len(rows) == 1:  # the node asked for comes first
             pairs = torch.where((pairs[:, :1] == rows), pairs, pairs.flip(1))
         return pairs, self._chances(scores)
+
+    def likeliest(self, k: int) -> tuple[Tensor, Tensor]:
+        if not self.pair_score or self.pair_score_ is None:
+            return super().likeliest(k)
+        pairs, _ = self._ranked(k, None, None)  # all candidates are scored once
+        new = ~torch.isin(pair_keys(pairs, self.graph_.known[-1]), self._linked())
+        return pairs[:k], pairs[new][:k]
+
+    def _ranked(self, k: int, rows: Tensor | None, without: Tensor | None) -> tuple[Tensor, Tensor]:
+        """All candidates for the k most likely pairs and their log-odds, best first.  # [C, 2], [C]"""
+        pairs = likely_pairs(self.graph_, *self._candidate_vectors(), rows, max(1000, 20 * k))
+        if without is not None:
+            pairs = pairs[~torch.isin(pair_keys(pairs, self.graph_.known[-1]), without)]
+        scores = self._pair_score().class_log_odds(self.graph_, len(self.graph_) - 1, pairs)
+        best = scores.sort(descending=True, stable=True)  # the order of the probabilities
+        return pairs[best.indices], best.values
+
+    def _candidate_vectors(self) -> tuple[Tensor, Tensor]:
+        """Vectors of all nodes and weights whose product selects candidates: embeddings, or else the links' low ranks.
+
+        Without a network they are the leading eigenvectors and eigenvalues of the decayed links.  # [N, d], [d]
+        """
+        if "network_" in vars(self):
+            return self.embed().cpu(), self.scorer_[0]
+        with few_blas_threads(self.graph_.num_nodes):
+            values, vectors = pair_history(self.graph_.snapshots, self._pair_score().three_step).spectra[0]
+        return torch.from_numpy(vectors), torch.from_numpy(values).float()
+
+    def forecaster(self, graph: DynamicGraph) -> Self | None:
+        """Return a model with these options that has learned the pair score of a graph and no embeddings, in seconds.
+
+        None if this model has no pair score, or if the graph has too few links for one.
+        """
+        if not self.pair_score:
+            return None
+        found = type(self)(**self.get_params())
+        found.graph_ = graph
+        found.pair_score_ = PairScore.learn(graph, transitions=self.transitions, seed=self.seed)
+        return None if found.pair_score_ is None else found
 
     def applied_to(self, graph: DynamicGraph) -> Self:
         """Apply the trained network to another graph, such as this one with later snapshots and nodes.

@@ -1,78 +1,243 @@
-"""Backtest: how well a model that has not seen the last snapshot predicts it, compared with the best heuristic."""
+"""Backtest: how well models that have not seen the last windows predict them, compared with the best heuristic."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from statistics import fmean, stdev
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
-from dysat.errors import DysatError
-from dysat.evaluation.probe import auc, average_precision, evaluate_probe, evaluate_scores
-from dysat.evaluation.protocols import LinkSplit
-from dysat.evaluation.reliability import reliability
+from dysat.data.windows import write_moment
+from dysat.errors import DysatError, GraphError
+from dysat.evaluation.comparison import compare, difference_error
+from dysat.evaluation.probe import ProbeResult, auc, average_precision, evaluate_probe, evaluate_scores
+from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, link_pairs, single_step
+from dysat.evaluation.reliability import pooled, reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.embedding import EmbeddingModel
+from dysat.models.base.link_model import LinkModel, pair_keys
 from dysat.training import Progress
 
+Facts = dict[str, Any]
+WINDOWS = 3  # predicted by default
+FEWEST_LINKS = 20  # a figure from fewer links is not reliable
+TOP = (10, 100)  # numbers of most likely links that are counted
+MOST = 1_000  # at most as many, if a window has more links
+FIGURES = ("auc", "average_precision")
 
-def backtest_facts(model: EmbeddingModel, past: DynamicGraph, split: LinkSplit, done: Progress) -> dict[str, Any]:
-    """The entry `backtest` of metrics.json; a figure that is not a number becomes None."""
-    # Embeddings with a probe. If training diverged, there is no figure.
+
+def backtest_windows(
+    graph: DynamicGraph, number: int = WINDOWS, *, include_incomplete: bool = False, seed: int = 0
+) -> list[LinkSplit]:
+    """Return the examples of the last windows to predict, newest first.
+
+    They are the last complete windows with a link between two nodes known before; the last window counts as complete
+    if its events cover most of it, or with `include_incomplete`. Raises if there is none.
+    """
+    newest = len(graph) - 1
+    if newest > 0 and incomplete(graph) and not include_incomplete:
+        newest -= 1
+        if not newest:
+            raise GraphError("the last window is incomplete, and there is no other one to predict")
+    found: list[LinkSplit] = []
+    problem: GraphError | None = None
+    for target in range(newest, 0, -1) if newest else [0]:
+        if len(found) == number:
+            break
+        try:
+            found.append(single_step(graph, target - 1, seed=seed))
+        except TooFewLinksError as reason:
+            problem = problem or reason
+    if not found and problem is not None:
+        raise problem
+    return found
+
+
+def incomplete(graph: DynamicGraph) -> bool:
+    """Return whether the events end early in the last window."""
+    return graph.report is not None and not graph.report.complete
+
+
+def probe_facts(model: EmbeddingModel, split: LinkSplit, done: Progress) -> tuple[Facts, ProbeResult | None]:
+    """Return how well the embeddings predict with a probe; if training diverged, there are no figures."""
     e = model.embed().cpu()
     result = evaluate_probe(e, split, feature=model.pair_feature) if bool(e.isfinite().all()) else None
-    names = ("auc", "auc_sd", "average_precision", "average_precision_sd")
-    facts: dict[str, Any] = {
+    facts = {
         "step": split.step,
-        **{name: None if result is None else getattr(result, name) for name in names},
+        **{
+            f"{name}{suffix}": None if result is None else getattr(result, f"{name}{suffix}")
+            for name in FIGURES
+            for suffix in ("", "_sd")
+        },
         "validation_auc": done.best.score if done.best else None,
         "best_epoch": done.best.number if done.best else 0,
         "epochs": len(done.history),
         "links": int(split.labels.sum()),
         "repeats": split.num_repeats,
     }
-    tested = ~(split.validation | split.train[0])  # [B], examples that did not help to choose the best epoch
-    probed, scored = best_heuristics(past, split, tested)
-
-    # The model's own pair score, if it has one.
-    if getattr(model, "pair_score", False) and getattr(model, "pair_score_", None) is not None:
-        pairs, labels = split.pairs[tested], split.labels[tested].cpu()
-        scores = model.pair_scores(pairs).cpu()
-        figures = {"auc": auc(scores, labels), "average_precision": average_precision(scores, labels)}
-        facts["forecast"] = {
-            **_without_nan(figures),
-            "reliability": reliability(model.score_links(pairs), labels),
-            "heuristic": scored,
-        }
-    return {**_without_nan(facts), "heuristic": probed}
+    return _without_nan(facts), result
 
 
-def best_heuristics(
-    past: DynamicGraph, split: LinkSplit, tested: Tensor
-) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Name and AUC of the heuristic that predicts best, measured in two ways.
+def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: Progress | None) -> Facts:
+    """One window: figures of the model and of every heuristic. `done` is the training of its embeddings, if any.
 
-    The first AUC is measured like that of embeddings: the mean over the test examples of all repeats, with a probe if
-    the heuristic has embeddings. The second is that of its own scores on the `tested` examples, like the forecast
-    score: it uses no label of the predicted snapshot.
+    A model with a pair score is measured by that score on all examples, and so are the heuristics. Others are measured
+    by their embeddings with a probe, over the test examples of all repeats; a heuristic with embeddings has a probe
+    too. Neither pair scores nor heuristics see a label of the predicted window.
     """
-    probed: list[tuple[float, str]] = []
-    scored: list[tuple[float, str]] = []
+    target, labels = graph[split.target], split.labels.cpu()
+    probe, result = (None, None) if done is None else probe_facts(_embedding(model), split, done)
+    by_score = getattr(model, "pair_score", False) and getattr(model, "pair_score_", None) is not None
+    rivals = list(heuristics(graph[: split.target], split, probes=done is not None))
+    facts: Facts = {
+        "step": split.step,
+        "start": write_moment(target.start, graph.clock),
+        "end": write_moment(target.stop, graph.clock),
+        "links": int(labels.sum()),
+        "by": "score" if by_score else "probe",
+    }
+    if by_score:
+        scores = model.pair_scores(split.pairs).double().cpu()
+        facts |= {"auc": auc(scores, labels), "average_precision": average_precision(scores, labels)}
+        facts["heuristics"] = {
+            name: _without_nan({"auc": auc(own, labels), "error": difference_error(scores, own, labels)})
+            for name, own, _ in rivals
+        }
+        facts["reliability"] = _reliability(model, split, labels)
+    else:
+        facts |= {name: None if probe is None else probe[name] for name in FIGURES}
+        facts["heuristics"] = {name: _rival(result, found) for name, _, found in rivals}
+    facts["precision"] = precision(model, graph, split)
+    if probe is not None:
+        best = max(((found.auc, name) for name, _, found in rivals if found.auc == found.auc), default=None)
+        facts["probe"] = {**probe, "heuristic": None if best is None else {"name": best[1], "auc": best[0]}}
+    return _without_nan(facts)
+
+
+def heuristics(past: DynamicGraph, split: LinkSplit, *, probes: bool) -> Iterable[tuple[str, Tensor, ProbeResult]]:
+    """Yield the name, scores and evaluation of every heuristic that can learn from the past.  # str, [B]"""
     for name in OPPONENTS:
         try:
             model = MODELS[name]().fit(past)
-            scores = model.pair_scores(split.pairs)
+            scores = model.pair_scores(split.pairs).double().cpu()
             result = evaluate_scores(scores, split)
-            if isinstance(model, EmbeddingModel):
+            if probes and isinstance(model, EmbeddingModel):
                 result = evaluate_probe(model.embed(), split, feature=model.pair_feature)
         except DysatError:
             continue  # it needs more snapshots
-        probed.append((result.auc, name))
-        scored.append((auc(scores[tested], split.labels[tested]), name))
-    best = (max((pair for pair in found if pair[0] == pair[0]), default=None) for found in (probed, scored))
-    first, second = (None if pair is None else {"name": pair[1], "auc": pair[0]} for pair in best)
-    return first, second
+        yield name, scores, result
 
 
-def _without_nan(facts: dict[str, Any]) -> dict[str, Any]:
+def precision(model: LinkModel, graph: DynamicGraph, split: LinkSplit) -> dict[str, dict[str, int]]:
+    """Return how many of the k most likely pairs came true: of all pairs, and of pairs never linked before.
+
+    k is 10, 100, and as many as there are links (at most 1,000). A k beyond the number of pairs is left out.
+    """
+    number = min(MOST, int(split.labels.sum()))
+    known = graph.known[split.step]
+    links = pair_keys(torch.from_numpy(link_pairs(graph[split.target], known)), known)
+    found: dict[str, dict[str, int]] = {}
+    for name, pairs in zip(("all", "new"), model.likeliest(max(*TOP, number)), strict=True):
+        true = torch.isin(pair_keys(pairs, known), links)
+        wanted = {**{str(k): k for k in TOP}, "links": number}
+        found[name] = {key: int(true[:k].sum()) for key, k in wanted.items() if k <= len(pairs)}
+    return found
+
+
+def summary(windows: Sequence[Facts], left_out: Facts | None) -> Facts:
+    """The entry `backtest` of metrics.json, from the windows that were predicted, newest first."""
+    newest, measured = windows[0], [window for window in windows if window["auc"] is not None]
+    values = {name: [window[name] for window in measured] for name in FIGURES}
+    rival = _strongest(measured)
+    facts: Facts = {
+        **newest.get("probe", {}),
+        "windows": [{key: value for key, value in window.items() if key != "probe"} for window in reversed(windows)],
+        "mean": {name: fmean(values[name]) if measured else None for name in FIGURES},
+        "sd": {name: stdev(values[name]) if len(measured) > 1 else None for name in FIGURES},
+        "reliable": bool(measured) and all(window["links"] >= FEWEST_LINKS for window in windows),
+        "verdict": None if rival is None else rival["verdict"],
+        "comparison": rival,
+        "precision": _mean_precision(windows),
+        "left_out": left_out,
+    }
+    if newest["by"] == "score":
+        curves = {name: pooled([window["reliability"][name] for window in windows]) for name in newest["reliability"]}
+        own = None if rival is None else {"name": rival["heuristic"], "auc": _auc_of(newest, rival["heuristic"])}
+        facts["forecast"] = {
+            **{name: newest[name] for name in FIGURES},
+            "reliability": curves.pop("all"),
+            **{f"reliability_{name}": curve for name, curve in curves.items()},
+            "heuristic": own,
+        }
+    return facts
+
+
+def _strongest(windows: Sequence[Facts]) -> Facts | None:
+    """The heuristic with the highest mean AUC of those measured in all windows, compared window by window."""
+    shared = [name for name in OPPONENTS if windows and all(_auc_of(window, name) is not None for window in windows)]
+    if not shared:
+        return None
+    means = {name: fmean(_auc_of(window, name) or 0.0 for window in windows) for name in shared}
+    best = max(shared, key=lambda name: means[name])
+    rivals = [window["heuristics"][best] for window in windows]
+    found = compare(
+        [window["auc"] - rival["auc"] for window, rival in zip(windows, rivals, strict=True)],
+        [float("nan") if rival["error"] is None else rival["error"] for rival in rivals],
+    )
+    spread = None if found.spread == float("inf") else found.spread
+    aucs = [rival["auc"] for rival in rivals]
+    return {
+        "heuristic": best,
+        "auc": means[best],
+        "auc_sd": stdev(aucs) if len(aucs) > 1 else None,
+        "difference": found.difference,
+        "spread": spread,
+        "verdict": found.verdict,
+    }
+
+
+def _auc_of(window: Facts, heuristic: str) -> float | None:
+    found: float | None = window["heuristics"].get(heuristic, {}).get("auc")
+    return found
+
+
+def _rival(model: ProbeResult | None, rival: ProbeResult) -> Facts:
+    """AUC of a heuristic and the standard error of the difference, on the test examples of the first repeat."""
+    if model is None:
+        return _without_nan({"auc": rival.auc, "error": float("nan")})
+    test = model.test[0].cpu()
+    own, other = (found.scores[0].cpu()[test] for found in (model, rival))
+    return _without_nan({"auc": rival.auc, "error": difference_error(own, other, model.labels.cpu()[test])})
+
+
+def _reliability(model: LinkModel, split: LinkSplit, labels: Tensor) -> Facts:
+    """Reliability curves of the probabilities of all examples, of new pairs, and of pairs linked before."""
+    chances = model._probabilities(split.pairs)
+    before = torch.isin(pair_keys(split.pairs.cpu(), model.graph_.num_nodes), model._linked())
+    parts = {"all": torch.ones_like(before), "new": ~before, "known": before}
+    return {name: reliability(chances[rows], labels[rows]) for name, rows in parts.items()}
+
+
+def _mean_precision(windows: Sequence[Facts]) -> dict[str, dict[str, float]]:
+    """The mean over windows, for each k that all windows have."""
+    return {
+        name: {
+            key: fmean(window["precision"][name][key] for window in windows)
+            for key in windows[0]["precision"][name]
+            if all(key in window["precision"][name] for window in windows)
+        }
+        for name in ("all", "new")
+    }
+
+
+def _embedding(model: LinkModel) -> EmbeddingModel:
+    if not isinstance(model, EmbeddingModel):
+        raise TypeError("a model without embeddings")
+    return model
+
+
+def _without_nan(facts: Facts) -> Facts:
     return {key: None if isinstance(value, float) and value != value else value for key, value in facts.items()}

@@ -5,13 +5,14 @@
     checkpoint*           state of the training; removed when it is finished
     model.safetensors     the trained model
     embeddings.parquet    label, step and embedding of every known node
-    metrics.json          how well the last snapshot was predicted
+    metrics.json          how well the last windows were predicted
     history.csv           one row per epoch (of the last snapshot, if the method learns snapshot by snapshot)
     stream/               what updates have added (see `stream`)
     .lock                 held by the process that writes to the folder
 
-Training has two stages. In the backtest, a model that has not seen the last snapshot predicts it, and its best epoch
-sets the number of epochs. The final model then learns from all snapshots.
+Training has two stages. In the backtest, models that have not seen the last complete windows predict them, one model
+for each window. The best epoch for the newest one sets the number of epochs. The final model then learns from all
+snapshots.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import validation_auc
-from dysat.evaluation.protocols import single_step
+from dysat.evaluation.protocols import LinkSplit
 from dysat.models import MODELS
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import GRAPH_FOLDER, MODEL_FILE, Incremental
@@ -41,7 +42,7 @@ from dysat.models.base.stepwise import StepwiseModel
 from dysat.models.base.trained import TrainedModel
 from dysat.models.incsat import IncSAT
 from dysat.nn.device import choose_device
-from dysat.runs.backtest import backtest_facts
+from dysat.runs.backtest import WINDOWS, backtest_windows, incomplete, summary, window_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
 from dysat.runs.stream import Stream, without_features
 from dysat.system.locks import lock_folder
@@ -89,22 +90,28 @@ class Run:
         graph: DynamicGraph,
         model: EmbeddingModel,
         *,
-        backtest: bool = True,
+        backtest: bool | int = WINDOWS,
+        include_incomplete: bool = False,
         source: str = "",
         events: Mapping[str, Any] | None = None,
     ) -> Run:
         """Create the folder of a new run; an existing folder is never touched.
 
+        `backtest` is the number of windows that the backtest predicts: the last complete ones, or with
+        `include_incomplete` the last ones. 0 or False skips the backtest, and True means the default of three windows.
         `events` stores the columns and windows that made the graph, so that updates read the next log the same way.
         """
         path = Path(os.path.abspath(folder))
+        if backtest < 0:
+            raise ModelError(f"backtest={backtest} must not be negative")
         check_new(path)
         model.check_graph(graph)
         config = {
             "dysat": dysat.__version__,
             "source": source.encode("utf-8", "replace").decode("utf-8"),
             "method": model.method,
-            "backtest": backtest,
+            "backtest": WINDOWS if backtest is True else int(backtest),
+            **({"include_incomplete": True} if include_incomplete else {}),
             "graph": graph.fingerprint,
             "options": {name: NONE if value is None else value for name, value in model.plain_params().items()},
             **({"events": dict(events)} if events else {}),
@@ -135,7 +142,7 @@ class Run:
             raise ModelError(f"{path}: not a run folder (it has no {CONFIG})")
         try:
             config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
-            needed = {"method": str, "backtest": bool, "graph": str, "options": dict}
+            needed = {"method": str, "backtest": int, "graph": str, "options": dict}
             wrong = [key for key, kind in needed.items() if not isinstance(config.get(key), kind)]
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise ModelError(f"{path / CONFIG}: damaged: {problem}") from None
@@ -192,25 +199,12 @@ class Run:
             backtest: dict[str, Any] | None = saved.facts.get("backtest") if saved else None
             history: list[dict[str, Any]] = list(saved.facts.get("earlier", [])) if saved else []
 
-            # Backtest: predict the last snapshot with a model that has not seen it.
-            split = None
+            # Backtest: predict the last windows with models that have not seen them.
             if self.config["backtest"] and backtest is None:
-                try:
-                    split = single_step(graph, len(graph) - 2, seed=options.get("seed", 0))
-                except GraphError as problem:
-                    watch.on_note(f"no backtest: {problem}")
-            if split is not None:
-                model = kind.with_options(options)
-                examples = split.to(choose_device(getattr(model, "device", "cpu")))
-                done = self._fit(
-                    "backtest", model, graph[:-1], saved, {}, watch, keep_every,
-                    validate=lambda fitted: validation_auc(fitted.embed(), examples, feature=fitted.pair_feature),
-                )  # fmt: skip
-                history = [{"stage": "backtest", **asdict(epoch)} for epoch in done.history]
-                if not done.finished:
+                found = self._backtest(kind, options, graph, saved, watch, keep_every)
+                if found is None:
                     return False
-                watch.on_stage("heuristics", 0)
-                backtest = backtest_facts(model, graph[:-1], split, done)
+                backtest, history = found
 
             # Train the final model on all snapshots, for as many epochs as were best in the backtest (unless each
             # step starts from the weights of the previous one: then the last step says nothing about the others).
@@ -230,6 +224,55 @@ class Run:
                 self.checkpoints.remove()
             return done.finished
 
+    def _backtest(
+        self,
+        kind: type[EmbeddingModel],
+        options: Mapping[str, Any],
+        graph: DynamicGraph,
+        saved: Saved | None,
+        watch: Watch,
+        keep_every: float,
+    ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]] | None:
+        """Predict the last windows, newest first; return the facts of the backtest and the epochs, or None if stopped.
+
+        Every finished window is kept in a checkpoint. With a pair score, a network is trained for the newest window
+        only, because the score does not depend on it.
+        """
+        number = 1 if self.config["backtest"] is True else self.config["backtest"]  # True: written by version 0.1.0
+        include = bool(self.config.get("include_incomplete"))
+        try:
+            windows = backtest_windows(graph, number, include_incomplete=include, seed=options.get("seed", 0))
+        except GraphError as problem:
+            watch.on_note(f"no backtest: {problem}")
+            return None, []
+        facts = saved.facts if saved is not None and saved.facts["stage"] == "backtest" else {}
+        found, history = list(facts.get("windows", [])), list(facts.get("earlier", []))
+        for split in windows[len(found) :]:
+            model, past, done = kind.with_options(options), graph[: split.target], None
+            if found and found[0]["by"] == "score":
+                watch.on_stage("backtest", 0)
+                forecaster = model.forecaster(past)
+                if forecaster is None:
+                    break  # the past has no links to learn from, and that of earlier windows neither
+                model = forecaster
+            else:
+                before = {"window": split.target, "windows": found, "earlier": history}
+                done = self._fit(
+                    "backtest", model, past, saved, before, watch, keep_every, validate=_validation(model, split)
+                )
+                stage = f"backtest {split.target}" if found else "backtest"
+                history += [{"stage": stage, **asdict(epoch)} for epoch in done.history]
+                if not done.finished:
+                    return None
+            watch.on_stage("heuristics", 0)
+            found.append(window_facts(model, graph, split, done))
+            self.checkpoints.write({"stage": "backtest", "windows": found, "earlier": history}, {})
+            if watch.stop() and len(found) < len(windows):
+                return None
+        covered = graph.report.covered if graph.report is not None else None
+        left_out = {"step": len(graph) - 1, "covered": covered} if incomplete(graph) and not include else None
+        return summary(found, left_out), history
+
     def _fit(
         self,
         stage: Stage,
@@ -248,7 +291,9 @@ class Run:
             return Progress(finished=stage == "final" or not watch.stop())
         watch.on_stage(stage, model.epochs * (len(graph) if isinstance(model, Incremental) else 1))
         progress = None
-        if saved is not None and saved.facts["stage"] == stage:
+        window = before.get("window", len(graph))  # checkpoints of version 0.1.0 do not name the window
+        of_this = saved is not None and saved.facts["stage"] == stage and saved.facts.get("window", window) == window
+        if saved is not None and of_this and "progress" in saved.facts:
             progress = Progress.restore(saved.facts["progress"], saved.tensors)
         model.fit(
             graph,
@@ -288,8 +333,15 @@ def write_results(
         "device": str(model.embed().device),
         "nodes": model.graph_.num_nodes,
         "snapshots": len(model.graph_),
+        "notes": model.graph_.notes,
     }
     write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
+
+
+def _validation(model: EmbeddingModel, split: LinkSplit) -> Callable[[EmbeddingModel], float]:
+    """Return a function from a model in training to its validation AUC."""
+    examples = split.to(choose_device(getattr(model, "device", "cpu")))
+    return lambda fitted: validation_auc(fitted.embed(), examples, feature=fitted.pair_feature)
 
 
 def write_text(file: Path, text: str) -> None:

@@ -12,9 +12,9 @@ import pytest
 import dysat
 from dysat import ModelError
 from dysat.experiments.evaluate.request import Contender
+from dysat.experiments.tune.outcome import Tuning
 from dysat.experiments.tune.preset_file import preset_text, write_preset
 from dysat.experiments.tune.trials import Trial
-from dysat.experiments.tune.outcome import Tuning
 
 
 def tuned(contender: Contender, options: dict[str, Any], space: dict[str, str]) -> Tuning:

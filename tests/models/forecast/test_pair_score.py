@@ -256,15 +256,65 @@ def test_another_seed_gives_another_score(few_trees: None) -> None:
 
 def test_tensors_restore_the_same_bits(score: PairScore) -> None:
     tensors = score.tensors()
-    names = {"means", "scales", "weights", "bias", "calibration", "far"}
+    names = {"means", "scales", "weights", "bias", "calibration", "far", "calibration_by_class"}
     names |= {f"tree_{name}" for name in ("feature", "threshold", "left", "right", "value", "baseline")}
     assert set(tensors) == names  # stored in files
     numbers = [score.tree_share, score.recurring_share, score.recurring_shift, score.slope, score.shift]
     assert tensors["calibration"].tolist() == numbers
     back = PairScore.of({name: tensor.clone() for name, tensor in tensors.items()})
     assert torch.equal(back.log_odds(BLOCKS, 2, PAIRS), score.log_odds(BLOCKS, 2, PAIRS))
+    assert torch.equal(back.class_log_odds(BLOCKS, 2, PAIRS), score.class_log_odds(BLOCKS, 2, PAIRS))
     assert back.three_step == score.three_step
     assert all(torch.equal(tensor, tensors[name]) for name, tensor in back.tensors().items())
+
+
+def test_a_file_without_calibration_by_class_keeps_its_probabilities(score: PairScore) -> None:
+    tensors = {name: tensor for name, tensor in score.tensors().items() if name != "calibration_by_class"}
+    old = PairScore.of(tensors)
+    assert old.by_class is None and old.tensors().keys() == tensors.keys()
+    assert torch.equal(old.class_log_odds(BLOCKS, 2, PAIRS), score.log_odds(BLOCKS, 2, PAIRS))
+    with pytest.raises(ModelError, match=r"calibration_by_class has shape \(2,\); fit the model again"):
+        PairScore.of({**tensors, "calibration_by_class": torch.zeros(2)})
+
+
+def test_each_class_is_calibrated_on_its_own_links(loyal_examples: list[Examples], loyal_score: PairScore) -> None:
+    earlier, last = pair_score._learn(loyal_examples[:-1], True, 0), loyal_examples[-1]
+    found = pair_score._calibrated(loyal_score, earlier, last)
+    raw = replace(earlier, tree_share=loyal_score.tree_share).raw(last.features, last.ranks, last.linked_before)
+    repeats = sum(bool(linked) for linked in last.linked_before[: last.num_links])
+    dropped = range(last.num_uniform, len(raw))
+    uniform = [row for row in range(last.num_links, last.num_uniform) if not last.linked_before[row]]
+    assert found.by_class is not None
+    for known, others, pool in ((0, uniform, last.num_unlinked - last.num_dropped), (1, dropped, last.num_dropped)):
+        links = [row for row in range(last.num_links) if last.linked_before[row] == known]
+        assert min(len(links), len(others)) >= pair_score.MIN_CLASS
+        weights = torch.tensor([1.0] * len(links) + [len(links) / len(others)] * len(others), dtype=torch.float64)
+        labels = torch.arange(len(weights)) < len(links)
+        scores = torch.tensor([[raw[row]] for row in (*links, *others)])
+        slope, shift = fit_logistic(scores, labels, sample_weight=weights)
+        # Odds in a balanced mix of all links and all other pairs, not of those of the class.
+        share = (repeats if known else last.num_links - repeats) / last.num_links
+        expected = float(shift) + math.log(share) - math.log(pool / last.num_unlinked)
+        assert found.by_class[known].tolist() == pytest.approx([math.sqrt(max(0.1, float(slope))), expected / 2])
+
+
+def test_classes_keep_their_order(loyal_examples: list[Examples], loyal_score: PairScore) -> None:
+    score = pair_score._calibrated(loyal_score, pair_score._learn(loyal_examples[:-1], True, 0), loyal_examples[-1])
+    pairs = all_pairs(60)
+    ranked, shown = score.log_odds(LOYAL, 5, pairs), score.class_log_odds(LOYAL, 5, pairs)
+    before = linked_before(LOYAL, pairs)
+    for rows in (before, ~before):
+        order = ranked[rows].argsort()
+        assert (shown[rows][order].diff() >= -1e-9).all()
+    assert not torch.equal(ranked.argsort(), shown.argsort())
+
+
+def test_a_class_with_few_links_has_the_calibration_of_all_pairs(
+    loyal_examples: list[Examples], loyal_score: PairScore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair_score, "MIN_CLASS", 10_000)
+    found = pair_score._calibrated(loyal_score, loyal_score, loyal_examples[-1])
+    assert found.by_class is not None and found.by_class.tolist() == [[found.slope, found.shift]] * 2
 
 
 def test_score_mixes_its_parts(score: PairScore) -> None:

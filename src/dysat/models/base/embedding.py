@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from dysat.data.graph import DynamicGraph
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.pair import PairFeature, pair_features, weighted_sums
@@ -30,6 +31,10 @@ class EmbeddingModel(LinkModel):
     def steps_at_hand(self) -> range:
         """Return the steps whose embeddings need no further training."""
         return self.steps()
+
+    def forecaster(self, graph: DynamicGraph) -> Self | None:
+        """Return a model of a graph that scores pairs as this one, without embeddings; None if scores need them."""
+        return None
 
     @abstractmethod
     def embed(self, step: int = -1) -> Tensor:

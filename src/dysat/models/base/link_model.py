@@ -41,6 +41,7 @@ BLOCK = 1 << 22  # scores held in memory at once by `highest`
 FORMAT_VERSION = 1
 MODEL_FILE, GRAPH_FOLDER = "model.safetensors", "graph"
 DIGITS = 9  # most digits shown of a score, so that scores near 1 stay distinct
+Calibrate = Literal["balanced", "real"]  # what mix of pairs a probability refers to
 # Methods that not every model has.
 ABILITIES = ("embed", "attention", "partial_fit", "take_in")
 
@@ -164,6 +165,32 @@ class LinkModel(ABC):
     def _chances(self, scores: Tensor) -> Tensor:
         """Scores mapped to numbers between 0 and 1, in the same order."""
 
+    def _probabilities(self, pairs: Tensor, step: int = -1) -> Tensor:
+        """Probabilities of pairs known at a step, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
+        return self._chances(self.pair_scores(pairs, step))
+
+    def _rebased(self, chances: Tensor, calibrate: Calibrate, step: int = -1) -> Tensor:
+        """The same probabilities among all pairs of nodes, if `calibrate` is "real".  # [B] → [B]
+
+        A balanced mix has as many links as other pairs, so the odds are multiplied by the real ratio of both, which is
+        that of the last transition up to `step`.
+        """
+        if calibrate not in get_args(Calibrate):
+            raise ModelError(f"calibrate={calibrate!r} is neither 'balanced' nor 'real'")
+        if calibrate == "balanced":
+            return chances
+        links, others = self._last_counts(step)
+        return chances * links / (chances * links + (1 - chances) * others)
+
+    def _last_counts(self, step: int = -1) -> tuple[int, int]:
+        """Numbers of linked and of other pairs in the last snapshot that links two nodes known before it."""
+        for last in range(self._check_step(step), 0, -1):
+            known, (u, v, _) = self.graph_.known[last - 1], self.graph_[last].links()
+            links, pairs = int(((u != v) & (v < known)).sum()), known * (known - 1) // 2
+            if 0 < links < pairs:
+                return links, pairs - links
+        raise ModelError("calibrate='real': no snapshot links two nodes known before it, so there is no base rate")
+
     def steps(self) -> range:
         """Return the steps for which the model has scores, and embeddings if it learns them."""
         return range(len(self.graph_))
@@ -246,14 +273,15 @@ class LinkModel(ABC):
         """Return those of the named options that have no effect in this model, each with the reason."""
         return {}
 
-    def score_links(self, pairs: Any, step: int = -1) -> Tensor:
+    def score_links(self, pairs: Any, step: int = -1, *, calibrate: Calibrate = "balanced") -> Tensor:
         """Return a score between 0 and 1 for each pair to be linked in the snapshot after `step`.  # [B, 2] → [B]
 
         `pairs` are node ids; `graph.ids` converts labels. Scores are fitted to past transitions, as probabilities in a
-        balanced mix of links and non-links, not among all pairs.
+        balanced mix of links and non-links, not among all pairs. With `calibrate="real"` they are probabilities among
+        all pairs.
         """
         self._must_be_fitted()
-        return self._chances(self.pair_scores(self._check_pairs(pairs, step), step))
+        return self._rebased(self._probabilities(self._check_pairs(pairs, step), step), calibrate, step)
 
     def top_links(
         self,
@@ -262,6 +290,7 @@ class LinkModel(ABC):
         node: Any = None,
         kind: str | None = None,
         known: Literal["include", "exclude"] = "include",
+        calibrate: Calibrate = "balanced",
     ) -> list[Forecast]:
         """Return the k most likely links of the next snapshot, best first.
 
@@ -272,6 +301,7 @@ class LinkModel(ABC):
             node: label of a node, to rank its links only.
             kind: kind of that node, if nodes of two kinds share the label.
             known: "exclude" leaves out pairs that were linked before.
+            calibrate: scores as probabilities in a balanced mix of links and non-links, or "real": among all pairs.
         """
         if k < 0:
             raise ModelError(f"k={k} must not be negative")
@@ -281,6 +311,7 @@ class LinkModel(ABC):
         rows = None if node is None else torch.as_tensor(self.graph_.ids([node], kind))
         linked = self._linked()
         pairs, chances = self.top_pairs(k, rows, linked if known == "exclude" else None)
+        chances = self._rebased(chances, calibrate)
         labels = self.graph_.nodes[pairs.numpy()].tolist()
         linked_before = torch.isin(pair_keys(pairs, self.graph_.known[-1]), linked).tolist()
         return [
@@ -297,6 +328,10 @@ class LinkModel(ABC):
         rows = torch.arange(known) if rows is None else rows
         scores, pairs = highest(self._all_scores(), known, rows, k, without, self._kinds())
         return pairs, self._chances(scores)
+
+    def likeliest(self, k: int) -> tuple[Tensor, Tensor]:
+        """Return ids of the k most likely pairs, and of the k most likely never linked before, best first.  # [k, 2]"""
+        return self.top_pairs(k)[0], self.top_pairs(k, None, self._linked())[0]
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model and its graph to a folder in open formats; `load` reads it."""

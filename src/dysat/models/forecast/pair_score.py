@@ -36,12 +36,14 @@ EVEN_REPEATS = 100  # repeated links from which the recurring model counts as mu
 EVEN_LINKS = 4_000  # links from which the trees count as much as the logistic regression
 L2 = 300.0, 30.0  # of both regressions, on standardised features: many features are nearly the same
 MAX_DEVIATIONS = 10.0  # standard deviations; features far outside the training range are clamped
+MIN_CLASS = 10  # links, and other pairs, that a calibration of new pairs or of pairs linked before needs
 MIN_SLOPE = 0.1  # before the square root: one transition that contradicts all others must not reverse the order
 THREE_STEP_NODES = 32_768  # graphs with fewer nodes have three-step paths among their features
 # Stored names: do not change.
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")
 LOGISTIC = ("means", "scales", "weights", "bias")
 NUMBERS = ("tree_share", "recurring_share", "recurring_shift", "slope", "shift")  # in this order
+BY_CLASS = "calibration_by_class"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +63,18 @@ class PairScore:
     `REPEAT_PENALTY` · L, because pairs linked before would otherwise rank above all new links.
 
     Slope and shift are fitted to the last transition, or to the latest one at the next window's time of day or week,
-    as predicted by a score learned from earlier transitions. A probability of 0.8 then means that about four in five
-    are linked in a balanced mix of links and uniform pairs. One transition is only a sample, so the calibration moves
+    as predicted by a score learned from earlier transitions. One transition is only a sample, so the calibration moves
     halfway.
 
+    Probabilities have a slope and a shift for each of two classes, new pairs and pairs linked before, fitted to the
+    same transition. A probability of 0.8 then means that about four in five are linked in a balanced mix of links and
+    uniform pairs, in either class. They keep the order within a class, but have no repeat penalty, so they can order
+    pairs of different classes differently from `log_odds`.
+
     Shapes:
-        means, scales [2F − 1], weights [2, 2F − 1], bias [2]: of both regressions, on features and ranks
+        means, scales [2F − 1], weights [2, 2F − 1], bias [2]: of both regressions, on features and ranks;
+        by_class [2, 2]: slope and shift of new pairs, and of pairs linked before; None in files of earlier versions,
+        whose probabilities are those of `log_odds`
     """
 
     means: Tensor
@@ -80,21 +88,38 @@ class PairScore:
     recurring_shift: float
     slope: float = 1.0
     shift: float = 0.0
+    by_class: Tensor | None = None
 
     def log_odds(self, graph: DynamicGraph, step: int, pairs: Tensor) -> Tensor:
-        """Return the log-odds of pairs known at a step, from the snapshots up to it, on the CPU.  # [B, 2] → [B]"""
+        """Return the log-odds that rank pairs known at a step, from the snapshots up to it, on the CPU.
+
+        Shapes: [B, 2] → [B]
+        """
+        return self.slope * self._scores(graph, step, pairs)[0] + self.shift
+
+    def class_log_odds(self, graph: DynamicGraph, step: int, pairs: Tensor) -> Tensor:
+        """Return log-odds calibrated for new pairs and for pairs linked before, on the CPU.  # [B, 2] → [B]"""
+        scores, linked_before = self._scores(graph, step, pairs)
+        if self.by_class is None:
+            return self.slope * scores + self.shift
+        slope, shift = self.by_class[linked_before.long()].unbind(1)
+        return slope * scores + shift
+
+    def _scores(self, graph: DynamicGraph, step: int, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return scores that are not calibrated, and whether pairs were linked before.  # [B, 2] → [B], [B]"""
         if not 0 <= step < len(graph):
             raise ModelError(f"step={step} of a graph with {len(graph)} snapshots")
         ends = sorted_ends(pairs.cpu().numpy(), graph.known[step])
         order = np.argsort(ends[:, 0], kind="stable")  # paths from a node are then followed once per chunk
-        scores = np.empty(len(ends))
+        scores, known = np.empty(len(ends)), np.empty(len(ends), dtype=np.bool_)
         with few_blas_threads(graph.known[step]):
             history = pair_history(graph.snapshots[: step + 1], self.three_step)
             for rows in chunks(order):
                 columns, linked_before = history.features(ends[rows])
                 features = np.column_stack([columns, differ_in_kind(graph, ends[rows])])
                 scores[rows] = self.raw(features, history.ranks(columns), linked_before)
-        return torch.from_numpy(self.slope * scores + self.shift)
+                known[rows] = linked_before
+        return torch.from_numpy(scores), torch.from_numpy(known)
 
     def raw(self, features: Reals, ranks: Reals, linked_before: Bools) -> Reals:
         """Return scores that are not calibrated.  # [B, F], [B, F − 1], [B] → [B]"""
@@ -148,7 +173,8 @@ class PairScore:
         logistic = {name: getattr(self, name) for name in LOGISTIC}
         trees = {f"tree_{name}": getattr(self.trees, name) for name in TREES}
         numbers = torch.tensor([getattr(self, name) for name in NUMBERS], dtype=torch.float64)
-        return {**logistic, **trees, "calibration": numbers, "far": torch.tensor(self.three_step)}
+        classes = {} if self.by_class is None else {BY_CLASS: self.by_class}
+        return {**logistic, **trees, "calibration": numbers, "far": torch.tensor(self.three_step), **classes}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> PairScore:
@@ -162,6 +188,8 @@ class PairScore:
         expected = {"means": features, "scales": features, "weights": (2, *features), "bias": (2,)}
         expected |= {"calibration": (len(NUMBERS),), "far": ()}
         expected |= {f"tree_{name}": tables for name in TREES} | {"tree_baseline": ()}
+        if BY_CLASS in tensors:
+            shapes[BY_CLASS], expected[BY_CLASS] = tuple(tensors[BY_CLASS].shape), (2, 2)
         for name, shape in expected.items():
             if shapes[name] != shape or len(features) != 1 or len(tables) != 2:
                 problem = f"{name} has shape {shapes[name]}"
@@ -169,7 +197,7 @@ class PairScore:
         numbers = dict(zip(NUMBERS, tensors["calibration"].tolist(), strict=True))
         trees = Trees(**{name: tensors[f"tree_{name}"] for name in TREES})
         parts: dict[str, Any] = {name: tensors[name] for name in LOGISTIC} | {"trees": trees} | numbers
-        return cls(**parts, three_step=bool(tensors["far"]))
+        return cls(**parts, three_step=bool(tensors["far"]), by_class=tensors.get(BY_CLASS))
 
 
 def _learn(past: Sequence[Examples], three_step: bool, seed: int) -> PairScore:
@@ -222,9 +250,35 @@ def _learn_recurring(past: Sequence[Examples], means: Tensor, scales: Tensor) ->
 
 def _calibrated(score: PairScore, earlier: PairScore, last: Examples) -> PairScore:
     """Return a score moved halfway to the slope and shift that fit an earlier score to a later transition (Platt)."""
-    rows = slice(last.num_uniform)
     earlier = replace(earlier, tree_share=score.tree_share)
-    raw = earlier.raw(last.features[rows], last.ranks[rows], last.linked_before[rows])
+    raw = torch.from_numpy(earlier.raw(last.features, last.ranks, last.linked_before))
     linked, weights = (torch.from_numpy(part) for part in last.labels(last.num_uniform))
-    slope, shift = fit_logistic(torch.from_numpy(raw).unsqueeze(1), linked, sample_weight=weights)
-    return replace(score, slope=math.sqrt(max(MIN_SLOPE, float(slope))), shift=float(shift) / 2)
+    slope, shift = _halfway(raw[: last.num_uniform], linked, weights)
+    classes = [_class_calibration(raw, last, known) or (slope, shift) for known in (False, True)]
+    return replace(score, slope=slope, shift=shift, by_class=torch.tensor(classes, dtype=torch.float64))
+
+
+def _class_calibration(raw: Tensor, last: Examples, known: bool) -> tuple[float, float] | None:
+    """Return slope and shift of new pairs, or of pairs linked before; None with too few examples.  # [B]
+
+    They are fitted to links and non-links of the class, with equal weights of both. The shift then adds the logarithm
+    of how much more frequent the class is among all links than among all pairs without a link, which gives the odds in
+    a balanced mix. Few uniform pairs were linked before, so the non-links of that class are the dropped pairs.
+    """
+    rows, before = np.arange(len(raw)), last.linked_before
+    link = (rows < last.num_links) & (before == known)
+    other = rows >= last.num_uniform if known else (rows >= last.num_links) & (rows < last.num_uniform) & ~before
+    links, others = int(link.sum()), int(other.sum())
+    if min(links, others) < MIN_CLASS:
+        return None
+    used, weights = link | other, np.where(link, 1.0, links / others)
+    among_links = links / last.num_links
+    among_others = (last.num_dropped if known else last.num_unlinked - last.num_dropped) / last.num_unlinked
+    frequency = math.log(among_links / among_others)
+    return _halfway(raw[used], torch.from_numpy(link[used]), torch.from_numpy(weights[used]), frequency)
+
+
+def _halfway(raw: Tensor, linked: Tensor, weights: Tensor, frequency: float = 0.0) -> tuple[float, float]:
+    """Return the slope and shift halfway to those that fit scores to labels.  # [B], [B], [B]"""
+    slope, shift = fit_logistic(raw.unsqueeze(1), linked, sample_weight=weights)
+    return math.sqrt(max(MIN_SLOPE, float(slope))), (float(shift) + frequency) / 2
