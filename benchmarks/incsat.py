@@ -93,11 +93,12 @@ def chain(graph_folder: str, dataset: str, setting: dict[str, Any]) -> dict[str,
     return {**setting, "seconds": round(time.perf_counter() - begin, 1), "steps": steps}
 
 
-def sweep(folder: str, dataset: str, processes: int, out: Path) -> None:
-    """Run all settings of a dataset."""
+def sweep(folder: str, dataset: str, processes: int, out: Path, epochs: int | None) -> None:
+    """Run all settings of a dataset; `epochs` replaces their number of epochs per snapshot."""
     rows = []
+    settings = [{**setting, **({} if epochs is None else {"epochs": epochs})} for setting in SETTINGS[dataset]]
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        jobs = [pool.submit(chain, f"{folder}/{dataset}", dataset, setting) for setting in SETTINGS[dataset]]
+        jobs = [pool.submit(chain, f"{folder}/{dataset}", dataset, setting) for setting in settings]
         for done in as_completed(jobs):
             rows.append(done.result())
             print({key: value for key, value in rows[-1].items() if key != "steps"}, flush=True)
@@ -207,6 +208,7 @@ def main() -> None:
     parser.add_argument("--graphs", default="graphs")
     parser.add_argument("--dataset", choices=PREDICTED)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--epochs", type=int, help="most epochs per snapshot; default: those of each setting")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--continued", action="store_true")
     parser.add_argument("--table", action="store_true")
@@ -222,7 +224,7 @@ def main() -> None:
         return
     if given.dataset is None or given.out is None:
         parser.error("expected --dataset and --out, or --continued, or --table")
-    sweep(given.graphs, given.dataset, given.processes, given.out)
+    sweep(given.graphs, given.dataset, given.processes, given.out, given.epochs)
 
 
 if __name__ == "__main__":
