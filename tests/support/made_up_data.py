@@ -16,7 +16,7 @@ from dysat.data.graph import DynamicGraph
 
 
 def write_mails(folder: Path) -> None:
-    """Half a year of mails among a dozen people in mail.csv, the month after it in new-mail.csv, the next in incoming/."""
+    """Half a year of mails among a dozen people, the month after it in new-mail.csv, and the next in incoming/."""
     rng, start = random.Random(0), datetime(2024, 1, 1)
     people = ["ann", "bob", "cy", "dee", *(f"p{i}" for i in range(8))]
     mails = [("ann", "bob", start, 3)]
