@@ -18,6 +18,7 @@ CODE = {"python", "console", "sh"}
 MARKER = re.compile(r"^<!-- test: (small|slow|small, slow) -->$")
 CLONE = ("make", "pip")  # programs that need a clone and an environment of their own
 MOST = {"epochs": 2, "trials": 2}
+QUICK_ROWS = "dysat:program,gcn-ae,incsat,edge-memory"
 
 
 class Block(NamedTuple):
@@ -91,7 +92,7 @@ CLONED = [block for block in BLOCKS if block.language in CODE and block.test == 
 def made_quick(words: list[str], small: bool) -> list[str]:
     """A `dysat` command with at most two epochs and two trials, in one process, without a server or an endless wait.
 
-    With `small`, an evaluation of a dataset predicts its last two snapshots.
+    With `small`, an evaluation of a dataset predicts its last two snapshots, and `reproduce` measures four rows.
     """
     command = words[0]
     if "--help" in words:
@@ -107,7 +108,10 @@ def made_quick(words: list[str], small: bool) -> list[str]:
         words = [*words, "--first", str(int(last) - 1)]  # the last --first counts
     if "--follow" in words and "--once" not in words:
         words = [*words, "--once"]
-    if command in ("evaluate", "tune") or (command == "reproduce" and "--from" not in words):
+    measures = command == "reproduce" and "--from" not in words
+    if small and measures:
+        words = [*words, "--budget", "quick", "--methods", QUICK_ROWS]
+    if command in ("evaluate", "tune") or measures:
         words = [*words, "--processes", "1"]
     return words
 
@@ -127,9 +131,9 @@ def _has_epochs(model: str) -> bool:
 
 # Options that make the scripts in benchmarks/ quick; the last of two equal options counts.
 QUICK_SCRIPTS = {
-    "single_step.py": ["--epochs", "2", "--predicted", "6"],
+    "single_step.py": ["--epochs", "2", "--predicted", "6", "--learning-rate", "0.001"],
     "incsat.py": ["--epochs", "1", "--processes", "1"],
-    "baselines.py": ["--method", "G-SAGE", "GCN-AE", "--first", "12", "--processes", "1"],
+    "baselines.py": ["--method", "G-SAGE", "GCN-AE", "--first", "12", "--epochs", "1", "--processes", "1"],
 }
 QUICK_FITS = ["--method", "GCN-AE", "DySAT", "--epochs", "2", "--device", "cpu"]
 
