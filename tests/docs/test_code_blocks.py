@@ -14,7 +14,7 @@ Commands run in a quick form (`made_quick` in tests/support/code_blocks.py):
 A comment on the line before a block says more:
 
 - `<!-- test: small -->`: the datasets of the paper are small made-up graphs with as many snapshots, of which
-  evaluations predict the last two. `dysat reproduce` measures four rows with the quick budget and one epoch. Without
+  evaluations predict the last one. `dysat reproduce` measures four rows with the quick budget and one epoch. Without
   this comment, UCI is the real one.
 - `<!-- test: slow -->`: takes more than about ten seconds even so, and runs in `make test-all` only.
 

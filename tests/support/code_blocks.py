@@ -92,7 +92,7 @@ CLONED = [block for block in BLOCKS if block.language in CODE and block.test == 
 def made_quick(words: list[str], small: bool) -> list[str]:
     """A `dysat` command with at most two epochs and two trials, in one process, without a server or an endless wait.
 
-    With `small`, an evaluation of a dataset predicts its last two snapshots, and `reproduce` measures four rows.
+    With `small`, an evaluation of a dataset predicts one snapshot, and `reproduce` measures four rows.
     """
     command = words[0]
     if "--help" in words:
@@ -105,7 +105,7 @@ def made_quick(words: list[str], small: bool) -> list[str]:
         words = [*words, "--set", f"epochs={MOST['epochs']}"]
     if small and command in ("evaluate", "tune") and words[1] in DATASETS and "--steps" not in words:
         last = words[words.index("--last") + 1] if "--last" in words else DATASETS[words[1]].predicted[-1]
-        words = [*words, "--first", str(int(last) - 1)]  # the last --first counts
+        words = [*words, "--first", str(last)]  # the last --first counts
     if "--follow" in words and "--once" not in words:
         words = [*words, "--once"]
     measures = command == "reproduce" and "--from" not in words
