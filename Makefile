@@ -22,11 +22,11 @@ test: $(VENV)/.developer     ## Set up, then run all checks, build the docs, and
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore=tests/docs
 
 test-all: $(VENV)/.developer  ## The same with the slow tests.
-	@$(MAKE) --no-print-directory -j2 check test-docs
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/docs
+	@$(MAKE) --no-print-directory -j2 check docs
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-docs: docs              ## Build the docs, then run every code block of the README and the guides.
-	$(BIN)/python -m pytest tests/docs
+test-docs: docs              ## Build the docs, then run all but the slow code blocks of the README and the guides.
+	$(BIN)/python -m pytest -m "not slow" tests/docs
 
 check: $(VENV)/.developer    ## Lint, format, types, and the direction of imports.
 	$(BIN)/ruff check .

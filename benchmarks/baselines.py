@@ -75,6 +75,8 @@ def sweep(args: argparse.Namespace) -> None:
     begin = time.monotonic()
     for dataset, loops, name in itertools.product(args.dataset, args.self_loops, args.method or GRIDS):
         method, fixed, settings = GRIDS[name]
+        if args.epochs is not None:
+            settings = [{**setting, "epochs": args.epochs} for setting in settings]
         wanted = {"dataset": dataset, "self_loops": loops, "row": name, "seed": args.seed}
         known = [row["setting"] for row in found["rows"] if all(row[key] == wanted[key] for key in wanted)]
         missing = [setting for setting in settings if setting not in known]
@@ -217,7 +219,7 @@ def main() -> None:
     parser.add_argument("--dataset", nargs="+", default=["uci"])
     parser.add_argument("--method", nargs="+", choices=[*GRIDS, "DySAT"], help="rows of the table; default: all")
     parser.add_argument("--self-loops", nargs="+", default=["drop"], choices=["drop", "keep"])
-    parser.add_argument("--epochs", type=int, help="epochs of a timed fit; default: those of the method")
+    parser.add_argument("--epochs", type=int, help="epochs of every fit; default: those of the method")
     parser.add_argument("--first", type=int, help="first snapshot to predict; default: the paper's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")

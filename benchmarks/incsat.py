@@ -90,13 +90,14 @@ def chain(graph_folder: str, dataset: str, setting: dict[str, Any]) -> dict[str,
     return {**setting, "seconds": round(time.perf_counter() - begin, 1), "steps": steps}
 
 
-def sweep(folder: str, dataset: str, processes: int, out: Path) -> None:
-    """Run all settings of a dataset."""
-    rows = []
+def sweep(folder: str, dataset: str, processes: int, out: Path, epochs: int | None) -> None:
+    """Run all settings of a dataset; `epochs` replaces their number of epochs per snapshot."""
     from dysat.system.pool import worker_pool
 
+    rows = []
+    settings = [{**setting, **({} if epochs is None else {"epochs": epochs})} for setting in SETTINGS[dataset]]
     with worker_pool(processes, "rows") as pool:
-        jobs = [pool.submit(chain, f"{folder}/{dataset}", dataset, setting) for setting in SETTINGS[dataset]]
+        jobs = [pool.submit(chain, f"{folder}/{dataset}", dataset, setting) for setting in settings]
         for done in as_completed(jobs):
             rows.append(done.result())
             print({key: value for key, value in rows[-1].items() if key != "steps"}, flush=True)
@@ -206,6 +207,7 @@ def main() -> None:
     parser.add_argument("--graphs", default="graphs")
     parser.add_argument("--dataset", choices=PREDICTED)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--epochs", type=int, help="most epochs per snapshot; default: those of each setting")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--continued", action="store_true")
     parser.add_argument("--table", action="store_true")
@@ -221,7 +223,7 @@ def main() -> None:
         return
     if given.dataset is None or given.out is None:
         parser.error("expected --dataset and --out, or --continued, or --table")
-    sweep(given.graphs, given.dataset, given.processes, given.out)
+    sweep(given.graphs, given.dataset, given.processes, given.out, given.epochs)
 
 
 if __name__ == "__main__":

@@ -1,156 +1,161 @@
-"""Every code block of the README and the guides runs.
+"""Every code block of the README and the guides is executed.
 
-Blocks of a page run in order, in one folder: `python` blocks share a namespace, `console` blocks run their `$ dysat …`
-lines and must print what the block shows, `sh` blocks run every line. The folder holds a made-up log, mail.csv, and the
-month after it, new-mail.csv. A block that cannot run has `<!-- not run: REASON -->` on the line before it; its commands
-are only parsed, and their models, presets and settings checked.
+Blocks of a page run in order, in one folder: `python` blocks share a namespace, `console` blocks run their `$ …` lines
+and must print what the block shows, `sh` blocks run every line. The folder holds a made-up log, mail.csv, the month
+after it, new-mail.csv, and the next one in incoming/.
+
+Commands run in a quick form (`made_quick` in tests/support/code_blocks.py):
+
+- at most two epochs and two trials, in one process,
+- a PostgreSQL URL becomes a SQLite file, and `--follow` looks once,
+- `python benchmarks/…` runs on a copy of benchmarks/, docs/ and results/, with one predicted snapshot, few epochs and
+  few methods; its FOLDER holds small made-up graphs.
+
+A comment on the line before a block says more:
+
+- `<!-- test: small -->`: the datasets of the paper are small made-up graphs with as many snapshots, of which
+  evaluations predict the last one. `dysat reproduce` measures four rows with the quick budget and one epoch. Without
+  this comment, UCI is the real one.
+- `<!-- test: slow -->`: takes more than about ten seconds even so, and runs in `make test-all` only.
+
+Blocks with `make` or `pip` run in a fresh clone (test_fresh_clone.py).
 """
 
 from __future__ import annotations
 
-import random
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from typer.main import get_command
+from code_blocks import (
+    BLOCKS,
+    CLONE,
+    CLONED,
+    CODE,
+    MARKER,
+    PAGES,
+    QUICK_SCRIPTS,
+    ROOT,
+    Block,
+    commands,
+    made_quick,
+    quick_script,
+)  # fmt: skip
+from made_up_data import replace_datasets, write_graphs, write_mails
 
-from dysat.cli import app
-from dysat.cli.options import chosen_model
-from dysat.experiments.paper.reproduce import check_methods
+from dysat.experiments.paper.catalogue import Row
+from dysat.models import MODELS
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-CODE = {"python", "console", "sh"}
+Cli = Callable[..., tuple[int, str, str]]
 NOT_CODE = {"text", "csv", "toml", "json"}  # and directives of the site, such as {toctree}
-NOT_RUN = re.compile(r"^<!-- not run: (\S.*) -->$")
-FEW_EPOCHS = ["--set", "epochs=2"]
+BLOCKS_OF = {
+    test: {page: [b for b in BLOCKS if b.language in CODE and (b.test, b.page) == (test, page)] for page in pages}
+    for test in ("quick", "slow")
+    for pages in [sorted({block.page for block in BLOCKS if block.language in CODE and block.test == test})]
+}
 
 
-class Block(NamedTuple):
-    """One fenced block of a page."""
+class Session:
+    """A folder in which the blocks of a page run."""
 
-    page: str
-    line: int
-    language: str
-    body: str
-    reason: str  # why it is not run; empty if it is
+    def __init__(self, folder: Path, cli: Cli) -> None:
+        self.folder, self.cli = folder, cli
+        self.namespace: dict[str, Any] = {"__name__": "page"}
 
-    @property
-    def place(self) -> str:
-        return f"{self.page}, line {self.line}"
+    def run(self, block: Block) -> None:
+        if block.language == "python":
+            exec(compile("\n" * block.line + block.body, block.page, "exec"), self.namespace)
+            return
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            if block.small:
+                self.forget()
+                replace_datasets(monkeypatch, self.folder / "FOLDER")
+                shorten_rows(monkeypatch)
+            for words, shown in commands(block):
+                if words[0] == "dysat":
+                    code, printed = self.run_dysat(words[1:], block.small)
+                else:
+                    code, printed = self.run_script(words)
+                where = f"{block.place}: {shlex.join(words)}"
+                assert code == (2 if any(line.startswith("dysat: ") for line in shown) else 0), (
+                    f"{where}: exit code {code}\n{printed}"
+                )
+                lines = {line.rstrip() for line in printed.splitlines()}
+                missing = [line for line in shown if line.rstrip() not in lines]
+                assert not missing, f"{where} does not print {missing}"
+        if block.small:
+            self.forget()
 
+    def forget(self) -> None:
+        """Remove evaluations: the real and the made-up UCI have the same name, and a folder is for one graph."""
+        shutil.rmtree(self.folder / "evaluation", ignore_errors=True)
 
-def blocks_of(page: Path) -> list[Block]:
-    found, lines, number = list[Block](), page.read_text().splitlines(), 0
-    while number < len(lines):
-        fence = re.match(r"^(`{3,})(\S*)\s*$", lines[number])
-        if not fence:
-            number += 1
-            continue
-        end = lines.index(fence[1], number + 1)
-        marker = NOT_RUN.match(lines[number - 1]) if number else None
-        body = "".join(line + "\n" for line in lines[number + 1 : end])
-        found.append(Block(page.name, number + 1, fence[2], body, marker[1] if marker else ""))
-        number = end + 1
-    return found
+    def run_dysat(self, words: list[str], small: bool) -> tuple[int, str]:
+        code, out, err = self.cli(*made_quick(words, small))
+        return code, out + err
 
-
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-
-
-def write_mails(folder: Path) -> None:
-    """Half a year of mails among a dozen people, and the month after it."""
-    rng, start = random.Random(0), datetime(2024, 1, 1)
-    people = ["ann", "bob", "cy", "dee", *(f"p{i}" for i in range(8))]
-    mails = [("ann", "bob", start, 3)]
-    for day in range(210):
-        for minute in sorted(rng.sample(range(1, 1440), 2)):
-            sender = min(int(rng.expovariate(0.25)), len(people) - 1)
-            receiver = (sender + 1 + min(int(rng.expovariate(0.5)), 6)) % len(people)
-            moment = start + timedelta(days=day, minutes=minute)
-            mails.append((people[sender], people[receiver], moment, rng.randrange(1, 9)))
-    cut = start + timedelta(days=180)
-    for name, part in {
-        "mail.csv": [mail for mail in mails if mail[2] < cut],
-        "new-mail.csv": [mail for mail in mails if mail[2] >= cut],
-    }.items():
-        rows = (f"{u}@x.org,{v}@x.org,{moment:%Y-%m-%dT%H:%M:%SZ},{size}\n" for u, v, moment, size in part)
-        (folder / name).write_text("from,to,sent,size\n" + "".join(rows))
-
-
-def commands(block: Block) -> Iterator[tuple[list[str], list[str]]]:
-    """The arguments of every `dysat …` command, and the lines shown below it."""
-    text = block.body.replace("\\\n", " ")
-    prefix = "$ " if block.language == "console" else ""
-    shown: list[str] = []
-    arguments: list[str] | None = None
-    for line in text.splitlines():
-        if not line.strip() or (not prefix and line.startswith("#")):
-            continue
-        if line.startswith(prefix):
-            if arguments is not None:
-                yield arguments, shown
-            program, *arguments = shlex.split(line.removeprefix(prefix), comments=True)
-            assert program == "dysat", f"{block.place}: {program} cannot be run here; mark the block as not run"
-            shown = []
-        elif line.strip() != "…":
-            shown.append(line)
-    if arguments is not None:
-        yield arguments, shown
+    def run_script(self, words: list[str]) -> tuple[int, str]:
+        """Run a script of benchmarks/ in a shell, which expands `*`."""
+        words = quick_script(words)
+        if "--out" in words:
+            Path(words[words.index("--out") + 1]).unlink(missing_ok=True)  # or nothing would be left to compute
+        paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
+        environment = {**os.environ, "PATH": os.pathsep.join(paths), "PYTHONPATH": str(ROOT / "src")}
+        line = " ".join(word if "*" in word else shlex.quote(word) for word in words)
+        done = subprocess.run(line, shell=True, check=False, capture_output=True, text=True, env=environment)
+        return done.returncode, done.stdout + done.stderr
 
 
-def made_quick(arguments: list[str]) -> list[str]:
-    """The same command with two epochs, and in this process."""
-    command = arguments[0]
-    trains = command in ("fit", "evaluate", "tune") and "--resume" not in arguments and "--help" not in arguments
-    model = arguments[arguments.index("--model") + 1] if "--model" in arguments else "dysat"
-    given = any(word == "--epochs" or word.startswith("epochs=") for word in arguments)
-    if trains and not given and model.split(":")[0] in ("dysat", "incsat"):
-        arguments = [*arguments, *FEW_EPOCHS]
-    if command in ("evaluate", "tune", "reproduce") and "--processes" not in arguments and "--help" not in arguments:
-        arguments = [*arguments, "--processes", "1"]
-    return arguments
+def shorten_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train the rows of `dysat reproduce` for one epoch."""
+    original = Row.contender
+
+    def contender(row: Row, dataset: str, **more: Any) -> Any:
+        epochs = {"epochs": 1} if any(option.name == "epochs" for option in MODELS[row.method].options()) else {}
+        return original(row, dataset, **{**epochs, **more})
+
+    monkeypatch.setattr(Row, "contender", contender)
 
 
-def run_commands(block: Block, cli: Callable[..., tuple[int, str, str]]) -> None:
-    for arguments, shown in commands(block):
-        code, out, err = cli(*made_quick(arguments))
-        assert code == (2 if any(line.startswith("dysat: ") for line in shown) else 0), (
-            f"{block.place}: dysat {shlex.join(arguments)}: exit code {code}\n{err}"
-        )
-        printed = {line.rstrip() for line in (out + err).splitlines()}
-        missing = [line for line in shown if line.rstrip() not in printed]
-        assert not missing, f"{block.place}: dysat {shlex.join(arguments)} does not print {missing}"
-
-
-def run_python(block: Block, namespace: dict[str, Any]) -> None:
-    exec(compile("\n" * block.line + block.body, block.page, "exec"), namespace)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Callable[..., tuple[int, str, str]]
-) -> None:
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Session:
     monkeypatch.chdir(tmp_path)
     write_mails(tmp_path)
-    namespace: dict[str, Any] = {"__name__": page.stem}
-    code = [block for block in blocks_of(page) if block.language in CODE]
-    executed = 0
-    for block in code:
-        if block.reason:
-            continue
-        if block.language == "python":
-            run_python(block, namespace)
-        else:
-            run_commands(block, cli)
-        executed += 1
-    assert executed == sum(not block.reason for block in code)
+    write_graphs(tmp_path / "FOLDER")
+    for name in ("benchmarks", "docs", "results"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    return Session(tmp_path, cli)
+
+
+@pytest.mark.parametrize("page", BLOCKS_OF["quick"])
+def test_code_blocks_run(page: str, session: Session) -> None:
+    for block in BLOCKS_OF["quick"][page]:
+        session.run(block)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", BLOCKS_OF["slow"])
+def test_slow_code_blocks_run(page: str, session: Session) -> None:
+    for block in BLOCKS_OF["slow"][page]:
+        session.run(block)
+
+
+def test_no_block_is_left_out() -> None:
+    """Every code block belongs to one of the tests that execute blocks, and every command to a program they can run."""
+    code = [block for block in BLOCKS if block.language in CODE]
+    executed = [*CLONED, *(block for pages in BLOCKS_OF.values() for blocks in pages.values() for block in blocks)]
+    assert sorted(executed) == sorted(code) and len(code) > 50
+    for block in (block for block in code if block.language != "python"):
+        programs = {words[0] for words, _ in commands(block)}
+        known = set(CLONE) if block.test == "clone" else {"dysat", "python"}
+        assert programs and programs <= known, f"{block.place}: no test runs {programs - known}"
 
 
 def test_every_block_has_a_known_language() -> None:
@@ -162,34 +167,18 @@ def test_every_block_has_a_known_language() -> None:
     assert not unknown
 
 
-def test_blocks_that_do_not_run_say_why() -> None:
-    """Every marker stands before a code block; `pytest -rP` lists them."""
-    marked = [block for block in BLOCKS if block.reason]
-    assert all(block.language in CODE for block in marked)
-    markers = sum(bool(NOT_RUN.match(line)) for page in PAGES for line in page.read_text().splitlines())
-    assert len(marked) == markers, "a `not run` marker is not on the line before a block"
-    for block in marked:
-        sys.stdout.write(f"{block.place}: not run: {block.reason}\n")
+def test_every_marker_belongs_to_a_code_block() -> None:
+    lines = [line for page in PAGES for line in page.read_text().splitlines()]
+    found = [line for line in lines if line.startswith(("<!-- test:", "<!-- not run"))]
+    assert all(MARKER.match(line) for line in found)
+    assert len(found) == sum(bool(block.marks) for block in BLOCKS if block.language in CODE)
 
 
-def test_commands_that_do_not_run_are_valid() -> None:
-    """Their options exist, their values have the right type, and their models, presets and settings are known."""
-    program = get_command(app)
-    checked = 0
-    for block in (block for block in BLOCKS if block.reason and block.language != "python"):
-        lines = block.body.replace("\\\n", " ").replace("$ ", "").splitlines()
-        for words in (shlex.split(line, comments=True) for line in lines if line.startswith("dysat ")):
-            command = program.commands[words[1]]  # type: ignore[attr-defined]
-            given = command.make_context(words[1], words[2:]).params
-            models = given.get("models") or [given.get("model") or "dysat"]
-            presets = [given.get("preset"), *(model.partition(":")[2] for model in models)]
-            if words[1] in ("fit", "evaluate", "tune") and not any(str(name).endswith(".toml") for name in presets):
-                for model in models:
-                    chosen_model(model, given.get("preset"), given.get("settings"), ignore=len(models) > 1)
-            if words[1] == "reproduce" and given["methods"]:
-                check_methods(given["methods"].split(","))
-            checked += 1
-    assert checked >= 15
+def test_scripts_of_benchmarks_are_named_where_they_run() -> None:
+    """A new script in a block needs quick options; an old entry without a block is removed."""
+    code = [block for block in BLOCKS if block.language in ("console", "sh")]
+    named = {Path(words[1]).name for block in code for words, _ in commands(block) if words[0] == "python"}
+    assert named == set(QUICK_SCRIPTS)
 
 
 def test_make_targets_exist() -> None:
