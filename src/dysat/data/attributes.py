@@ -160,7 +160,7 @@ def _nodes_of(
     if table.kind is not None and table.kind not in kind_names:
         there = f"there are {', '.join(kind_names)}" if kind_names else "nodes have no kinds (--kinds)"
         raise GraphError(f"{table.name}: no kind {table.kind!r}; {there}")
-    ours = range(len(nodes))
+    ours: Sequence[int] = range(len(nodes))
     if table.kind is not None and kinds is not None:
         ours = np.flatnonzero(kinds == kind_names.index(table.kind)).tolist()
     labels = [str(nodes[node]) for node in ours]
