@@ -246,7 +246,9 @@ def test_unused_features_are_ignored(tmp_path: Path, method: str) -> None:
     assert run.train()
     log = write_log(tmp_path / "log.csv", week(3))
     if method == "dysat":
-        with pytest.raises(ModelError, match=r"run: the model uses node features, which a log of events does not have$"):
+        with pytest.raises(
+            ModelError, match=r"run: the model uses node features, which a log of events does not have$"
+        ):
             take_in(run.folder, log)
     else:
         assert take_in(run.folder, log) and len(run.model("cpu").graph_) == 4

@@ -72,6 +72,7 @@ def evaluate(
         contenders.setdefault(contender.key, contender)
     for contender in contenders.values():
         MODELS[contender.method].check_packages()
+        contender.build().check_inputs(graph)
     processes = processes or processes_for(choose_device(device).type, len(graph) * len(contenders))
     threads = max(1, torch.get_num_threads() // processes)
     path = Path(os.path.abspath(folder))
