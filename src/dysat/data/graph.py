@@ -267,7 +267,9 @@ class DynamicGraph:
         features = (
             features.to(self.device) if isinstance(features, Tensor) else tuple(f.to(self.device) for f in features)
         )
-        return replace(self, features=features, feature_names=found.names, notes=tuple(dict.fromkeys([*self.notes, *found.notes])))
+        return replace(
+            self, features=features, feature_names=found.names, notes=tuple(dict.fromkeys([*self.notes, *found.notes]))
+        )
 
     def with_kinds(self, kinds: ArrayLike, names: Sequence[str]) -> DynamicGraph:
         """Return the graph with a kind for every node, as indices into `names`."""

@@ -118,7 +118,7 @@ def read_nodes(
             times = times_of(opened, _blank_as_null(frame[time_column]), time_format, time_unit, timezone)
             _check_times(opened, frame[time_column], times.values)
             moments, clock = times.values.fill_null(BEGINNING).to_numpy(), times.clock
-        found, notes = _attributes(frame.select(names), chosen, len(set(ids.tolist())))
+        found, notes = _attributes(frame.select(names), chosen, ids)
     if not found:
         why = f": {'; '.join(notes)}" if notes else ", only ids"
         raise EventsError(f"{opened.name}: has no attributes{why}")
@@ -231,13 +231,13 @@ def _check_once(source: Source, ids: NDArray[Any], columns: Mapping[str, Attribu
 
 
 def _attributes(
-    frame: pl.DataFrame, chosen: Mapping[str, bool] | None, num_nodes: int
+    frame: pl.DataFrame, chosen: Mapping[str, bool] | None, ids: NDArray[Any]
 ) -> tuple[dict[str, Attribute], list[str]]:
     """The usable columns, and notes on the others; columns that were chosen are used unless they have no value."""
     found, notes = {}, []
     for column in frame:
         attribute = _attribute(column, category=bool(chosen and chosen[column.name]))
-        why = _useless(attribute, column.dtype) if chosen else _useless(attribute, column.dtype, num_nodes)
+        why = _useless(attribute, column.dtype, None if chosen else ids)
         if why is None and attribute is not None:
             found[column.name] = attribute
         else:
@@ -245,22 +245,25 @@ def _attributes(
     return found, notes
 
 
-def _useless(attribute: Attribute | None, dtype: Any, num_nodes: int | None = None) -> str | None:
+def _useless(attribute: Attribute | None, dtype: Any, ids: NDArray[Any] | None) -> str | None:
     """Why a column says nothing about nodes; None if it does."""
     if attribute is None:
         return f"it holds {dtype}"
-    known = attribute.values[~np.isnan(attribute.values)]
+    present = ~np.isnan(attribute.values)
+    known = attribute.values[present]
     if not len(known):
         return "it has no values"
-    distinct = len(np.unique(known))
-    if num_nodes is None:
+    if ids is None:
         return None
-    if distinct == 1 and len(known) == len(attribute.values):
+    distinct = len(np.unique(known))
+    if distinct == 1 and present.all():
         return "it has the same value everywhere"
-    if attribute.categories and distinct > 2 and distinct >= num_nodes:
-        return f"{distinct:,} texts for {num_nodes:,} nodes, all different"
-    if attribute.categories and distinct > FEW_TEXTS and 2 * distinct > num_nodes:
-        return f"{distinct:,} different texts for {num_nodes:,} nodes"
+    if attribute.categories and distinct > 2:
+        uses = len(set(zip(ids[present].tolist(), known.tolist(), strict=True)))  # a node may have a text in many rows
+        if uses == distinct:
+            return f"{distinct:,} texts, all of different nodes"
+        if distinct > FEW_TEXTS and 2 * distinct > uses:
+            return f"{distinct:,} different texts for {len(set(ids.tolist())):,} nodes"
     return None
 
 
