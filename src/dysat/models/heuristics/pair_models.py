@@ -161,6 +161,9 @@ class PairLogistic(PairModel):
         return (features - self.means_) / self.scales_
 
     def _log_odds(self, x: Reals) -> Reals:
+        if x.shape[1] != len(self.means_):
+            counts = f"{len(self.means_)} columns, and there are {x.shape[1]} now"
+            raise ModelError(f"{self.method} was learned from {counts}; fit the model again")
         scores: Reals = (self._standardized(torch.from_numpy(x)) @ self.weights_ + self.bias_).numpy()
         return scores
 
