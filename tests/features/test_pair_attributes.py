@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from graphs import meetings
+from small import meetings
 
 import dysat
 from dysat.features.pair_attributes import MAX_COLUMNS, MAX_WIDTH, PRODUCTS, SIDE_AXES, Axes, pair_attributes

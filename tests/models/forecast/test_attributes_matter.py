@@ -117,7 +117,7 @@ def test_old_departments_are_worth_less() -> None:
 
 
 def test_unrelated_attributes_do_little_harm() -> None:
-    graph = dysat.load_dataset("uci")[:6]
+    graph = dysat.load_dataset("uci")[:4]
     rng = np.random.default_rng(0)
     noise = {
         "id": graph.nodes,
