@@ -69,7 +69,7 @@ def test_a_run_keeps_them(cli: Cli) -> None:
     code, out, err = cli("update", "run-mail.csv", "more.csv", "--nodes=people.csv")
     assert code == 2 and err.startswith("dysat: --nodes: an update adds no attributes; those of new nodes are missing")
     code, out, err = cli("update", "run-mail.csv", "more.csv", "--until=2024-06-01")
-    assert code == 0 and "attributes of 1 new nodes are missing" in err, err
+    assert code == 0 and "new nodes without attributes: 1; fit again to add them" in err, err
     assert cli("forecast", "run-mail.csv")[0] == 0
 
 

@@ -273,7 +273,7 @@ def test_new_nodes_have_missing_attributes(tmp_path: Path, method: str, per_wind
     if method != "dysat":
         assert after.features is None and not notes
         return
-    assert notes == ["attributes of 2 new nodes are missing; fit again to add them"] * 2
+    assert notes == ["new nodes without attributes: 2; fit again to add them"] * 2
     assert after.feature_names == graph.feature_names and len(after) == 5
     last = after.features[-1] if isinstance(after.features, tuple) else after.features
     before = graph.features[-1] if isinstance(graph.features, tuple) else graph.features

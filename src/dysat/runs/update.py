@@ -140,7 +140,7 @@ class Updater:
             model.partial_fit(snapshot, step.nodes, kinds=step.kinds, on_epoch=self.watch.on_epoch, stop=stop)
         else:  # a forecast is learned from all transitions together
             if self.graph.feature_names and len(step.nodes):
-                self.watch.on_note(f"attributes of {len(step.nodes):,} new nodes are missing; fit again to add them")
+                self.watch.on_note(f"new nodes without attributes: {len(step.nodes):,}; fit again to add them")
             whole = self.graph.extended(snapshot, step.nodes, step.kinds, new_features(self.graph, snapshot.num_nodes))
             model.fit(whole, on_epoch=self.watch.on_epoch, stop=stop)
         if any(stopped):
