@@ -13,6 +13,7 @@ from dysat.data.csr import Snapshot
 from dysat.data.datasets import DATASETS, load_dataset
 from dysat.data.events import Events, read_events
 from dysat.data.graph import DynamicGraph
+from dysat.data.nodes import NodeTable, read_nodes
 from dysat.data.snapshots import build_snapshots
 from dysat.errors import DatasetError, DysatError, EventsError, GraphError, ModelError, SnapshotsError
 from dysat.models import MODELS
@@ -38,12 +39,14 @@ __all__ = [
     "IncSAT",
     "LinkModel",
     "ModelError",
+    "NodeTable",
     "Snapshot",
     "SnapshotsError",
     "build_snapshots",
     "evaluate",
     "load_dataset",
     "read_events",
+    "read_nodes",
     "tune",
 ]
 

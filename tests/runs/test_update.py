@@ -238,12 +238,47 @@ def test_a_run_that_needs_features_is_refused(tmp_path: Path, method: str) -> No
 
 
 def test_unused_features_are_ignored(tmp_path: Path, method: str) -> None:
+    """The default uses features of any graph, so it cannot go on without those of new nodes."""
     graph = dysat.build_snapshots(read_log(write_log(tmp_path / "base.csv", weeks(0, 3))), every="1w")
     run = Run.start(
         tmp_path / "run", graph.with_features(torch.eye(graph.num_nodes)), new_model(method), backtest=False
     )
-    assert run.train() and take_in(run.folder, write_log(tmp_path / "log.csv", week(3)))
-    assert len(run.model("cpu").graph_) == 4
+    assert run.train()
+    log = write_log(tmp_path / "log.csv", week(3))
+    if method == "dysat":
+        with pytest.raises(
+            ModelError, match=r"run: the model uses node features, which a log of events does not have$"
+        ):
+            take_in(run.folder, log)
+    else:
+        assert take_in(run.folder, log) and len(run.model("cpu").graph_) == 4
+
+
+@pytest.mark.parametrize("per_window", [False, True], ids=["static", "per window"])
+def test_new_nodes_have_missing_attributes(tmp_path: Path, method: str, per_window: bool) -> None:
+    """The run goes on with the attributes it had; a second update starts from the stored first one."""
+    graph = dysat.build_snapshots(read_log(write_log(tmp_path / "base.csv", weeks(0, 3))), every="1w")
+    people = [f"p{i}" for i in range(12)]
+    since = {"since": [day(0)] * 12, "age": [*range(20, 32)]} if not per_window else {"since": [day(1, 3)] * 12}
+    columns = {"id": people, "team": ["red", "blue"] * 6, **since}
+    graph = graph.with_attributes(dysat.read_nodes(columns, time="since"))
+    assert isinstance(graph.features, tuple) == per_window
+    run = Run.start(tmp_path / "run", graph, new_model(method), backtest=False)
+    assert run.train()
+    notes: list[str] = []
+    for number in (3, 4):
+        log = write_log(tmp_path / f"log{number}.csv", week(number))
+        take_in(run.folder, log, watch=Watch(on_note=notes.append))
+    after = run.model("cpu").graph_
+    if method != "dysat":
+        assert after.features is None and not notes
+        return
+    assert notes == ["new nodes without attributes: 2; fit again to add them"] * 2
+    assert after.feature_names == graph.feature_names and len(after) == 5
+    last = after.features[-1] if isinstance(after.features, tuple) else after.features
+    before = graph.features[-1] if isinstance(graph.features, tuple) else graph.features
+    assert torch.equal(last[: graph.num_nodes], before)
+    assert last[graph.num_nodes :].tolist() == [[0.0, 0.0] if per_window else [0.0, 0.0, 0.0, 1.0]] * 4
 
 
 @pytest.mark.parametrize(

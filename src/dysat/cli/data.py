@@ -12,7 +12,7 @@ from rich.markup import escape
 
 import dysat
 from dysat.cli.app import app
-from dysat.cli.options import DataDir, EventOptions, EventsFile, Json, option, takes
+from dysat.cli.options import NODE_OPTIONS, DataDir, EventOptions, EventsFile, Json, option, takes
 from dysat.cli.show import new_console, new_table, print_json, show_graph, status_line
 from dysat.data.datasets import DATASETS, data_folder
 from dysat.errors import GraphError, nearest
@@ -81,6 +81,7 @@ def snapshots(
         log = read_log(file, events, set_status)
         set_status(f"cutting {len(log):,} events into snapshots")
         graph = dysat.build_snapshots(log, boundaries=events.edges(), **{key: getattr(events, key) for key in WINDOWS})
+        graph = add_attributes(graph, events, set_status)
         if out is not None:
             set_status(f"writing {out}")
             graph.save(out, overwrite=overwrite)
@@ -116,19 +117,58 @@ def find_graph(
     """Load a dataset, a graph folder or a log of events; also return how a log was read, for later updates."""
     folder = os.path.exists(os.path.join(name, "graph.json"))
     if folder or (name in DATASETS and not os.path.exists(name)):
-        if given := options.given():
+        if given := [name for name in options.given() if name not in NODE_OPTIONS]:
             what = "a graph folder" if folder else "a dataset"
             flag = f"--{given[0].replace('_', '-')}"
             raise GraphError(f"{name} is {what} and already cut into snapshots; {flag} has no effect")
         set_status(f"loading {name}")
-        return load_graph(name, data_dir), {}
+        return add_attributes(load_graph(name, data_dir), options, set_status), {}
     if not os.path.exists(name):
         known = f"no such file or folder, and no dataset of that name (there are {', '.join(DATASETS)})"
         raise GraphError(f"{name}: {known}{nearest(name, DATASETS)}")
     log = read_log(Path(name), options, set_status)
     set_status(f"cutting {len(log):,} events into snapshots")
     graph = dysat.build_snapshots(log, boundaries=options.edges(), **{key: getattr(options, key) for key in WINDOWS})
-    return graph, options.record(log.columns)
+    return add_attributes(graph, options, set_status), options.record(log.columns)
+
+
+def add_attributes(
+    graph: dysat.DynamicGraph, options: EventOptions, set_status: Callable[[str], None]
+) -> dysat.DynamicGraph:
+    """Add the attributes of the tables that --nodes names."""
+    if not options.nodes:
+        for name in options.given():
+            if name in NODE_OPTIONS:
+                raise GraphError(f"--{name.replace('_', '-')} needs --nodes, the table it belongs to")
+        return graph
+    tables = []
+    for number, text in enumerate(options.nodes):
+        set_status(f"reading {text}")
+        kind, equals, file = text.partition("=")
+        if not equals or (kind not in graph.kind_names and os.path.exists(text)):
+            kind, file = "", text
+        columns = _of_table(options, "node_columns", number)
+        tables.append(
+            dysat.read_nodes(
+                file,
+                _of_table(options, "node_id", number),
+                _of_table(options, "node_time", number),
+                columns and [column.strip() for column in columns.split(",")],
+                kind=kind or None,
+                time_unit="step" if graph.clock == "step" else None,
+                timezone=options.timezone,
+            )
+        )
+    return graph.with_attributes(*tables)
+
+
+def _of_table(options: EventOptions, name: str, number: int) -> str | None:
+    """The option of one table: given once for all tables, or once for each."""
+    values: list[str] = getattr(options, name) or []
+    tables = len(options.nodes or ())
+    if len(values) not in (0, 1, tables):
+        raise GraphError(f"--{name.replace('_', '-')} is given {len(values)} times for {tables} tables (--nodes)")
+    return values[0 if len(values) == 1 else number] if values else None
 
 
 def read_log(

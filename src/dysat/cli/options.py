@@ -156,10 +156,36 @@ DecimalComma = Annotated[
     _file("Decimal mark of the weights [dim](default: detected)[/dim].", "--decimal-comma/--decimal-point"),
 ]
 SkipBadRows = Annotated[bool, _file("Skip rows that cannot be read, and count them.", "--skip-bad-rows")]
+Nodes = Annotated[
+    list[str] | None,
+    option(
+        "Table with attributes of nodes, or KIND=FILE in bipartite data; repeatable.",
+        panel="Attributes of nodes",
+        metavar="FILE",
+    ),
+]
+NodeId = Annotated[
+    list[str] | None,
+    option("Its column of labels [dim](default: a usual name)[/dim].", panel="Attributes of nodes", metavar="NAME"),
+]
+NodeTime = Annotated[
+    list[str] | None,
+    option("Its time column: from when the values of a row hold.", panel="Attributes of nodes", metavar="NAME"),
+]
+NodeColumns = Annotated[
+    list[str] | None,
+    option(
+        "Attributes to use, comma-separated [dim](default: all usable)[/dim]; age,team:category.",
+        panel="Attributes of nodes",
+        metavar="NAMES",
+    ),
+]
+NODE_OPTIONS = ("nodes", "node_id", "node_time", "node_columns")
 # Left out of `fit --help`, which fits a screen; `snapshots --help` shows them all.
 RARE = (
     *("pair_separator", "boundaries", "self_loops", "time_format", "time_unit", "timezone", "format", "header"),
     *("separator", "skip_bad_rows", "split_dst", "normalise_labels", "negative_weights", "encoding", "decimal_comma"),
+    *NODE_OPTIONS,
 )
 
 
@@ -191,6 +217,10 @@ class EventOptions:
     encoding: Encoding = None
     decimal_comma: DecimalComma = None
     skip_bad_rows: SkipBadRows = False
+    nodes: Nodes = None
+    node_id: NodeId = None
+    node_time: NodeTime = None
+    node_columns: NodeColumns = None
 
     def given(self) -> list[str]:
         """The options that differ from their defaults."""
@@ -207,6 +237,12 @@ class EventOptions:
     def like(self, made: Mapping[str, Any] | None, run: str) -> EventOptions:
         """The options a run was made with, completed by those given now; contradictions are refused."""
         given = {name: getattr(self, name) for name in self.given()}
+        for name in NODE_OPTIONS:
+            if name in given:
+                raise ModelError(
+                    f"--{name.replace('_', '-')}: an update adds no attributes; those of new nodes are missing until "
+                    "the model is fitted again with dysat fit"
+                )
         for name in ("start", "stop"):
             if name in given:
                 raise ModelError(f"{name}={given[name]!r}: an update starts where the run ends; until= limits it")
@@ -225,7 +261,7 @@ class EventOptions:
                 else:
                     was = f"{name}={before!r}" if before is not None else f"no {name}="
                 raise ModelError(f"{name}={value!r}, but {run} was made with {was}")
-        kept = {key: value for key, value in made.items() if key not in ("start", "stop", "boundaries")}
+        kept = {key: value for key, value in made.items() if key not in ("start", "stop", "boundaries", *NODE_OPTIONS)}
         return replace(self, **{**kept, **given})
 
 

@@ -19,6 +19,7 @@ from rich.table import Table
 
 import dysat
 from dysat.cli.options import as_options
+from dysat.data.attributes import describe_features
 from dysat.data.summary import SnapshotSummary
 from dysat.data.windows import write_edges
 from dysat.models.base.link_model import DIGITS, Calibrate
@@ -42,6 +43,7 @@ def show_graph(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | 
             "distinct_links": graph.num_distinct_links,
             "clock": graph.clock,
             "report": graph.report and asdict(graph.report),
+            "attributes": describe_features(graph.features, graph.feature_names),
             "notes": graph.notes,
             "fingerprint": graph.fingerprint,
             "out": out and str(out),
@@ -112,6 +114,9 @@ def log_notes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:
         if report.self_loops:
             fate = f"kept ({loops:,} links)" if report.self_loops_kept else "dropped"
             yield f"{report.self_loops:,} events of a node with itself: {fate}"
+    if attributes := describe_features(graph.features, graph.feature_names):
+        changing = " in each window" * isinstance(graph.features, tuple)
+        yield f"attributes{changing}: {', '.join(attributes)}"
     yield from map(as_options, graph.notes)
 
 

@@ -187,6 +187,8 @@ def _reading(events: EventOptions, data_dir: Path | None) -> Iterator[str]:
         word = name.replace("_", "-")
         if isinstance(value, bool):
             yield f"--{'' if value else 'no-'}{word}"
+        elif isinstance(value, list):
+            yield from (f"--{word} {shlex.quote(text)}" for text in value)
         else:
             yield f"--{word} {shlex.quote(str(value))}"
 

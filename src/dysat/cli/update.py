@@ -15,7 +15,7 @@ import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import read_log
 from dysat.cli.learn import RunFolder
-from dysat.cli.options import Device, EventOptions, as_options, option, takes
+from dysat.cli.options import NODE_OPTIONS, Device, EventOptions, as_options, option, takes
 from dysat.cli.show import (
     SCORE,
     epochs_text,
@@ -37,7 +37,7 @@ from dysat.system.process import keep_freed_memory
 
 
 @app.command()
-@takes(events=EventOptions)
+@takes(events=EventOptions, hide=NODE_OPTIONS)
 def update(
     run: RunFolder,
     new: Annotated[

@@ -14,17 +14,20 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from dysat.data.attributes import encode_tables
 from dysat.data.csr import CSR, Snapshot
 from dysat.data.growth import (
     Features,
     as_features,
     check_distinct,
     check_features,
+    check_names,
     kind_codes,
     more_features,
     new_kinds,
     new_labels,
 )
+from dysat.data.nodes import NodeTable
 from dysat.data.reading.labels import Labels, pack_labels, unpack_labels
 from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, summarize
 from dysat.data.windows import Clock, write_edges, write_moment, write_span
@@ -47,6 +50,7 @@ class Parts(NamedTuple):
     features: Features | None
     report: Report | None
     notes: tuple[str, ...]
+    feature_names: tuple[str, ...]
 
 
 def pack_graph(graph: Parts) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -69,6 +73,7 @@ def pack_graph(graph: Parts) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "features_per_snapshot": isinstance(graph.features, tuple),
         "report": graph.report and asdict(graph.report),
         "notes": graph.notes,
+        **({"feature_names": graph.feature_names} if graph.feature_names else {}),
     }
     return manifest, arrays
 
@@ -101,6 +106,7 @@ def unpack_graph(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> P
         features=features,
         report=Report(**manifest["report"]) if manifest["report"] else None,
         notes=tuple(manifest["notes"]),
+        feature_names=tuple(manifest.get("feature_names", ())),
     )
 
 
@@ -113,7 +119,8 @@ class DynamicGraph:
 
     Shapes:
         nodes [N] labels (int64 or str), kinds [N] (uint8, an index into `kind_names`) for bipartite data;
-        features [N, F], or a tuple with one [known[t], F] per snapshot; boundaries T + 1 moments.
+        features [N, F], or a tuple with one [known[t], F] per snapshot; feature_names F texts, or none;
+        boundaries T + 1 moments.
     """
 
     nodes: Labels
@@ -124,6 +131,7 @@ class DynamicGraph:
     features: Features | None = None
     report: Report | None = None
     notes: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -199,6 +207,7 @@ class DynamicGraph:
             kinds=None if self.kinds is None else self.kinds[:known].copy(),
             kind_names=self.kind_names,
             features=features,
+            feature_names=self.feature_names,
         )
 
     def ids(self, labels: Iterable[Hashable], kind: str | None = None) -> NDArray[np.int64]:
@@ -232,14 +241,37 @@ class DynamicGraph:
         )
         return whole.to(self.device)
 
-    def with_features(self, features: ArrayLike | Tensor | Sequence[ArrayLike | Tensor]) -> DynamicGraph:
-        """Return the graph with node features: one [N, F] array in node order, or a list with one per snapshot."""
+    def with_features(
+        self, features: ArrayLike | Tensor | Sequence[ArrayLike | Tensor], names: Sequence[str] = ()
+    ) -> DynamicGraph:
+        """Return the graph with node features: one [N, F] array in node order, or a list with one per snapshot.
+
+        `names` of the F columns are optional: `department=sales` is a category (one column of 0 and 1 per value),
+        `age` a number, and `age missing` marks unknown numbers.
+        """
         many = isinstance(features, list | tuple) and len(features) > 0 and np.ndim(features[0]) == 2
         parts: list[Any] = list(features) if many else [features]  # type: ignore[arg-type]
         like = torch.empty(0, dtype=torch.get_default_dtype(), device=self.device)
         where = [f" of snapshot {step}" * many for step in range(len(parts))]
         tensors = tuple(as_features(part, self.nodes, like, at) for part, at in zip(parts, where, strict=True))
-        return replace(self, features=tensors if many else tensors[0])
+        return replace(self, features=tensors if many else tensors[0], feature_names=tuple(names))
+
+    def with_attributes(self, *tables: NodeTable) -> DynamicGraph:
+        """Return the graph with the attributes of `read_nodes` as features, instead of those it had.
+
+        A category becomes one column of 0 and 1 per value, a number a standardised column, and a second one that marks
+        missing values if there are any. Rows with a time hold from then on: features are then per snapshot. Ids that
+        are not nodes of the graph are ignored, nodes without a row have missing values; `notes` counts both.
+        """
+        edges = self.boundaries[1:]
+        found = encode_tables(tables, self.nodes, self.kinds, self.kind_names, self.known, edges, self.clock)
+        features = found.features
+        features = (
+            features.to(self.device) if isinstance(features, Tensor) else tuple(f.to(self.device) for f in features)
+        )
+        return replace(
+            self, features=features, feature_names=found.names, notes=tuple(dict.fromkeys([*self.notes, *found.notes]))
+        )
 
     def with_kinds(self, kinds: ArrayLike, names: Sequence[str]) -> DynamicGraph:
         """Return the graph with a kind for every node, as indices into `names`."""
@@ -300,6 +332,8 @@ class DynamicGraph:
         for tensor in tensors:
             digest.update(repr(tuple(tensor.shape)).encode())
             digest.update(np.ascontiguousarray(tensor.cpu().numpy()).tobytes())
+        if self.feature_names:
+            digest.update(repr(self.feature_names).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
     def equals(self, other: DynamicGraph) -> bool:
@@ -312,8 +346,9 @@ class DynamicGraph:
         An existing folder is replaced only with `overwrite=True`, and only if it is a graph folder.
         """
         parts = Parts(
-            self.nodes, self.snapshots, self.clock, self.kinds, self.kind_names, self.features, self.report, self.notes
-        )
+            self.nodes, self.snapshots, self.clock, self.kinds, self.kind_names, self.features, self.report, self.notes,
+            self.feature_names,
+        )  # fmt: skip
         manifest, arrays = pack_graph(parts)
         write_folder(path, "graph", FORMAT_VERSION, manifest, arrays, overwrite=overwrite, error=GraphError)
 
@@ -377,6 +412,7 @@ def _check(graph: DynamicGraph) -> None:
             raise GraphError(f"a node of kind {graph.kinds.max()}, but only {len(graph.kind_names)} kinds have names")
     if graph.features is not None:
         check_features(graph.features, known)
+    check_names(graph.features, graph.feature_names)
 
 
 def _check_next(graph: DynamicGraph, snapshot: Snapshot) -> None:

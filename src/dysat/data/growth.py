@@ -123,6 +123,17 @@ def _check_rows(features: Tensor, nodes: int, name: str) -> None:
         raise GraphError(f"{name} have shape {tuple(features.shape)}, expected [{nodes}, F]: one row per known node")
 
 
+def check_names(features: Features | None, names: Sequence[str]) -> None:
+    """Check that features have as many names as columns, or none."""
+    parts = features if isinstance(features, tuple) else () if features is None else (features,)
+    width = parts[0].shape[1] if parts else 0
+    if names and len(names) != width:
+        raise GraphError(f"{len(names)} feature names for {width} columns of features")
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise GraphError(f"two columns of features have the same name {twice!r}")
+
+
 def more_features(
     features: Features | None, more: ArrayLike | Tensor | None, known: Labels, new: Labels
 ) -> Features | None:

@@ -97,8 +97,7 @@ class AttentionModel(TrainedModel):
             raise ModelError(f"clip_norm={self.clip_norm} must be a number above 0")
         super().check()
 
-    def check_graph(self, graph: DynamicGraph) -> None:
-        super().check_graph(graph)
+    def check_inputs(self, graph: DynamicGraph) -> None:
         if self._needs_features(graph):
             first = 0 if self.history is None else max(0, len(graph) - self.history)
             check_features(graph[first:], self.inputs, first)

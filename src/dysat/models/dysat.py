@@ -142,7 +142,9 @@ class DySAT(AttentionModel):
             raise ModelError(f"{file}: written for the paper's model by an earlier version; add {paper}")
 
     def _needs_features(self, graph: DynamicGraph) -> bool:
-        return super()._needs_features(graph) and not (self._own_inputs and graph.features is None)
+        if not self._own_inputs:
+            return super()._needs_features(graph)
+        return graph.features is not None  # inputs="features" without any leaves out the learned vector
 
     @property
     def _own_inputs(self) -> bool:
@@ -153,9 +155,9 @@ class DySAT(AttentionModel):
         return bool(self.future_weight or self.agreement)
 
     def _features(self, graph: DynamicGraph) -> Tensor | tuple[Tensor, ...] | None:
-        given = super()._features(graph)
+        given = graph.features  # beside inputs of its own, also with inputs="identity"
         if not self._own_inputs:
-            return given
+            return super()._features(graph)
         # Computed from the whole past, even if attention covers the latest snapshots only.
         parts = list[tuple[Tensor, ...]]()
         if self.activity:

@@ -14,7 +14,7 @@ RIDGE = 1e-12  # keeps a singular Hessian positive definite; it changes the step
 
 @torch.no_grad()
 def fit_logistic(
-    x: Tensor, y: Tensor, *, l2: float = 1.0, sample_weight: Tensor | None = None
+    x: Tensor, y: Tensor, *, l2: float | Tensor = 1.0, sample_weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the w and b that minimize `½‖w‖² + C Σ log(1 + exp(∓(w·x + b)))` with C = 1 / l2, in float64.
 
@@ -24,6 +24,7 @@ def fit_logistic(
 
     Shapes:
         - x: [..., B, d]; y: [..., B], 0 or 1
+        - l2: one number, or one per feature [d]
         - sample_weight: [..., B]; an example of weight 0 does not count
         - output: w [..., d], b [...]
     """
@@ -34,7 +35,7 @@ def fit_logistic(
     # Shifting the features changes only the bias, and centred features keep the Hessian well conditioned.
     centre = x.sum(-2) / max(x.shape[-2], 1)  # [..., d]
     signed = functional.pad(x - centre.unsqueeze(-2), (0, 1), value=1.0) * (2 * y - 1).unsqueeze(-1)  # [..., B, d + 1]
-    penalty = functional.pad(x.new_full((x.shape[-1],), l2), (0, 1))  # [d + 1]
+    penalty = functional.pad(torch.as_tensor(l2).to(x).expand(x.shape[-1]), (0, 1))  # [d + 1]
     bias = ((positive + 0.5) / (negative + 0.5)).log()
     start = functional.pad(bias.unsqueeze(-1), (x.shape[-1], 0))  # [..., d + 1]
     theta = _newton(signed, weight, penalty, start)

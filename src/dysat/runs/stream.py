@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dysat.data.attributes import continued
 from dysat.data.csr import CSR, Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.data.reading.labels import Labels, pack_labels, unpack_labels
@@ -119,7 +120,11 @@ class Stream:
             kinds.append(arrays.get("kinds"))
         nodes = np.concatenate(labels)
         node_kinds = None if base.kinds is None else np.concatenate([part for part in kinds if part is not None])
-        return DynamicGraph(nodes, tuple(snapshots), base.clock, node_kinds, base.kind_names)
+        graph = DynamicGraph(nodes, tuple(snapshots), base.clock, node_kinds, base.kind_names)
+        if base.features is None or not (self.refits and base.feature_names):
+            return graph
+        features = continued(base.features, base.feature_names, graph.known)
+        return replace(graph, features=features, feature_names=base.feature_names)
 
     def model(self, base: DynamicGraph, device: str = "auto", *, verify: bool = True) -> Updated:
         """The model after the last update; its summary stays on disk."""
@@ -205,8 +210,8 @@ class Stream:
 
 
 def without_features(graph: DynamicGraph) -> DynamicGraph:
-    """The graph without node features, since a log of events cannot bring those of new nodes."""
-    return graph if graph.features is None else replace(graph, features=None)
+    """The graph without unnamed features: a log of events does not have those of new nodes, nor their missing values."""
+    return graph if graph.features is None or graph.feature_names else replace(graph, features=None)
 
 
 def _summary(model: Updated) -> list[Rows | None]:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from dysat.data.attributes import continued
 from dysat.data.continuation import Continuation, Grid, NextSnapshot, continue_snapshots
 from dysat.data.events import Events
 from dysat.data.graph import DynamicGraph
@@ -137,7 +139,9 @@ class Updater:
         if isinstance(model, IncSAT):
             model.partial_fit(snapshot, step.nodes, kinds=step.kinds, on_epoch=self.watch.on_epoch, stop=stop)
         else:  # a forecast is learned from all transitions together
-            whole = self.graph.extended(snapshot, step.nodes, step.kinds)
+            if self.graph.feature_names and len(step.nodes):
+                self.watch.on_note(f"new nodes without attributes: {len(step.nodes):,}; fit again to add them")
+            whole = self.graph.extended(snapshot, step.nodes, step.kinds, new_features(self.graph, snapshot.num_nodes))
             model.fit(whole, on_epoch=self.watch.on_epoch, stop=stop)
         if any(stopped):
             raise StoppedUpdate(f"stopped; {self.run.folder} has not taken in {window[0]} … {window[1]}")
@@ -238,13 +242,21 @@ def begin_stream(run: Run) -> Stream:
     model = run.model("cpu")
     if not isinstance(model, IncSAT | DySAT):
         raise ModelError(f"{run.folder}: {model.method} cannot be updated; runs of dysat and incsat can")
-    if model._needs_features(model.graph_):
-        raise ModelError(
-            f"{run.folder}: inputs={model.inputs!r}: the model needs node features, which a log of events does not have"
-        )
+    refits = isinstance(model, DySAT) and bool(IncSAT.beyond(model))
+    if model._needs_features(model.graph_) and not (refits and model.graph_.feature_names):
+        needs = "the model uses" if model.inputs == "identity" else f"inputs={model.inputs!r}: the model needs"
+        raise ModelError(f"{run.folder}: {needs} node features, which a log of events does not have")
     if isinstance(model, DySAT) and not IncSAT.beyond(model):
         model = IncSAT.continuing(model)
     return Stream.prepare(run.folder, model, run.config["graph"])
+
+
+def new_features(graph: DynamicGraph, known: int) -> Tensor | None:
+    """Features of the next snapshot of a graph with attributes: new nodes have missing values, others keep theirs."""
+    if graph.features is None:
+        return None
+    grown = continued(graph.features, graph.feature_names, [*graph.known, known])
+    return grown[graph.num_nodes :] if isinstance(grown, Tensor) else grown[-1]
 
 
 def check_forecast(model: Updated, step: NextSnapshot) -> dict[str, Any]:

@@ -70,6 +70,7 @@ def evaluate(
         contenders.setdefault(contender.key, contender)
     for contender in contenders.values():
         MODELS[contender.method].check_packages()
+        contender.build().check_inputs(graph)
     processes = processes or processes_for(choose_device(device).type, len(graph) * len(contenders))
     path = Path(os.path.abspath(folder))
     plan = EvaluationPlan.make(list(contenders.values()), graph, path, Request(**request), device)

@@ -16,6 +16,7 @@ from dysat.experiments.evaluate.request import Contender, Request
 from dysat.models import MODELS
 
 MEASUREMENT = 1  # version of splits, probe and metrics
+ATTRIBUTES = 1  # version of how models use node features; part of a key only if the graph has some
 
 
 def method_version(method: str) -> str:
@@ -26,4 +27,5 @@ def method_version(method: str) -> str:
 def content_key(graph: DynamicGraph, contender: Contender, request: Request) -> str:
     """A key of everything a result depends on, except the machine: graph, options, request, versions."""
     content = [graph.fingerprint, contender.key, asdict(request), method_version(contender.method)]
+    content += [f"attributes v{ATTRIBUTES}"] * (graph.features is not None)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

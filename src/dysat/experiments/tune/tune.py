@@ -112,6 +112,7 @@ def tune(
     require("optuna", "tune()")
     wanted, contender = Request(**request), as_contender(model)
     MODELS[contender.method].check_packages()
+    contender.build().check_inputs(graph)
     validation = validation_of(graph, wanted, steps)
     plan = _plan(contender, graph, wanted, validation, space, trials, prune)
     where = choose_device(device)

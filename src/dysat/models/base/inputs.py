@@ -8,11 +8,13 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 
+HOW = "a table of node attributes gives some (--nodes FILE, DynamicGraph.with_attributes)"
+
 
 def check_features(graph: DynamicGraph, inputs: str, first: int = 0) -> None:
     """Raise unless the graph has finite features; `first` is the step of its first snapshot, for messages."""
     if graph.features is None:
-        raise ModelError(f"inputs={inputs!r}, but the graph has no features; see DynamicGraph.with_features")
+        raise ModelError(f"inputs={inputs!r}, but the graph has no features; {HOW}")
     parts = graph.features if isinstance(graph.features, tuple) else (graph.features,)
     if not parts[0].shape[1]:
         raise ModelError(f"inputs={inputs!r}, but the features of the graph have no columns")

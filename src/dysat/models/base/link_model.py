@@ -143,6 +143,10 @@ class LinkModel(ABC):
                 'graph = dysat.build_snapshots(dysat.read_events(table, src="…", dst="…", time="…"), every="1w")'
             )
         self.check_packages()
+        self.check_inputs(graph)
+
+    def check_inputs(self, graph: DynamicGraph) -> None:  # noqa: B027
+        """Raise if the options ask for node features that the graph lacks."""
 
     @classmethod
     def check_packages(cls) -> None:

@@ -71,8 +71,7 @@ class GraphAutoencoder(TrainedModel):
         self._not_negative("l2")
         super().check()
 
-    def check_graph(self, graph: DynamicGraph) -> None:
-        super().check_graph(graph)
+    def check_inputs(self, graph: DynamicGraph) -> None:
         if self.inputs != "identity":
             check_features(graph, self.inputs)
 

@@ -96,8 +96,7 @@ class GraphSAGE(TrainedModel):
             raise ModelError(f"walk_length={self.walk_length} must be at least 2")
         super().check()
 
-    def check_graph(self, graph: DynamicGraph) -> None:
-        super().check_graph(graph)
+    def check_inputs(self, graph: DynamicGraph) -> None:
         if self.inputs != "identity":
             check_features(graph, self.inputs)
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
-from dysat.features.pair_history import chunks, differ_in_kind, pair_history
+from dysat.features.pair_attributes import pair_attributes
+from dysat.features.pair_history import chunks, pair_history
 from dysat.sampling.pairs import unlinked_pairs
 
 Ids = NDArray[np.int64]
@@ -33,7 +34,7 @@ class Examples:
     up to t but not in t + 1.
 
     Shapes:
-        features [B, F], ranks [B, F − 1] of all features but the kind, linked_before [B]: up to t
+        features [B, F], ranks [B, F − K] of all features but the K of `pair_attributes`, linked_before [B]: up to t
     """
 
     features: Reals
@@ -61,7 +62,7 @@ class Examples:
         return (self.num_uniform - self.num_links) * self.num_dropped / max(1, self.num_unlinked)
 
     def recurring(self) -> tuple[Reals, Bools]:
-        """Return features and ranks of pairs linked before, and whether they are linked again.  # [b, 2F − 1], [b]"""
+        """Return features and ranks of pairs linked before, and whether they are linked again.  # [b, 2F − K], [b]"""
         again = np.flatnonzero(self.linked_before[: self.num_links])
         rows = np.concatenate([again, np.arange(self.num_uniform, len(self.linked_before))])
         return np.column_stack([self.features[rows], self.ranks[rows]]), rows < self.num_links
@@ -97,16 +98,22 @@ def _num_positives(snapshots: Snapshots, target: int) -> int:
     return links if links < known * (known - 1) // 2 else 0
 
 
-def examples_of(graph: DynamicGraph, snapshots: Snapshots, three_step: bool, negatives: int, seed: int) -> Examples:
-    """Return the examples of the transition into the last of these snapshots of a graph."""
+def examples_of(
+    graph: DynamicGraph, snapshots: Snapshots, three_step: bool, negatives: int, seed: int, step: int | None = None
+) -> Examples:
+    """Return the examples of the transition into the last of these snapshots of a graph.
+
+    Attributes are those of the step before it, or of `step`.
+    """
     pairs, examples = _examples(snapshots, three_step, negatives, seed)
-    return replace(examples, features=np.column_stack([examples.features, differ_in_kind(graph, pairs)]))
+    own = pair_attributes(graph, len(snapshots) - 2 if step is None else step, pairs)
+    return replace(examples, features=np.column_stack([examples.features, own]))
 
 
 # An evaluation fits one model per step, and consecutive models share most of their transitions.
 @lru_cache(maxsize=32)
 def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int) -> tuple[Ids, Examples]:
-    """Return the pairs of the last transition, and their examples without the kinds.  # [B, 2]"""
+    """Return the pairs of the last transition, and their examples without kinds and attributes.  # [B, 2]"""
     known, history = snapshots[-2].num_nodes, pair_history(snapshots[:-1], three_step)
     rng = np.random.default_rng([seed, len(snapshots)])
     links = links_among(snapshots[-1], known)

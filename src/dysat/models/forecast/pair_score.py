@@ -15,7 +15,8 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.pair_history import chunks, differ_in_kind, pair_history, sorted_ends
+from dysat.features.pair_attributes import pair_attributes
+from dysat.features.pair_history import chunks, pair_history, sorted_ends
 from dysat.models.forecast.boosting import boosted_trees
 from dysat.models.forecast.examples import (
     Examples,
@@ -35,6 +36,7 @@ REPEAT_PENALTY = 0.45  # a larger one ranks better among pairs linked before, an
 EVEN_REPEATS = 100  # repeated links from which the recurring model counts as much as the score of all pairs
 EVEN_LINKS = 4_000  # links from which the trees count as much as the logistic regression
 L2 = 300.0, 30.0  # of both regressions, on standardised features: many features are nearly the same
+ATTRIBUTE_L2 = 30.0  # of the first regression, on columns of attributes: they are few, and have no ranks beside them
 MAX_DEVIATIONS = 10.0  # standard deviations; features far outside the training range are clamped
 MIN_CLASS = 10  # links, and other pairs, that a calibration of new pairs or of pairs linked before needs
 MIN_SLOPE = 0.1  # before the square root: one transition that contradicts all others must not reverse the order
@@ -72,7 +74,8 @@ class PairScore:
     pairs of different classes differently from `log_odds`.
 
     Shapes:
-        means, scales [2F − 1], weights [2, 2F − 1], bias [2]: of both regressions, on features and ranks;
+        means, scales [2F − K], weights [2, 2F − K], bias [2]: of both regressions, on features and the ranks of all
+        but the K columns of kinds and attributes (`features/pair_attributes.py`);
         by_class [2, 2]: slope and shift of new pairs, and of pairs linked before; None in files of earlier versions,
         whose probabilities are those of `log_odds`
     """
@@ -116,13 +119,13 @@ class PairScore:
             history = pair_history(graph.snapshots[: step + 1], self.three_step)
             for rows in chunks(order):
                 columns, linked_before = history.features(ends[rows])
-                features = np.column_stack([columns, differ_in_kind(graph, ends[rows])])
+                features = np.column_stack([columns, pair_attributes(graph, step, ends[rows])])
                 scores[rows] = self.raw(features, history.ranks(columns), linked_before)
                 known[rows] = linked_before
         return torch.from_numpy(scores), torch.from_numpy(known)
 
     def raw(self, features: Reals, ranks: Reals, linked_before: Bools) -> Reals:
-        """Return scores that are not calibrated.  # [B, F], [B, F − 1], [B] → [B]"""
+        """Return scores that are not calibrated.  # [B, F], [B, F − K], [B] → [B]"""
         columns = np.column_stack([features, ranks])
         if columns.shape[1] != len(self.means):
             counts = f"{len(self.means)} columns, and there are {columns.shape[1]} now"
@@ -157,7 +160,9 @@ class PairScore:
         recent = recent_transitions(snapshots, transitions)
         if not recent:
             with few_blas_threads(graph.num_nodes):
-                halves = examples_of(graph, random_halves(graph.aggregate(), seed), three_step, negatives, seed)
+                halves = examples_of(
+                    graph, random_halves(graph.aggregate(), seed), three_step, negatives, seed, step=len(graph) - 1
+                )
                 return _learn([halves], three_step, seed) if 0 < halves.num_links < halves.num_uniform else None
         same_time = same_time_transitions(snapshots)
         training = training_transitions(recent, same_time)
@@ -209,8 +214,10 @@ def _learn(past: Sequence[Examples], three_step: bool, seed: int) -> PairScore:
     features = torch.from_numpy(np.column_stack([x, ranks]))
     means, deviation = features.mean(0), features.std(0, correction=0)
     scales = torch.where(deviation > 0, deviation, 1.0)
+    penalty = torch.full_like(means, L2[0])
+    penalty[ranks.shape[1] + 1 : x.shape[1]] = ATTRIBUTE_L2  # the first of these columns is the kind
     logistic = fit_logistic(
-        (features - means) / scales, torch.from_numpy(y), l2=L2[0], sample_weight=torch.from_numpy(weights)
+        (features - means) / scales, torch.from_numpy(y), l2=penalty, sample_weight=torch.from_numpy(weights)
     )
     recurring, repeats = _learn_recurring(past, means, scales)
     # The trees learn without weights: shift their odds to those of balanced classes.
