@@ -68,7 +68,7 @@ def test_a_run_keeps_them(cli: Cli) -> None:
     Path("more.csv").write_text("from,to,sent\np1,new,2024-05-01\np2,p3,2024-05-09\np2,p4,2024-06-02\n")
     code, out, err = cli("update", "run-mail.csv", "more.csv", "--nodes=people.csv")
     assert code == 2 and err.startswith("dysat: --nodes: an update adds no attributes; those of new nodes are missing")
-    code, out, err = cli("update", "run-mail.csv", "more.csv", "--until=2024-06-01")
+    code, _, err = cli("update", "run-mail.csv", "more.csv", "--until=2024-06-01")
     assert code == 0 and "new nodes without attributes: 1; fit again to add them" in err, err
     assert cli("forecast", "run-mail.csv")[0] == 0
 
@@ -133,7 +133,7 @@ def test_models_that_need_features_are_refused_before_any_work(cli: Cli, command
 
 
 def test_the_default_has_inputs_of_its_own(cli: Cli) -> None:
-    """inputs=features leaves out the learned vectors; activity and spectrum remain, in Python and on the command line."""
+    """inputs=features leaves out the learned vectors; activity and spectrum remain, in Python too."""
     words = ["mail.csv", "--every=1mo", "--set=inputs=features"]
     assert cli("fit", *words, *QUICK, "-o", "run")[0] == 0
     graph = dysat.build_snapshots(dysat.read_events("mail.csv"), every="1mo")

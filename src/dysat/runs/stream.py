@@ -210,7 +210,7 @@ class Stream:
 
 
 def without_features(graph: DynamicGraph) -> DynamicGraph:
-    """The graph without unnamed features: a log of events does not have those of new nodes, nor their missing values."""
+    """The graph without unnamed features, which a log of events cannot give to new nodes."""
     return graph if graph.features is None or graph.feature_names else replace(graph, features=None)
 
 
