@@ -16,9 +16,9 @@ from dysat.errors import ModelError
 from dysat.features.activity import activity
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel, Sizes
-from dysat.models.base.link_model import pair_keys
+from dysat.models.base.link_model import OnProgress, best_of_each, pair_keys, pairs_without
 from dysat.models.base.trained import Task, load_weights
-from dysat.models.forecast.candidates import likely_pairs
+from dysat.models.forecast.candidates import likely_pairs, partners_of
 from dysat.models.forecast.pair_score import PairScore
 from dysat.nn.future_objective import Cells, ProductScore, Transitions, agreement_loss, future_loss
 from dysat.nn.temporal import Scale
@@ -29,6 +29,7 @@ from dysat.training import Settings
 
 SCORE, PAIR, AXES = "score/", "pair/", "axes"
 TAUGHT = 12  # pairs per node and kind on which embeddings learn to agree with the pair score
+SCORED_AT_ONCE = 1 << 17  # pairs between two reports of progress
 LEAST, MOST = 20_000, 80_000  # bounds on the number of those pairs
 # Values of the options that the paper's model lacks, at which they have no effect.
 PAPER: dict[str, Any] = {
@@ -114,6 +115,7 @@ class DySAT(AttentionModel):
     score_: ProductScore | None = field(init=False, repr=False, default=None)
     axes_: Tensor | None = field(init=False, repr=False, default=None)  # rotates the network's output into embeddings
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
+    _last: tuple[Tensor | None, Tensor] | None = field(init=False, repr=False, default=None)  # see `_vectors`
 
     def check(self) -> None:
         super().check()
@@ -304,18 +306,51 @@ class DySAT(AttentionModel):
             raise TypeError("a model without a pair score")
         return self.pair_score_
 
-    def top_pairs(self, k: int, rows: Tensor | None = None, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def top_pairs(
+        self,
+        k: int,
+        rows: Tensor | None = None,
+        without: Tensor | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Return ids and scores of the k most likely pairs; the pair score ranks candidates.  # [k, 2], [k]"""
         if not self.pair_score or self.pair_score_ is None:
-            return super().top_pairs(k, rows, without)
-        pairs = likely_pairs(self.graph_, self.embed().cpu(), self.scorer_[0], rows, max(1000, 20 * k))
-        if without is not None:
-            pairs = pairs[~torch.isin(pair_keys(pairs, self.graph_.known[-1]), without)]
+            return super().top_pairs(k, rows, without, on_progress)
+        if rows is not None:
+            return self._top_partners(k, rows, without, on_progress or (lambda done: None))
+        pairs = likely_pairs(self.graph_, *self._vectors(), max(1000, 20 * k))
+        pairs = pairs_without(pairs, without, self.graph_.known[-1])
         best = self.pair_scores(pairs).sort(descending=True, stable=True)
-        pairs, scores = pairs[best.indices[:k]], best.values[:k]
-        if rows is not None and len(rows) == 1:  # the node asked for comes first
-            pairs = torch.where((pairs[:, :1] == rows), pairs, pairs.flip(1))
-        return pairs, self._chances(scores)
+        return pairs[best.indices[:k]], self._chances(best.values[:k])
+
+    def _top_partners(
+        self, k: int, rows: Tensor, without: Tensor | None, on_progress: OnProgress
+    ) -> tuple[Tensor, Tensor]:
+        """Return the k most likely pairs of each row.  # [≤ R · k, 2], [≤ R · k]"""
+        size, done = self.graph_.known[-1], 0
+        found, scores = [rows.new_empty(0, 2)], [torch.empty(0, dtype=torch.float64)]
+        for nodes, candidates in partners_of(self.graph_, rows.numpy(), self._vectors, k):
+            pairs = pairs_without(torch.from_numpy(candidates), without, size)
+            keys, which = torch.unique(pair_keys(pairs, size), return_inverse=True)  # both ends may ask for a pair
+            values = torch.empty(len(keys), dtype=torch.float64)
+            for first in range(0, len(keys), SCORED_AT_ONCE):
+                part = keys[first : first + SCORED_AT_ONCE]
+                values[first : first + len(part)] = self.pair_scores(torch.stack([part // size, part % size], 1))
+                on_progress((done + len(nodes) * (first + len(part)) / len(keys)) / len(rows))
+            best = best_of_each(pairs, values[which], k)
+            found.append(pairs[best])
+            scores.append(values[which[best]])
+            done += len(nodes)
+        return torch.cat(found), self._chances(torch.cat(scores))
+
+    def _vectors(self) -> tuple[Tensor, Tensor]:
+        """Embeddings of the last step, and weights of their product, by which candidates are found.  # [N, d], [d]"""
+        if self._last is None or self._last[0] is not self.axes_:  # new axes end every training
+            last = self.axes_, self.embed().cpu()
+            if self.axes_ is None:
+                return last[1], self.scorer_[0]
+            self._last = last
+        return self._last[1], self.scorer_[0]
 
     def applied_to(self, graph: DynamicGraph) -> Self:
         """Apply the trained network to another graph, such as this one with later snapshots and nodes.

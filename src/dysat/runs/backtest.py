@@ -41,7 +41,7 @@ def backtest_facts(model: EmbeddingModel, past: DynamicGraph, split: LinkSplit, 
         figures = {"auc": auc(scores, labels), "average_precision": average_precision(scores, labels)}
         facts["forecast"] = {
             **_without_nan(figures),
-            "reliability": reliability(model.score_links(pairs), labels),
+            "reliability": reliability(model.score_links(pairs, ids=True), labels),
             "heuristic": scored,
         }
     return {**_without_nan(facts), "heuristic": probed}
