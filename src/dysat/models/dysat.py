@@ -318,7 +318,7 @@ class DySAT(AttentionModel):
             return super().top_pairs(k, rows, without, on_progress)
         if rows is not None:
             return self._top_partners(k, rows, without, on_progress or (lambda done: None))
-        pairs = likely_pairs(self.graph_, *self._vectors(), max(1000, 20 * k))
+        pairs = likely_pairs(self.graph_, *self._vectors(), max(1000, 20 * k), self.pair_scores)
         pairs = pairs_without(pairs, without, self.graph_.known[-1])
         best = self.pair_scores(pairs).sort(descending=True, stable=True)
         return pairs[best.indices[:k]], self._chances(best.values[:k])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dysat.data.continuation import next_window
 from dysat.data.graph import DynamicGraph
-from dysat.data.windows import as_datetime, write_edges
+from dysat.data.windows import SECOND, as_datetime, write_edges
 from dysat.system.extras import require
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Forecasts(Sequence[Forecast]):
         for name, edge in zip(("window_start", "window_end"), self._edges, strict=True):
             value: Any = edge if self.graph.clock == "step" else np.datetime64(edge, "us")
             if texts and self.graph.clock == "utc":
-                value = f"{np.datetime_as_string(value, unit='auto')}"
+                value = f"{np.datetime_as_string(value, unit='us' if edge % SECOND else 's')}Z"
             table[name] = np.full(len(self), value)
         return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -18,9 +18,11 @@ from dysat.sampling.pairs import distinct_pairs
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
-DECAYS = (0.0, 0.3, 0.6, 0.9, 1.0)  # of the weights that past pairs are chosen by
-PATH_DECAYS = (0.0, 0.6, 1.0)  # of the weights along two steps
-MIN_CHOSEN = 5_000  # past pairs, and pairs two steps apart, per measure that they are chosen by
+Score = Callable[[Tensor], Tensor]  # [B, 2] → [B]
+DECAYS = (0.0, 0.6, 0.9, 1.0)  # weight of a snapshot relative to the one after it
+MAX_PAST_PAIRS = 200_000  # pairs linked before
+MIN_PROMISING = 15_000  # past pairs, and other pairs two steps apart, that are scored exactly
+SAMPLE = 2_000  # pairs that the approximation of the score is fitted to
 MAX_ACTIVE_NODES = 2_048  # nodes whose paths are followed, and whose pairs are all compared by their product
 FAN_OUT = 16  # latest neighbours per node that a path follows
 ALL_PARTNERS_NODES = 65_536  # up to this size, one node is paired with all others
@@ -31,13 +33,13 @@ MAX_PARTNERS = 16_384  # so many of them
 PRODUCTS = 1 << 23  # products of embeddings held in memory at once
 
 
-def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int) -> Tensor:
+def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int, score: Score) -> Tensor:
     """Return candidates for the most likely next links: distinct pairs u < v, sorted.  # [C, 2]
 
-    Candidates are the past pairs with the largest decayed weights, at any decay and at the next window's time of day
-    and week, and, among the nodes active most recently, the pairs with the most weight on two-step paths and the
-    `number` pairs with the largest Σ_d weights_d e_u[d] e_v[d]. If nodes have kinds, both nodes of a pair differ in
-    kind.
+    Candidates are the latest pairs linked before and, among the nodes active most recently, other pairs two steps
+    apart and the `number` pairs with the largest Σ_d weights_d e_u[d] e_v[d]. If past pairs or pairs two steps apart
+    are many, only the most promising are candidates, by a linear approximation of `score`. If nodes have kinds, both
+    nodes of a pair differ in kind.
 
     Shapes:
         e [N, d], weights [d]
@@ -45,13 +47,29 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int) -
     _check(graph, e, weights, number)
     links = latest_links(graph)
     active = links.active_nodes()
-    chosen = max(MIN_CHOSEN, number)
-    parts = [
-        links.strongest_pairs(chosen),
-        links.strongest_two_steps(active, chosen),
-        _largest_products_among(graph, active, e, weights, number),
-    ]
+    promising = max(MIN_PROMISING, 5 * number)
+    parts = [_most_promising(graph, *found, score, promising) for found in (links.past_pairs(), links.closed(active))]
+    parts.append(_largest_products_among(graph, active, e, weights, number))
     return torch.from_numpy(distinct_pairs(_allowed(graph, np.concatenate(parts)), graph.num_nodes))
+
+
+def _most_promising(graph: DynamicGraph, pairs: Ids, columns: Reals, score: Score, number: int) -> Ids:
+    """Return the pairs with the largest scores by a linear function of the columns.  # [≤ number, 2]
+
+    The function is fitted to the scores of a sample. It is fitted again to the best quarter of the pairs, and so on,
+    because it must be right about the best ones.
+
+    Shapes:
+        pairs [P, 2], columns [P, c]
+    """
+    allowed, rng = _is_allowed(graph, pairs), np.random.default_rng(0)
+    pairs, x = pairs[allowed], np.column_stack([columns[allowed], np.ones(allowed.sum())])
+    while len(pairs) > number:
+        sample = rng.choice(len(pairs), min(SAMPLE, len(pairs)), replace=False)
+        w = np.linalg.lstsq(x[sample], score(torch.from_numpy(pairs[sample])).double().numpy(), rcond=None)[0]
+        best = _largest(x @ w, max(number, len(pairs) // 4))
+        pairs, x = pairs[best], x[best]
+    return pairs
 
 
 def partners_of(
@@ -91,9 +109,13 @@ def _with_all(graph: DynamicGraph, nodes: Ids) -> Ids:
 
 def _allowed(graph: DynamicGraph, pairs: Ids) -> Ids:
     """Return the pairs of two nodes, of different kinds if there are kinds."""
-    values = pairs if graph.kinds is None else graph.kinds[pairs]
-    allowed: Ids = pairs[values[:, 0] != values[:, 1]]
+    allowed: Ids = pairs[_is_allowed(graph, pairs)]
     return allowed
+
+
+def _is_allowed(graph: DynamicGraph, pairs: Ids) -> NDArray[np.bool_]:
+    values = pairs if graph.kinds is None else graph.kinds[pairs]
+    return values[:, 0] != values[:, 1]
 
 
 def _check(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int) -> None:
@@ -112,12 +134,13 @@ def latest_links(graph: DynamicGraph) -> LatestLinks:
 
 
 class LatestLinks:
-    """All links of a graph as CSR, latest first in each row.
+    """All links of a graph as CSR, latest first in each row. All sums x are stored as log(1 + x).
 
     Shapes:
         keys [E]: u · N + v of all linked pairs u < v, sorted; last [E]: the step of their last link;
-        sums [decays + periods, E]: decayed weights, and weights at the next window's time of day and week;
-        offsets [N + 1], neighbours and entry_links [2E]: CSR with indices into keys; last_active [N]
+        sums [c, E]: decayed weights, weights at the next window's time of day and week, and counts of snapshots;
+        strengths [decays, N]: decayed weights of nodes; last_active [N];
+        offsets [N + 1], neighbours and entry_links [2E]: CSR with indices into keys
     """
 
     def __init__(self, graph: DynamicGraph) -> None:
@@ -127,10 +150,10 @@ class LatestLinks:
         self.keys, which = np.unique(u * n + v, return_inverse=True)
         self.last = np.full(len(self.keys), -1)
         np.maximum.at(self.last, which, steps)
-        ages = len(graph) - 1 - steps
-        decays = [np.power(decay, ages, dtype=np.float64) for decay in DECAYS]
-        factors = [*decays, *recurrence(graph.snapshots)[:, steps]]
-        self.sums: Reals = np.log1p([np.bincount(which, factor * weights, len(self.keys)) for factor in factors])
+        decayed = [np.power(decay, len(graph) - 1 - steps, dtype=np.float64) * weights for decay in DECAYS]
+        terms = [*decayed, *(recurrence(graph.snapshots)[:, steps] * weights), np.ones(len(steps))]
+        self.sums: Reals = np.log1p([np.bincount(which, term, len(self.keys)) for term in terms])
+        self.strengths: Reals = np.log1p([np.bincount(u, term, n) + np.bincount(v, term, n) for term in decayed])
         low, high = np.divmod(self.keys, max(1, n))
         ends, others, both = np.concatenate([low, high]), np.concatenate([high, low]), np.tile(self.last, 2)
         order = np.lexsort((others, -both, ends))
@@ -140,30 +163,35 @@ class LatestLinks:
         self.last_active = np.full(n, -1)
         np.maximum.at(self.last_active, ends, both)
 
-    def strongest_pairs(self, number: int) -> Ids:
-        """Return the linked pairs with the largest sums, and the latest: `number` by each measure.  # [P, 2]"""
-        chosen = _largest_by_each([*self.sums, self.last + 1.0], number)
-        return np.stack(np.divmod(self.keys[chosen], max(1, self.num_nodes)), axis=1)
+    def past_pairs(self) -> tuple[Ids, Reals]:
+        """Return linked pairs, latest first, and columns to approximate their scores.  # [≤ MAX_PAST_PAIRS, 2]"""
+        latest = np.lexsort((self.keys, -self.last))[:MAX_PAST_PAIRS]
+        pairs = np.stack(np.divmod(self.keys[latest], max(1, self.num_nodes)), axis=1)
+        return pairs, np.column_stack([*self.sums[:, latest], self.last[latest], self._node_columns(pairs)])
 
-    def strongest_two_steps(self, nodes: Ids, number: int) -> Ids:
-        """Return pairs two steps apart that were never linked: the `number` with the largest Σ_z a_uz a_zv / log d_z.
+    def closed(self, nodes: Ids) -> tuple[Ids, Reals]:
+        """Return pairs of these nodes with nodes two steps away that were never linked, and columns as above.
 
-        Paths follow the latest links. a are decayed weights, or 1; `number` pairs are chosen by each.  # [P, 2]
+        Columns are Σ_z a_uz a_zv / log(2 + degree of z) along the latest links, for a of each decay.  # [P, 2], [P, c]
         """
         which, middle, first = self._latest(nodes)
         onward, end, second = self._latest(middle)
         start = nodes[which[onward]]
         keys = np.minimum(start, end) * self.num_nodes + np.maximum(start, end)
-        at = np.minimum(np.searchsorted(self.keys, keys), max(0, len(self.keys) - 1))
-        new = np.flatnonzero((start != end) & (self.keys[at] != keys)) if len(self.keys) else np.empty(0, np.int64)
-        distinct, pair = np.unique(keys[new], return_inverse=True)
-        damping = 1 / np.log(2 + np.diff(self.offsets))[middle[onward[new]]]
-        first, second = first[onward[new]], second[new]
-        measures = [*(self.sums[DECAYS.index(decay)] for decay in PATH_DECAYS), np.ones(len(self.keys))]
-        strength: list[Reals] = [
-            np.bincount(pair, a[first] * a[second] * damping, len(distinct)).astype(np.float64) for a in measures
-        ]
-        return np.stack(np.divmod(distinct[_largest_by_each(strength, number)], max(1, self.num_nodes)), axis=1)
+        distinct, pair = np.unique(keys, return_inverse=True)
+        damping = 1 / np.log(2 + np.diff(self.offsets))[middle[onward]]
+        sums = self.sums[[*range(len(DECAYS)), -1]]
+        terms = (a[first[onward]] * a[second] * damping for a in sums)
+        columns = np.column_stack([np.log1p(np.bincount(pair, term, len(distinct))) for term in terms])
+        new = ~np.isin(distinct, self.keys, assume_unique=True)
+        pairs = np.stack(np.divmod(distinct[new], max(1, self.num_nodes)), axis=1)
+        return pairs, np.column_stack([columns[new], self._node_columns(pairs)])
+
+    def _node_columns(self, pairs: Ids) -> Reals:
+        """Return the smaller and the larger of both nodes' strengths, degrees and last active steps.  # [P, c]"""
+        table = np.column_stack([*self.strengths, np.log1p(np.diff(self.offsets)), self.last_active])
+        one, two = table[pairs[:, 0]], table[pairs[:, 1]]
+        return np.concatenate([np.minimum(one, two), np.maximum(one, two)], axis=1)
 
     def past_neighbours(self, nodes: Ids) -> Ids:
         """Return pairs of these nodes with all nodes they were linked to.  # [P, 2]"""
@@ -221,15 +249,6 @@ def _largest_products(
         pairs = torch.stack([part[:, None].expand_as(at), partners[at]], dim=2)
         parts.append(pairs[top > -torch.inf])
     return torch.cat(parts).numpy() if parts else np.empty((0, 2), dtype=np.int64)
-
-
-def _largest_by_each(values: Sequence[Reals], number: int) -> Ids:
-    """Return the columns with the largest values above 0 in any row, each once.  # rows of [C] → [≤ rows · number]"""
-    parts = []
-    for row in values:
-        positive = np.flatnonzero(row > 0)
-        parts.append(positive[_largest(row[positive], number)])
-    return np.unique(np.concatenate(parts))
 
 
 def _largest(values: NDArray[np.float64], number: int) -> Ids:
