@@ -617,7 +617,7 @@ def test_scores_do_not_depend_on_the_order_of_a_pair(method: str, preset: str | 
     model = fitted(method, preset)
     for step in model.steps():
         pairs = torch.tensor(list(combinations(range(model.graph_.known[step]), 2)))
-        scores, chances = model.pair_scores(pairs, step), model.score_links(pairs, step)
+        scores, chances = model.pair_scores(pairs, step), model.score_links(pairs, step, ids=True)
         assert torch.equal(model.pair_scores(pairs.flip(1), step), scores) and scores.isfinite().all()
         assert_close(model.pair_scores(pairs[[3, 1]], step), scores[[3, 1]])  # nor on the other pairs
         assert (chances >= 0).all() and (chances <= 1).all()
@@ -631,7 +631,7 @@ def test_two_planted_blocks_are_found(method: str, preset: str | None) -> None:
     u, v, _ = graph[-1].links()
     linked = set(zip(u.tolist(), v.tolist(), strict=True))
     pairs = list(combinations(range(graph.num_nodes), 2))
-    scores = model.score_links(pairs)
+    scores = model.score_links(pairs, ids=True)
     is_link = torch.tensor([pair in linked for pair in pairs])
     difference = scores[is_link][:, None] - scores[~is_link]  # every link against every other pair
     auc = ((difference > 0).float() + 0.5 * (difference == 0)).mean()

@@ -42,7 +42,7 @@ def test_forecast_figures_are_those_of_the_pair_score_on_the_first_test_set(ende
     scores = model.pair_scores(pairs)
     assert found["auc"] == auc(scores, labels)
     assert found["average_precision"] == average_precision(scores, labels)
-    assert found["reliability"] == reliability(model.score_links(pairs), labels)
+    assert found["reliability"] == reliability(model.score_links(pairs, ids=True), labels)
     assert sum(part["pairs"] for part in found["reliability"]) == len(labels) < len(split.labels)
 
 

@@ -110,9 +110,9 @@ def _write_csv(parts: Sequence[Mapping[str, Any]], file: str) -> None:
 
 def _texts(column: Any) -> Any:
     """Return true and false as other programs read them; other values as they are."""
-    values = column.tolist() if isinstance(column, np.ndarray) else column
-    is_bool = getattr(column, "dtype", None) == bool
-    return np.where(column, "true", "false") if is_bool else values
+    if not isinstance(column, np.ndarray):
+        return column
+    return np.where(column, "true", "false").tolist() if column.dtype.kind == "b" else column.tolist()
 
 
 def _write_json_lines(parts: Sequence[Mapping[str, Any]], file: str) -> None:

@@ -21,7 +21,7 @@ Reals = NDArray[np.float64]
 Score = Callable[[Tensor], Tensor]  # [B, 2] → [B]
 DECAYS = (0.0, 0.6, 0.9, 1.0)  # weight of a snapshot relative to the one after it
 MAX_PAST_PAIRS = 200_000  # pairs linked before
-MIN_PROMISING = 15_000  # past pairs, and other pairs two steps apart, that are scored exactly
+MIN_PROMISING = 25_000  # past pairs, and other pairs two steps apart, that are scored exactly
 SAMPLE = 2_000  # pairs that the approximation of the score is fitted to
 MAX_ACTIVE_NODES = 2_048  # nodes whose paths are followed, and whose pairs are all compared by their product
 FAN_OUT = 16  # latest neighbours per node that a path follows
@@ -54,22 +54,18 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int, s
 
 
 def _most_promising(graph: DynamicGraph, pairs: Ids, columns: Reals, score: Score, number: int) -> Ids:
-    """Return the pairs with the largest scores by a linear function of the columns.  # [≤ number, 2]
-
-    The function is fitted to the scores of a sample. It is fitted again to the best quarter of the pairs, and so on,
-    because it must be right about the best ones.
+    """Return the pairs with the largest Σ_c w_c columns_c, with w fitted to scores of a sample.  # [≤ number, 2]
 
     Shapes:
         pairs [P, 2], columns [P, c]
     """
-    allowed, rng = _is_allowed(graph, pairs), np.random.default_rng(0)
+    allowed = _is_allowed(graph, pairs)
     pairs, x = pairs[allowed], np.column_stack([columns[allowed], np.ones(allowed.sum())])
-    while len(pairs) > number:
-        sample = rng.choice(len(pairs), min(SAMPLE, len(pairs)), replace=False)
-        w = np.linalg.lstsq(x[sample], score(torch.from_numpy(pairs[sample])).double().numpy(), rcond=None)[0]
-        best = _largest(x @ w, max(number, len(pairs) // 4))
-        pairs, x = pairs[best], x[best]
-    return pairs
+    if len(pairs) <= number:
+        return pairs
+    sample = np.random.default_rng(0).choice(len(pairs), min(SAMPLE, len(pairs)), replace=False)
+    w = np.linalg.lstsq(x[sample], score(torch.from_numpy(pairs[sample])).double().numpy(), rcond=None)[0]
+    return pairs[_largest(x @ w, number)]
 
 
 def partners_of(
@@ -115,7 +111,8 @@ def _allowed(graph: DynamicGraph, pairs: Ids) -> Ids:
 
 def _is_allowed(graph: DynamicGraph, pairs: Ids) -> NDArray[np.bool_]:
     values = pairs if graph.kinds is None else graph.kinds[pairs]
-    return values[:, 0] != values[:, 1]
+    differ: NDArray[np.bool_] = values[:, 0] != values[:, 1]
+    return differ
 
 
 def _check(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int) -> None:
