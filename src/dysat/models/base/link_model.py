@@ -494,7 +494,7 @@ def _options(model: type[LinkModel]) -> tuple[Option, ...]:
 def _as_pairs(pairs: Any) -> Tensor:
     """Pairs of whole numbers in any array-like form, as a tensor.  # [B, 2]"""
     try:
-        found = torch.as_tensor(pairs)
+        found = torch.as_tensor(pairs.copy() if isinstance(pairs, np.ndarray) else pairs)  # it may be read-only
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ModelError("pairs must be whole numbers, two in a row") from None
     if found.ndim != 2 or found.shape[1] != 2:
