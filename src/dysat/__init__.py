@@ -18,7 +18,8 @@ from dysat.data.snapshots import build_snapshots
 from dysat.errors import DatasetError, DysatError, EventsError, GraphError, ModelError, SnapshotsError
 from dysat.models import MODELS
 from dysat.models.base.embedding import EmbeddingModel
-from dysat.models.base.link_model import Forecast, LinkModel
+from dysat.models.base.forecasts import Forecast, Forecasts
+from dysat.models.base.link_model import LinkModel
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 
@@ -35,6 +36,7 @@ __all__ = [
     "Events",
     "EventsError",
     "Forecast",
+    "Forecasts",
     "GraphError",
     "IncSAT",
     "LinkModel",

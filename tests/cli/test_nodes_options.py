@@ -55,18 +55,18 @@ def test_values_per_window_and_several_tables(cli: Cli) -> None:
 
 
 def test_a_run_keeps_them(cli: Cli) -> None:
-    code, out, err = cli("snapshots", "mail.csv", "--every=1mo", "-o", "graph")
+    code, _, err = cli("snapshots", "mail.csv", "--every=1mo", "-o", "graph")
     assert code == 0, err
     for source, how in (("mail.csv", ["--every=1mo"]), ("graph", [])):
         words = [source, *how, "--nodes=people.csv", "--node-columns=department", *QUICK, "-o", f"run-{source}"]
-        code, out, err = cli("fit", *words)
+        code, _, err = cli("fit", *words)
         assert code == 0, err
         graph = dysat.DynamicGraph.load(f"run-{source}/graph")
         assert graph.feature_names == ("department=it", "department=sales")
     events = tomllib.loads(Path("run-mail.csv/config.toml").read_text())["events"]
     assert events["nodes"] == ["people.csv"] and events["node_columns"] == ["department"]
     Path("more.csv").write_text("from,to,sent\np1,new,2024-05-01\np2,p3,2024-05-09\np2,p4,2024-06-02\n")
-    code, out, err = cli("update", "run-mail.csv", "more.csv", "--nodes=people.csv")
+    code, _, err = cli("update", "run-mail.csv", "more.csv", "--nodes=people.csv")
     assert code == 2 and err.startswith("dysat: --nodes: an update adds no attributes; those of new nodes are missing")
     code, _, err = cli("update", "run-mail.csv", "more.csv", "--until=2024-06-01")
     assert code == 0 and "new nodes without attributes: 1; fit again to add them" in err, err

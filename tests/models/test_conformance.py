@@ -617,7 +617,7 @@ def test_scores_do_not_depend_on_the_order_of_a_pair(method: str, preset: str | 
     model = fitted(method, preset)
     for step in model.steps():
         pairs = torch.tensor(list(combinations(range(model.graph_.known[step]), 2)))
-        scores, chances = model.pair_scores(pairs, step), model.score_links(pairs, step)
+        scores, chances = model.pair_scores(pairs, step), model.score_links(pairs, step, ids=True)
         assert torch.equal(model.pair_scores(pairs.flip(1), step), scores) and scores.isfinite().all()
         assert_close(model.pair_scores(pairs[[3, 1]], step), scores[[3, 1]])  # nor on the other pairs
         assert (chances >= 0).all() and (chances <= 1).all()
@@ -638,12 +638,15 @@ def test_real_probabilities_have_the_odds_of_the_base_rate(method: str, preset: 
     known, (u, v, _) = model.graph_.known[step - 1], model.graph_[step].links()
     links = sum(a != b and b < known for a, b in zip(u.tolist(), v.tolist(), strict=True))
     pairs = torch.tensor(list(combinations(range(model.graph_.known[step]), 2)))
-    chances, real = model.score_links(pairs).double(), model.score_links(pairs, calibrate="real").double()
+    chances, real = (
+        model.score_links(pairs, ids=True).double(),
+        model.score_links(pairs, ids=True, calibrate="real").double(),
+    )
     ratio = links / (known * (known - 1) // 2 - links)
     rows = chances < 1 - 1e-6
     assert_close((real / (1 - real))[rows], (ratio * chances / (1 - chances))[rows], rtol=1e-3, atol=1e-6)
     with pytest.raises(dysat.ModelError, match="calibrate='half' is neither 'balanced' nor 'real'"):
-        model.score_links(pairs, calibrate="half")  # type: ignore[arg-type]
+        model.score_links(pairs, ids=True, calibrate="half")  # type: ignore[arg-type]
 
 
 @each_preset
@@ -653,7 +656,7 @@ def test_two_planted_blocks_are_found(method: str, preset: str | None) -> None:
     u, v, _ = graph[-1].links()
     linked = set(zip(u.tolist(), v.tolist(), strict=True))
     pairs = list(combinations(range(graph.num_nodes), 2))
-    scores = model.score_links(pairs)
+    scores = model.score_links(pairs, ids=True)
     is_link = torch.tensor([pair in linked for pair in pairs])
     difference = scores[is_link][:, None] - scores[~is_link]  # every link against every other pair
     auc = ((difference > 0).float() + 0.5 * (difference == 0)).mean()

@@ -148,7 +148,7 @@ def test_history_limits_training_to_the_last_snapshots(preset: str, history: int
 def test_steps_out_of_range() -> None:
     model = quick().fit(meetings())
     for step in (5, -6, 10**9):
-        for method in (model.embed, model.attention, lambda step: model.score_links([[0, 1]], step)):
+        for method in (model.embed, model.attention, lambda step: model.score_links([[0, 1]], step, ids=True)):
             with pytest.raises(ModelError, match=rf"^step {step}: the model knows steps 0 to 4$"):
                 method(step)
 
@@ -222,7 +222,7 @@ def test_validation_selects_the_epoch_and_patience_stops() -> None:
 
 
 def test_validation_may_score_links() -> None:
-    model = quick().fit(meetings(), validate=lambda model: float(model.score_links([[0, 1]])[0]))
+    model = quick().fit(meetings(), validate=lambda model: float(model.score_links([[0, 1]], ids=True)[0]))
     assert all(epoch.score is not None and 0 < epoch.score < 1 for epoch in model.epochs_)
 
 

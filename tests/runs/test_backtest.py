@@ -51,7 +51,10 @@ def test_every_window_is_predicted_by_a_pair_score_of_its_own_past(ended: Run) -
         assert (window["start"], window["end"], window["links"]) == (str(step + 1), str(step + 2), int(labels.sum()))
         assert window["auc"] == auc(scores, labels)
         assert window["average_precision"] == average_precision(scores, labels)
-        chances, before = model.score_links(split.pairs), torch.isin(pair_keys(split.pairs, 40), linked_up_to(step))
+        chances, before = (
+            model.score_links(split.pairs, ids=True),
+            torch.isin(pair_keys(split.pairs, 40), linked_up_to(step)),
+        )
         assert window["reliability"]["all"] == reliability(chances, labels)
         assert window["reliability"]["known"] == reliability(chances[before], labels[before])
         assert window["reliability"]["new"] == reliability(chances[~before], labels[~before])

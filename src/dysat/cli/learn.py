@@ -1,10 +1,9 @@
-"""The commands fit, embed and forecast."""
+"""The commands fit and embed."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -140,41 +139,6 @@ def embed(
     if as_json:
         return print_json({"out": str(out), "rows": rows, "features": model.embed().shape[1]})
     return new_console().print(f"{rows:,} embeddings written to [bold]{escape(str(out))}[/bold]", highlight=False)
-
-
-@app.command()
-def forecast(
-    run: RunFolder,
-    node: Annotated[str | None, option("Show links of this node only.")] = None,
-    kind: Annotated[str | None, option("Kind of that node, if its label occurs in both.")] = None,
-    top: Annotated[int, option("Number of links to show.")] = 10,
-    known: Annotated[
-        Literal["include", "exclude"], option("Include or exclude pairs that were linked before.")
-    ] = "include",
-    calibrate: Annotated[Calibrate, option(CALIBRATE)] = "balanced",
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Show the most likely links of the next snapshot.
-
-    Example:  [bold]dysat forecast run/ --node ann@x.org --top 20 --known exclude[/bold]
-    """
-    if top < 1:
-        raise ModelError(f"--top {top} must be at least 1")
-    with status_line() as set_status:
-        set_status(f"loading {run}")
-        model = Run.open(run).model(device)
-        set_status("ranking links")
-        label: Any = node
-        if node is not None and model.graph_.nodes.dtype != object and re.fullmatch(r"-?\d+", node, re.ASCII):
-            label = int(node)
-        found = model.top_links(top, node=label, kind=kind, known=known, calibrate=calibrate)
-    if as_json:
-        return print_json([link_facts(link) for link in found])
-    console = new_console()
-    console.print(links_table(found))
-    console.print(f"[dim]{score_note(model, calibrate)}[/dim]", highlight=False, soft_wrap=True)
-    return None
 
 
 def _show_run(run: Run, as_json: bool, calibrate: Calibrate, top: int = 10) -> None:

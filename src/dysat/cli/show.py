@@ -22,7 +22,8 @@ from dysat.cli.options import as_options
 from dysat.data.attributes import describe_features
 from dysat.data.summary import SnapshotSummary
 from dysat.data.windows import write_edges
-from dysat.models.base.link_model import DIGITS, Calibrate
+from dysat.models.base.forecasts import DIGITS, score_text
+from dysat.models.base.link_model import Calibrate
 
 WIDE = 120  # columns if the output is not a terminal
 BAR = 12
@@ -144,18 +145,12 @@ def new_table(*columns: str) -> Table:
     return table
 
 
-def links_table(links: list[dysat.Forecast]) -> Table:
+def links_table(links: dysat.Forecasts) -> Table:
     """A table of forecasts."""
     table = new_table("most likely next links", "", ">score", "linked before")
     for link in links:
         table.add_row(escape(str(link.u)), escape(str(link.v)), score_text(link.score), "yes" if link.known else "no")
     return table
-
-
-def score_text(score: float) -> str:
-    """Format a score with three digits, or more if it would read 1.000."""
-    digits = next((n for n in range(3, DIGITS) if round(score, n) < 1), DIGITS)
-    return f"{score:.{3 if score == 1 else digits}f}"
 
 
 def epochs_text(number: int) -> str:

@@ -24,12 +24,12 @@ from dysat.cli.show import (
     new_console,
     new_table,
     print_json,
-    score_text,
     status_line,
 )
 from dysat.cli.watching import watching
 from dysat.data.windows import write_moment
 from dysat.errors import ModelError
+from dysat.models.base.forecasts import score_text
 from dysat.runs.feed import POLL, EventFile, Feed, check_file
 from dysat.runs.run import Run, Watch
 from dysat.runs.update import SHOWN, StoppedUpdate, Update, Updater, updating
@@ -206,7 +206,7 @@ def _lines(update: Update) -> Iterator[str]:
         yield "[dim]  stored as an empty snapshot; there was nothing to learn from[/dim]"
 
 
-def _show_links(links: list[dysat.Forecast]) -> None:
+def _show_links(links: dysat.Forecasts) -> None:
     console = new_console()
     console.print(links_table(links))
     console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)

@@ -106,6 +106,25 @@ class Grid:
         return self.text
 
 
+def next_window(boundaries: Sequence[int], clock: Clock) -> tuple[int, int]:
+    """Return start and end of the window after the last one, on the same grid or else as long as the last one.
+
+    Example:
+        >>> next_window([0, 3, 6], "step")
+        (6, 9)
+    """
+    edges = [int(edge) for edge in boundaries]
+    try:
+        if len(edges) > 2:
+            return edges[-1], Grid.of(edges, clock).edge(len(edges))
+        width = _calendar(edges) if clock == "utc" else None
+        if width is not None and width.floor(edges[0]) == edges[0]:  # one window: a month, a quarter or a year
+            return edges[-1], width.edge(edges[0], 2)
+    except SnapshotsError:  # uneven windows, or the year 10,000
+        pass
+    return edges[-1], 2 * edges[-1] - edges[-2]
+
+
 def _recognised(edges: list[int], clock: Clock) -> Grid:
     """Recognise windows of equal length, or of calendar months, quarters or years."""
     widths = [after - before for before, after in pairwise(edges)]

@@ -223,6 +223,23 @@ class DynamicGraph:
             ids.append(id_)
         return np.array(ids, dtype=np.int64)
 
+    def pair_ids(self, pairs: Iterable[tuple[Hashable, Hashable]]) -> NDArray[np.int64]:
+        """Return the node ids of pairs of labels, as an array [B, 2].
+
+        If nodes of two kinds share a label, it is the node whose kind the other label does not have; if both labels
+        are shared, a pair is read in the order of `kind_names`, such as (user, item).
+        """
+        found: list[int] = []
+        for pair in pairs:
+            ids = [self._index.get((None, label), -1) for label in pair]
+            for side, (label, id_) in enumerate(zip(pair, ids, strict=True)):
+                if id_ == -2 and self.kinds is not None:
+                    other = ids[1 - side]
+                    kind = side if other < 0 else 1 - int(self.kinds[other])
+                    ids[side] = self._index[self.kind_names[kind], label]
+            found += ids if min(ids) >= 0 else self.ids(pair).tolist()
+        return np.array(found, dtype=np.int64).reshape(-1, 2)
+
     @cached_property
     def _index(self) -> dict[tuple[str | None, Hashable], int]:
         index: dict[tuple[str | None, Hashable], int] = {}

@@ -17,9 +17,9 @@ from dysat.features.activity import activity
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel, Sizes
-from dysat.models.base.link_model import pair_keys
+from dysat.models.base.link_model import OnProgress, best_of_each, pair_keys, pairs_without
 from dysat.models.base.trained import Task, load_weights
-from dysat.models.forecast.candidates import likely_pairs
+from dysat.models.forecast.candidates import likely_pairs, partners_of
 from dysat.models.forecast.pair_score import PairScore
 from dysat.nn.future_objective import Cells, ProductScore, Transitions, agreement_loss, future_loss
 from dysat.nn.temporal import Scale
@@ -31,6 +31,7 @@ from dysat.training import Settings
 
 SCORE, PAIR, AXES = "score/", "pair/", "axes"
 TAUGHT = 12  # pairs per node and kind on which embeddings learn to agree with the pair score
+SCORED_AT_ONCE = 1 << 17  # pairs between two reports of progress
 LEAST, MOST = 20_000, 80_000  # bounds on the number of those pairs
 # Values of the options that the paper's model lacks, at which they have no effect.
 PAPER: dict[str, Any] = {
@@ -117,6 +118,7 @@ class DySAT(AttentionModel):
     score_: ProductScore | None = field(init=False, repr=False, default=None)
     axes_: Tensor | None = field(init=False, repr=False, default=None)  # rotates the network's output into embeddings
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
+    _last: tuple[Tensor | None, Tensor] | None = field(init=False, repr=False, default=None)  # see `_vectors`
 
     def check(self) -> None:
         super().check()
@@ -314,42 +316,74 @@ class DySAT(AttentionModel):
             raise TypeError("a model without a pair score")
         return self.pair_score_
 
-    def top_pairs(self, k: int, rows: Tensor | None = None, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def top_pairs(
+        self,
+        k: int,
+        rows: Tensor | None = None,
+        without: Tensor | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Return ids and scores of the k most likely pairs; the pair score ranks candidates.  # [k, 2], [k]"""
         if not self.pair_score or self.pair_score_ is None:
-            return super().top_pairs(k, rows, without)
-        pairs, scores = self._ranked(k, rows, without)
-        pairs, scores = pairs[:k], scores[:k]
-        if rows is not None and len(rows) == 1:  # the node asked for comes first
-            pairs = torch.where((pairs[:, :1] == rows), pairs, pairs.flip(1))
-        return pairs, self._chances(scores)
+            return super().top_pairs(k, rows, without, on_progress)
+        if rows is not None:
+            return self._top_partners(k, rows, without, on_progress or (lambda done: None))
+        pairs, scores = self._ranked(k, without)
+        return pairs[:k], self._chances(scores[:k])
 
-    def likeliest(self, k: int) -> tuple[Tensor, Tensor]:
-        if not self.pair_score or self.pair_score_ is None:
-            return super().likeliest(k)
-        pairs, _ = self._ranked(k, None, None)  # all candidates are scored once
-        new = ~torch.isin(pair_keys(pairs, self.graph_.known[-1]), self._linked())
-        return pairs[:k], pairs[new][:k]
+    def _top_partners(
+        self, k: int, rows: Tensor, without: Tensor | None, on_progress: OnProgress
+    ) -> tuple[Tensor, Tensor]:
+        """Return the k most likely pairs of each row.  # [≤ R · k, 2], [≤ R · k]"""
+        size, done = self.graph_.known[-1], 0
+        found, scores = [rows.new_empty(0, 2)], [torch.empty(0, dtype=torch.float64)]
+        for nodes, candidates in partners_of(self.graph_, rows.numpy(), self._vectors, k):
+            pairs = pairs_without(torch.from_numpy(candidates), without, size)
+            keys, which = torch.unique(pair_keys(pairs, size), return_inverse=True)  # both ends may ask for a pair
+            values = torch.empty(len(keys), dtype=torch.float64)
+            for first in range(0, len(keys), SCORED_AT_ONCE):
+                part = keys[first : first + SCORED_AT_ONCE]
+                values[first : first + len(part)] = self._log_odds(torch.stack([part // size, part % size], 1))
+                on_progress((done + len(nodes) * (first + len(part)) / len(keys)) / len(rows))
+            best = best_of_each(pairs, values[which], k)
+            found.append(pairs[best])
+            scores.append(values[which[best]])
+            done += len(nodes)
+        return torch.cat(found), self._chances(torch.cat(scores))
 
-    def _ranked(self, k: int, rows: Tensor | None, without: Tensor | None) -> tuple[Tensor, Tensor]:
-        """All candidates for the k most likely pairs and their log-odds, best first.  # [C, 2], [C]"""
-        pairs = likely_pairs(self.graph_, *self._candidate_vectors(), rows, max(1000, 20 * k))
-        if without is not None:
-            pairs = pairs[~torch.isin(pair_keys(pairs, self.graph_.known[-1]), without)]
-        scores = self._pair_score().class_log_odds(self.graph_, len(self.graph_) - 1, pairs)
-        best = scores.sort(descending=True, stable=True)  # the order of the probabilities
-        return pairs[best.indices], best.values
+    def _log_odds(self, pairs: Tensor) -> Tensor:
+        """Log-odds of pairs at the last step, in the order of their probabilities.  # [B, 2] → [B]"""
+        return self._pair_score().class_log_odds(self.graph_, len(self.graph_) - 1, pairs)
 
-    def _candidate_vectors(self) -> tuple[Tensor, Tensor]:
+    def _vectors(self) -> tuple[Tensor, Tensor]:
         """Vectors of all nodes and weights whose product selects candidates: embeddings, or else the links' low ranks.
 
         Without a network they are the leading eigenvectors and eigenvalues of the decayed links.  # [N, d], [d]
         """
-        if "network_" in vars(self):
-            return self.embed().cpu(), self.scorer_[0]
-        with few_blas_threads(self.graph_.num_nodes):
-            values, vectors = pair_history(self.graph_.snapshots, self._pair_score().three_step).spectra[0]
-        return torch.from_numpy(vectors), torch.from_numpy(values).float()
+        if "network_" not in vars(self):
+            with few_blas_threads(self.graph_.num_nodes):
+                values, vectors = pair_history(self.graph_.snapshots, self._pair_score().three_step).spectra[0]
+            return torch.from_numpy(vectors), torch.from_numpy(values).float()
+        if self._last is None or self._last[0] is not self.axes_:  # new axes end every training
+            last = self.axes_, self.embed().cpu()
+            if self.axes_ is None:
+                return last[1], self.scorer_[0]
+            self._last = last
+        return self._last[1], self.scorer_[0]
+
+    def likeliest(self, k: int) -> tuple[Tensor, Tensor]:
+        if not self.pair_score or self.pair_score_ is None:
+            return super().likeliest(k)
+        pairs, _ = self._ranked(k, None)  # all candidates are scored once
+        new = ~torch.isin(pair_keys(pairs, self.graph_.known[-1]), self._linked())
+        return pairs[:k], pairs[new][:k]
+
+    def _ranked(self, k: int, without: Tensor | None) -> tuple[Tensor, Tensor]:
+        """All candidates for the k most likely pairs and their log-odds, best first.  # [C, 2], [C]"""
+        pairs = likely_pairs(self.graph_, *self._vectors(), max(1000, 20 * k), self._log_odds)
+        pairs = pairs_without(pairs, without, self.graph_.known[-1])
+        best = self._log_odds(pairs).sort(descending=True, stable=True)
+        return pairs[best.indices], best.values
 
     def forecaster(self, graph: DynamicGraph) -> Self | None:
         """Return a model with these options that has learned the pair score of a graph and no embeddings, in seconds.

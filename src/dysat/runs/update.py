@@ -19,7 +19,8 @@ from dysat.data.graph import DynamicGraph
 from dysat.data.windows import Moment, write_moment
 from dysat.errors import ModelError, SnapshotsError
 from dysat.evaluation.probe import auc
-from dysat.models.base.link_model import DIGITS, GRAPH_FOLDER
+from dysat.models.base.forecasts import DIGITS
+from dysat.models.base.link_model import GRAPH_FOLDER
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 from dysat.runs.run import Run, Watch

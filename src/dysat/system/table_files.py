@@ -1,8 +1,8 @@
-"""Write tables as Parquet or CSV, chosen by the file's suffix."""
+"""Write tables as Parquet, CSV or JSON lines, chosen by the file's suffix."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,22 @@ def write_table(parts: Sequence[Mapping[str, Any]], file: Path) -> int:
     """Write the parts of a table one after another; returns the number of rows.
 
     A part maps column names to values. A single value fills its column; a two-dimensional array is a column of lists,
-    which CSV splits into columns numbered from 0.
+    which CSV splits into columns numbered from 0. Moments are datetime64 in UTC, for Parquet only.
     """
-    write = {".parquet": _write_parquet, ".csv": _write_csv}.get(file.suffix)
-    if write is None:
-        raise GraphError(f"{file}: tables are written as .parquet or .csv")
+    write = check_suffix(file)
     full = [_filled(part) for part in parts]
     full = [part for part in full if _rows(part)] or full[:1]  # the types of an empty part are unknown
     with replace_file(file, GraphError) as temporary:
         write(full, str(temporary))
     return sum(map(_rows, full))
+
+
+def check_suffix(file: Path) -> Callable[[Sequence[Mapping[str, Any]], str], None]:
+    """Return the function that writes such a file; raise if there is none."""
+    write = {".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_json_lines}.get(file.suffix)
+    if write is None:
+        raise GraphError(f"{file}: tables are written as .parquet, .csv or .jsonl")
+    return write
 
 
 def _filled(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,6 +58,8 @@ def _write_parquet(parts: Sequence[Mapping[str, Any]], file: str) -> None:
                 columns[name] = pl.Series(name, column, dtype=pl.Array(pl.Float32, column.shape[1]))
             else:
                 columns[name] = pl.Series(name, _plain(column))
+                if columns[name].dtype == pl.Datetime:
+                    columns[name] = columns[name].dt.replace_time_zone("UTC")
         frames.append(pl.DataFrame(columns))
     try:
         pl.concat(frames).write_parquet(file)
@@ -77,7 +85,8 @@ def _write_with_arrow(parts: Sequence[Mapping[str, Any]], file: str) -> None:
                 flat = pa.array(np.ascontiguousarray(column).reshape(-1))
                 columns[name] = pa.FixedSizeListArray.from_arrays(flat, column.shape[1])
             else:
-                columns[name] = pa.array(_plain(column))
+                moments = getattr(column, "dtype", np.dtype(float)).kind == "M"
+                columns[name] = pa.array(_plain(column), type=pa.timestamp("us", tz="UTC") if moments else None)
         tables.append(pa.table(columns))
     pq.write_table(pa.concat_tables(tables), file)
 
@@ -93,7 +102,24 @@ def _write_csv(parts: Sequence[Mapping[str, Any]], file: str) -> None:
             if number == 0:
                 numbered = [f"{name}_{i}" for name, column in wide.items() for i in range(column.shape[1])]
                 writer.writerow([*plain, *numbered])
-            rows = zip(*(part[name] for name in plain), *wide.values(), strict=True)
+            rows = zip(*(_texts(part[name]) for name in plain), *wide.values(), strict=True)
             writer.writerows(
                 [*row[: len(plain)], *(f"{x:.9g}" for block in row[len(plain) :] for x in block)] for row in rows
             )
+
+
+def _texts(column: Any) -> Any:
+    """Return true and false as other programs read them; other values as they are."""
+    if not isinstance(column, np.ndarray):
+        return column
+    return np.where(column, "true", "false").tolist() if column.dtype.kind == "b" else column.tolist()
+
+
+def _write_json_lines(parts: Sequence[Mapping[str, Any]], file: str) -> None:
+    import json
+
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        for part in parts:
+            columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in part.values()]
+            for row in zip(*columns, strict=True):
+                out.write(json.dumps(dict(zip(part, row, strict=True)), ensure_ascii=False) + "\n")

@@ -115,7 +115,7 @@ def brute_force(model: DySAT, **choice: Any) -> list[tuple[Any, Any, float, bool
         and ("node" not in choice or choice["node"] in (graph.nodes[u], graph.nodes[v]))
         and not (choice.get("known") == "exclude" and (u, v) in seen)
     ]
-    scores = model.score_links(pairs).tolist() if pairs else []
+    scores = model.score_links(pairs, ids=True).tolist() if pairs else []
     found = [(graph.nodes[u], graph.nodes[v], s, (u, v) in seen) for (u, v), s in zip(pairs, scores, strict=True)]
     return sorted(found, key=lambda link: -link[2])
 
@@ -181,16 +181,16 @@ def test_wrong_arguments_are_refused(model: DySAT, wrong: dict[str, Any]) -> Non
 
 def test_scores_are_probabilities_of_unordered_pairs(model: DySAT) -> None:
     pairs = list(combinations(range(8), 2))
-    scores = model.score_links(pairs)
+    scores = model.score_links(pairs, ids=True)
     assert scores.shape == (28,) and ((scores >= 0) & (scores <= 1)).all()
-    assert_close(model.score_links([pair[::-1] for pair in pairs]), scores)
-    assert_close(model.score_links(torch.tensor(pairs)), model.score_links(np.array(pairs)))
+    assert_close(model.score_links([pair[::-1] for pair in pairs], ids=True), scores)
+    assert_close(model.score_links(torch.tensor(pairs), ids=True), model.score_links(np.array(pairs), ids=True))
     e = model.embed().double()
     weights, bias = model.scorer_
     logit = sum(float(w * a * b) for w, a, b in zip(weights, e[2], e[5], strict=True)) + float(bias)
-    assert float(model.score_links([[2, 5]])[0]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
-    assert model.score_links(torch.empty(0, 2)).shape == (0,)
-    assert model.score_links([[0, 5]], step=0).shape == (1,)
+    assert float(model.score_links([[2, 5]], ids=True)[0]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
+    assert model.score_links(torch.empty(0, 2), ids=True).shape == (0,)
+    assert model.score_links([[0, 5]], step=0, ids=True).shape == (1,)
 
 
 @pytest.mark.parametrize(
@@ -206,13 +206,13 @@ def test_scores_are_probabilities_of_unordered_pairs(model: DySAT) -> None:
 )
 def test_wrong_pairs_are_refused(model: DySAT, pairs: Any, step: int, match: str) -> None:
     with pytest.raises(ModelError, match=match):
-        model.score_links(pairs, step)
+        model.score_links(pairs, step, ids=True)
 
 
 @pytest.mark.parametrize("pairs", [[[0.9, 1.2]], [["ann", "bob"]], [[0, 1], [2]], None, [[0, 2**70]]], ids=str)
 def test_pairs_that_are_not_integers_are_refused(model: DySAT, pairs: Any) -> None:
     with pytest.raises(ModelError):
-        model.score_links(pairs)
+        model.score_links(pairs, ids=True)
 
 
 def test_model_of_another_device_loads(model: DySAT, tmp_path: Path) -> None:

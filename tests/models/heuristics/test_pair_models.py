@@ -100,7 +100,7 @@ def test_planted_blocks_are_found(model: PairModel) -> None:
     pairs = all_pairs(graph.num_nodes)
     u, v, _ = graph[-1].links()
     linked = np.isin(pairs[:, 0] * 30 + pairs[:, 1], u.numpy() * 30 + v.numpy())
-    chances = model.score_links(pairs)
+    chances = model.score_links(pairs, ids=True)
     assert ((chances >= 0) & (chances <= 1)).all()
     above = chances[linked][:, None] - chances[~linked]
     assert ((above > 0).double() + 0.5 * (above == 0)).mean() > 0.8  # the blocks alone give about 0.9
@@ -180,7 +180,7 @@ def test_graphs_without_examples_are_refused(model: PairModel) -> None:
     with pytest.raises(ModelError, match="no pair without a link"):
         fresh(model).fit(make_graph([2, 2], [[(0, 1)], [(0, 1)]]))
     with pytest.raises(ModelError, match="learned nothing yet"):
-        fresh(model).score_links([[0, 1]])
+        fresh(model).score_links([[0, 1]], ids=True)
 
 
 @pytest.mark.parametrize(

@@ -189,11 +189,11 @@ def test_rows_multiplied_in_parts_give_the_same_scores(entries: int, monkeypatch
 def test_top_links_are_the_highest_scoring_pairs(kind: type[Heuristic]) -> None:
     graph = random_graph(2)
     model, pairs = kind().fit(graph), all_pairs(9)
-    chances = model.score_links(pairs)
+    chances = model.score_links(pairs, ids=True)
     assert_close([link.score for link in model.top_links(99)], sorted(chances.tolist(), reverse=True))
     best = model.top_links(99, node=4)
     assert {link.u for link in best} == {4} and len(best) == 8
-    assert_close([link.score for link in best], model.score_links([[4, link.v] for link in best]).tolist())
+    assert_close([link.score for link in best], model.score_links([[4, link.v] for link in best], ids=True).tolist())
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -252,7 +252,9 @@ def test_a_second_fit_clears_cached_scores(kind: type[Heuristic]) -> None:
     model = kind().fit(random_graph(1))
     for step in (-1, -2):
         model.pair_scores(pairs, step)  # cached
-        assert torch.equal(model.fit(graph).score_links(pairs), kind().fit(graph).score_links(pairs))
+        assert torch.equal(
+            model.fit(graph).score_links(pairs, ids=True), kind().fit(graph).score_links(pairs, ids=True)
+        )
         model.fit(random_graph(1))
 
 
@@ -279,7 +281,7 @@ def test_invalid_options_and_steps_are_refused() -> None:
             kind(**options)
     for kind in [*ALL, TruncatedSVD]:
         with pytest.raises(ModelError, match="call fit"):
-            kind().score_links([[0, 1]])
+            kind().score_links([[0, 1]], ids=True)
         with pytest.raises(ModelError, match="step 5: the model knows steps 0 to 4"):
             kind().fit(random_graph(0)).pair_scores(all_pairs(3), 5)
 

@@ -14,7 +14,6 @@ from typing import (
     Any,
     ClassVar,
     Literal,
-    NamedTuple,
     Protocol,
     Self,
     get_args,
@@ -25,11 +24,13 @@ from typing import (
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError, listed, nearest
+from dysat.models.base.forecasts import Forecasts
 from dysat.models.base.option import Option
 from dysat.models.base.preset import Presets, read_preset
 from dysat.sampling.pairs import unlinked_pairs
@@ -40,27 +41,19 @@ from dysat.system.tensors import read_tensors, write_tensors
 BLOCK = 1 << 22  # scores held in memory at once by `highest`
 FORMAT_VERSION = 1
 MODEL_FILE, GRAPH_FOLDER = "model.safetensors", "graph"
-DIGITS = 9  # most digits shown of a score, so that scores near 1 stay distinct
 Calibrate = Literal["balanced", "real"]  # what mix of pairs a probability refers to
+OnProgress = Callable[[float], None]  # takes the fraction that is done
 # Methods that not every model has.
 ABILITIES = ("embed", "attention", "partial_fit", "take_in")
 
 
 def highest(
-    scores_of: Callable[[Tensor], Tensor], size: int, rows: Tensor, k: int, without: Tensor | None, kinds: Tensor | None
+    scores_of: Callable[[Tensor], Tensor], size: int, k: int, without: Tensor | None, kinds: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the k highest scores of rows u with all nodes v ≠ u, each pair once, and those pairs.  # [k], [k, 2]"""
-    nodes = torch.arange(size)
+    """Return the k highest scores of all pairs of nodes, each pair once, and those pairs.  # [k], [k, 2]"""
     best, pairs = torch.empty(0), torch.empty(0, 2, dtype=torch.int64)
-    for part in torch.split(rows, max(1, BLOCK // max(1, size))):
-        scores = scores_of(part)  # [b, N]
-        allowed = nodes != part[:, None] if len(rows) == 1 else nodes > part[:, None]
-        if kinds is not None:
-            allowed &= kinds[part][:, None] != kinds
-        if without is not None:
-            found = torch.stack([part[:, None].expand_as(scores), nodes.expand_as(scores)], 2).flatten(0, 1)
-            allowed &= ~torch.isin(pair_keys(found, size), without).view_as(allowed)
-        scores = scores.masked_fill_(~allowed, -torch.inf).flatten()
+    for part in _blocks(torch.arange(size), size):
+        scores = _masked(scores_of(part), part, torch.arange(size) > part[:, None], without, kinds).flatten()
         top, at = scores.topk(min(k, len(scores)))
         at = at[top > -torch.inf]
         best = torch.cat([best, scores[at]])
@@ -68,6 +61,60 @@ def highest(
         best, order = best.sort(descending=True, stable=True)
         best, pairs = best[:k], pairs[order[:k]]
     return best, pairs
+
+
+def highest_of_each(
+    scores_of: Callable[[Tensor], Tensor],
+    size: int,
+    rows: Tensor,
+    k: int,
+    without: Tensor | None,
+    kinds: Tensor | None,
+    on_progress: OnProgress,
+) -> tuple[Tensor, Tensor]:
+    """Return the k highest scores of each row with all other nodes, and those pairs.  # [≤ R · k], [≤ R · k, 2]"""
+    best, pairs = [torch.empty(0)], [torch.empty(0, 2, dtype=torch.int64)]
+    done = 0
+    for part in _blocks(rows, size):
+        scores = _masked(scores_of(part), part, torch.arange(size) != part[:, None], without, kinds)
+        least = scores.topk(min(k, size), dim=1).values[:, -1:] if k else torch.inf
+        row, node = ((scores >= least) & (scores > -torch.inf)).nonzero().unbind(1)
+        found, values = torch.stack([part[row], node], 1), scores[row, node]
+        chosen = best_of_each(found, values, k)
+        best.append(values[chosen])
+        pairs.append(found[chosen])
+        done += len(part)
+        on_progress(done / len(rows))
+    return torch.cat(best), torch.cat(pairs)
+
+
+def best_of_each(pairs: Tensor, scores: Tensor, k: int) -> Tensor:
+    """Return the indices of the k highest scores of each first node; of equal scores the first.  # [B, 2] → [≤ B]"""
+    nodes = pairs[:, 0].numpy()
+    order = np.lexsort((-scores.numpy(), nodes))  # stable
+    starts = np.flatnonzero(np.diff(nodes[order], prepend=-1))
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    return torch.from_numpy(order[rank < k])
+
+
+def _blocks(rows: Tensor, size: int) -> tuple[Tensor, ...]:
+    return torch.split(rows, max(1, BLOCK // max(1, size)))
+
+
+def _masked(scores: Tensor, rows: Tensor, allowed: Tensor, without: Tensor | None, kinds: Tensor | None) -> Tensor:
+    """Return the scores of rows with all nodes, −∞ for pairs that are not allowed.  # [b, N]"""
+    if kinds is not None:
+        allowed &= kinds[rows][:, None] != kinds
+    if without is not None:
+        nodes = torch.arange(scores.shape[1])
+        pairs = torch.stack([rows[:, None].expand_as(scores), nodes.expand_as(scores)], 2).flatten(0, 1)
+        allowed &= ~torch.isin(pair_keys(pairs, scores.shape[1]), without).view_as(allowed)
+    return scores.masked_fill_(~allowed, -torch.inf)
+
+
+def pairs_without(pairs: Tensor, without: Tensor | None, num_nodes: int) -> Tensor:
+    """Return the pairs that are not among these `pair_keys`.  # [B, 2] → [≤ B, 2]"""
+    return pairs if without is None else pairs[~torch.isin(pair_keys(pairs, num_nodes), without)]
 
 
 def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
@@ -78,15 +125,6 @@ def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
 
 class NotAbleError(ModelError, AttributeError):
     """The method does not support what was asked for; `hasattr` returns False for it too."""
-
-
-class Forecast(NamedTuple):
-    """A predicted link: labels `u` and `v`, a `score` in [0, 1], and `known`, whether the pair was linked before."""
-
-    u: Any  # labels
-    v: Any
-    score: float  # between 0 and 1
-    known: bool  # whether the two nodes were linked in any snapshot so far
 
 
 @runtime_checkable
@@ -277,15 +315,37 @@ class LinkModel(ABC):
         """Return those of the named options that have no effect in this model, each with the reason."""
         return {}
 
-    def score_links(self, pairs: Any, step: int = -1, *, calibrate: Calibrate = "balanced") -> Tensor:
+    def score_links(
+        self, pairs: Any, step: int = -1, *, ids: bool = False, calibrate: Calibrate = "balanced"
+    ) -> Tensor:
         """Return a score between 0 and 1 for each pair to be linked in the snapshot after `step`.  # [B, 2] → [B]
 
-        `pairs` are node ids; `graph.ids` converts labels. Scores are fitted to past transitions, as probabilities in a
-        balanced mix of links and non-links, not among all pairs. With `calibrate="real"` they are probabilities among
+        Scores are fitted to past transitions, as probabilities in a balanced mix of links and non-links, not among
         all pairs.
+
+        Parameters:
+            pairs: pairs of labels. If nodes of both kinds share a label, a pair is read in the order of the kinds:
+                (user, item).
+            step: the last step that is used.
+            ids: whether pairs are node ids instead, as `graph.ids` returns them.
+            calibrate: "balanced", or "real" for probabilities among all pairs.
         """
         self._must_be_fitted()
-        return self._rebased(self._probabilities(self._check_pairs(pairs, step), step), calibrate, step)
+        numbers = _as_pairs(pairs) if ids else self._find_pairs(pairs)
+        return self._rebased(self._probabilities(self._check_pairs(numbers, step), step), calibrate, step)
+
+    def _find_pairs(self, pairs: Any) -> Tensor:
+        """Ids of pairs of labels.  # [B, 2]"""
+        if isinstance(pairs, Tensor | np.ndarray):
+            pairs = pairs.tolist()
+        try:
+            rows = [tuple(pair) for pair in pairs if not isinstance(pair, str)]
+            sizes = {len(pair) for pair in rows} if len(rows) == len(pairs) else {1}
+        except TypeError:
+            sizes = {1}
+        if sizes - {2}:
+            raise ModelError("pairs must be labels, two in a row, like [('ann', 'bob')]; ids=True takes node ids")
+        return torch.from_numpy(self.graph_.pair_ids(rows))
 
     def top_links(
         self,
@@ -293,44 +353,79 @@ class LinkModel(ABC):
         *,
         node: Any = None,
         kind: str | None = None,
+        each: bool = False,
         known: Literal["include", "exclude"] = "include",
         calibrate: Calibrate = "balanced",
-    ) -> list[Forecast]:
+        on_progress: OnProgress | None = None,
+    ) -> Forecasts:
         """Return the k most likely links of the next snapshot, best first.
 
         In bipartite data the two nodes of a link differ in kind.
 
         Parameters:
-            k: number of links.
-            node: label of a node, to rank its links only.
-            kind: kind of that node, if nodes of two kinds share the label.
+            k: number of links; of each node, if nodes are chosen.
+            node: label of a node to rank its links only, or a list of labels.
+            kind: kind of those nodes, if nodes of two kinds share a label; with `each`, nodes of this kind only.
+            each: rank the links of every node.
             known: "exclude" leaves out pairs that were linked before.
             calibrate: scores as probabilities in a balanced mix of links and non-links, or "real": among all pairs.
+            on_progress: called with the fraction of the chosen nodes that is done.
         """
         if k < 0:
             raise ModelError(f"k={k} must not be negative")
         if known not in ("include", "exclude"):
             raise ModelError(f"known={known!r} is neither 'include' nor 'exclude'")
+        if each and node is not None:
+            raise ModelError("each=True ranks the links of every node: give no node")
         self._must_be_fitted()
-        rows = None if node is None else torch.as_tensor(self.graph_.ids([node], kind))
-        linked = self._linked()
-        pairs, chances = self.top_pairs(k, rows, linked if known == "exclude" else None)
-        chances = self._rebased(chances, calibrate)
-        labels = self.graph_.nodes[pairs.numpy()].tolist()
-        linked_before = torch.isin(pair_keys(pairs, self.graph_.known[-1]), linked).tolist()
-        return [
-            Forecast(u, v, chance, before)
-            for (u, v), chance, before in zip(labels, chances.tolist(), linked_before, strict=True)
-        ]
+        graph, linked = self.graph_, self._linked()
+        asked = self._asked(node, kind, each)  # [R], in the order asked for
+        rows = None if asked is None else torch.from_numpy(np.unique(asked))
+        pairs, chances = self.top_pairs(k, rows, linked if known == "exclude" else None, on_progress)
+        ids, scores = pairs.numpy(), self._rebased(chances, calibrate).double().numpy()
+        ranks = np.arange(1, len(ids) + 1)
+        if asked is not None:
+            place = np.zeros(graph.num_nodes, dtype=np.int64)
+            place[asked[::-1]] = np.arange(len(asked))[::-1]  # a node that is asked for twice is listed once
+            order = np.argsort(place[ids[:, 0]], kind="stable")
+            ids, scores = ids[order], scores[order]
+            starts = np.flatnonzero(np.diff(ids[:, 0], prepend=-1))
+            ranks -= np.repeat(starts, np.diff(starts, append=len(ids)))
+        before = torch.isin(pair_keys(torch.from_numpy(ids), graph.num_nodes), linked).numpy()
+        return Forecasts(graph, ids, scores, before, ranks, by_node=asked is not None)
 
-    def top_pairs(self, k: int, rows: Tensor | None = None, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def _asked(self, node: Any, kind: str | None, each: bool) -> NDArray[np.int64] | None:
+        """Ids of the nodes whose links are asked for; None for the links of all."""
+        graph = self.graph_
+        if each:
+            if kind is None:
+                return np.arange(graph.num_nodes)
+            if graph.kinds is None or kind not in graph.kind_names:
+                there = f"there are {listed(graph.kind_names)}" if graph.kind_names else "nodes have no kinds"
+                raise ModelError(f"no kind {kind!r}; {there}")
+            return np.flatnonzero(graph.kinds == graph.kind_names.index(kind))
+        if node is None:
+            return None
+        return graph.ids(node if isinstance(node, list | tuple | set | np.ndarray) else [node], kind)
+
+    def top_pairs(
+        self,
+        k: int,
+        rows: Tensor | None = None,
+        without: Tensor | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Return ids and scores of the k most likely pairs.  # [k, 2], [k]
 
-        `rows` restricts one end to some nodes; `without` excludes pairs, given as sorted `pair_keys`.
+        With `rows`, which are sorted and distinct, these are the k most likely pairs of each of these nodes, sorted by
+        node, which comes first in its pairs. `without` excludes pairs, given as sorted `pair_keys`.
         """
-        known = self.graph_.known[-1]
-        rows = torch.arange(known) if rows is None else rows
-        scores, pairs = highest(self._all_scores(), known, rows, k, without, self._kinds())
+        size, kinds = self.graph_.known[-1], self._kinds()
+        if rows is None:
+            scores, pairs = highest(self._all_scores(), size, k, without, kinds)
+        else:
+            report = on_progress or (lambda done: None)
+            scores, pairs = highest_of_each(self._all_scores(), size, rows, k, without, kinds, report)
         return pairs, self._chances(scores)
 
     def likeliest(self, k: int) -> tuple[Tensor, Tensor]:
@@ -379,13 +474,13 @@ class LinkModel(ABC):
         nodes = torch.arange(self.graph_.known[-1])
         return lambda rows: self.pair_scores(torch.cartesian_prod(rows, nodes)).view(len(rows), len(nodes))
 
-    def _check_pairs(self, pairs: Any, step: int) -> Tensor:
-        """Pairs of ids as a tensor, checked to be known at a step."""
+    def _check_pairs(self, pairs: Tensor, step: int) -> Tensor:
+        """Pairs of ids, checked to be known at a step."""
         self._check_step(step)
-        known, found = self.graph_.known[step], _as_pairs(pairs)
-        if len(found) and (int(found.min()) < 0 or int(found.max()) >= known):
+        known = self.graph_.known[step]
+        if len(pairs) and (int(pairs.min()) < 0 or int(pairs.max()) >= known):
             raise ModelError(f"a pair has a node outside 0 … {known - 1}, the nodes known at that step")
-        return found
+        return pairs
 
     def _check_step(self, step: int) -> int:
         """The step counted from 0; raise if the model cannot be asked about it."""
@@ -450,7 +545,7 @@ def _options(model: type[LinkModel]) -> tuple[Option, ...]:
 def _as_pairs(pairs: Any) -> Tensor:
     """Pairs of whole numbers in any array-like form, as a tensor.  # [B, 2]"""
     try:
-        found = torch.as_tensor(pairs)
+        found = torch.as_tensor(pairs.copy() if isinstance(pairs, np.ndarray) else pairs)  # it may be read-only
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ModelError("pairs must be whole numbers, two in a row") from None
     if found.ndim != 2 or found.shape[1] != 2:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,90 +12,183 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
+from dysat.features.link_memory import past_links, recurrence
 from dysat.features.pair_history import expand
 from dysat.sampling.pairs import distinct_pairs
 
 Ids = NDArray[np.int64]
+Reals = NDArray[np.float64]
+Score = Callable[[Tensor], Tensor]  # [B, 2] → [B]
+DECAYS = (0.0, 0.6, 0.9, 1.0)  # weight of a snapshot relative to the one after it
 MAX_PAST_PAIRS = 200_000  # pairs linked before
+MIN_PROMISING = 25_000  # past pairs, and other pairs two steps apart, that are scored exactly
+SAMPLE = 2_000  # pairs that the approximation of the score is fitted to
 MAX_ACTIVE_NODES = 2_048  # nodes whose paths are followed, and whose pairs are all compared by their product
 FAN_OUT = 16  # latest neighbours per node that a path follows
 ALL_PARTNERS_NODES = 65_536  # up to this size, one node is paired with all others
+ALL_PARTNERS_PAIRS = 1 << 19  # up to this number of pairs, several nodes are too
+NODES_AT_ONCE = 16_384  # nodes whose candidates are held in memory at once, a few hundred of each
+MAX_PRODUCTS = 1 << 32  # products that are compared; beyond, only those with the nodes active most recently
+MAX_PARTNERS = 16_384  # so many of them
+PRODUCTS = 1 << 23  # products of embeddings held in memory at once
 
 
-def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, rows: Tensor | None, number: int) -> Tensor:
+def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int, score: Score) -> Tensor:
     """Return candidates for the most likely next links: distinct pairs u < v, sorted.  # [C, 2]
 
-    Candidates are the latest pairs linked before and, among the nodes active most recently, pairs two steps apart and
-    the `number` pairs with the largest Σ_d weights_d e_u[d] e_v[d]. With `rows`, candidates are pairs of these nodes:
-    with all other nodes if the graph has at most 65,536; otherwise with past neighbours, nodes two steps away and the
-    `number` nodes with the largest such sum. If nodes have kinds, both nodes of a pair differ in kind.
+    Candidates are the latest pairs linked before and, among the nodes active most recently, other pairs two steps
+    apart and the `number` pairs with the largest Σ_d weights_d e_u[d] e_v[d]. If past pairs or pairs two steps apart
+    are many, only the most promising are candidates, by a linear approximation of `score`. If nodes have kinds, both
+    nodes of a pair differ in kind.
 
     Shapes:
-        e [N, d], weights [d], rows [R] node ids
+        e [N, d], weights [d]
     """
+    _check(graph, e, weights, number)
+    links = latest_links(graph)
+    active = links.active_nodes()
+    promising = max(MIN_PROMISING, 5 * number)
+    parts = [_most_promising(graph, *found, score, promising) for found in (links.past_pairs(), links.closed(active))]
+    parts.append(_largest_products_among(graph, active, e, weights, number))
+    return torch.from_numpy(distinct_pairs(_allowed(graph, np.concatenate(parts)), graph.num_nodes))
+
+
+def _most_promising(graph: DynamicGraph, pairs: Ids, columns: Reals, score: Score, number: int) -> Ids:
+    """Return the pairs with the largest Σ_c w_c columns_c, with w fitted to scores of a sample.  # [≤ number, 2]
+
+    Shapes:
+        pairs [P, 2], columns [P, c]
+    """
+    allowed = _is_allowed(graph, pairs)
+    pairs, x = pairs[allowed], np.column_stack([columns[allowed], np.ones(allowed.sum())])
+    if len(pairs) <= number:
+        return pairs
+    sample = np.random.default_rng(0).choice(len(pairs), min(SAMPLE, len(pairs)), replace=False)
+    w = np.linalg.lstsq(x[sample], score(torch.from_numpy(pairs[sample])).double().numpy(), rcond=None)[0]
+    return pairs[_largest(x @ w, number)]
+
+
+def partners_of(
+    graph: DynamicGraph, nodes: Ids, vectors: Callable[[], tuple[Tensor, Tensor]], k: int
+) -> Iterator[tuple[Ids, Ids]]:
+    """Yield candidates for the k most likely links of each node, for some nodes at a time: (nodes, pairs).
+
+    A pair is (node, partner); pairs are distinct and sorted. A node is paired with all others if it is the only one
+    and the graph has at most 65,536 nodes, or if there are at most 524,288 pairs. Otherwise candidates are past
+    neighbours, nodes two steps away along the latest links, and nodes with a large Σ_d weights_d e_u[d] e_v[d], where
+    `vectors` returns e [N, d] and weights [d]. If nodes have kinds, both nodes of a pair differ in kind.
+    """
+    n, alone = graph.num_nodes, len(nodes) == 1
+    if len(nodes) and not 0 <= nodes.min() <= nodes.max() < n:
+        raise ModelError(f"node {nodes.min() if nodes.min() < 0 else nodes.max()} of a graph with {n:,} nodes")
+    every = n <= (ALL_PARTNERS_NODES if alone else ALL_PARTNERS_PAIRS // max(1, len(nodes)))
+    number = max(1000, 20 * k) if alone else max(50, 3 * k)
+    for first in range(0, len(nodes), max(1, NODES_AT_ONCE)):
+        part = nodes[first : first + NODES_AT_ONCE]
+        yield part, _with_all(graph, part) if every else likely_partners(graph, part, *vectors(), number)
+
+
+def likely_partners(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, number: int) -> Ids:
+    """Return past neighbours, nodes two steps away, and `number` nodes with the largest products.  # [C, 2]"""
+    _check(graph, e, weights, number)
+    links = latest_links(graph)
+    products = _largest_products(graph, links, nodes, e, weights, number)
+    found = np.concatenate([links.past_neighbours(nodes), links.two_steps(nodes), products])
+    keys = np.unique(found[:, 0] * graph.num_nodes + found[:, 1])
+    return _allowed(graph, np.stack(np.divmod(keys, max(1, graph.num_nodes)), axis=1))
+
+
+def _with_all(graph: DynamicGraph, nodes: Ids) -> Ids:
+    nodes, n = np.sort(nodes), graph.num_nodes
+    return _allowed(graph, np.stack([np.repeat(nodes, n), np.tile(np.arange(n), len(nodes))], axis=1))
+
+
+def _allowed(graph: DynamicGraph, pairs: Ids) -> Ids:
+    """Return the pairs of two nodes, of different kinds if there are kinds."""
+    allowed: Ids = pairs[_is_allowed(graph, pairs)]
+    return allowed
+
+
+def _is_allowed(graph: DynamicGraph, pairs: Ids) -> NDArray[np.bool_]:
+    values = pairs if graph.kinds is None else graph.kinds[pairs]
+    differ: NDArray[np.bool_] = values[:, 0] != values[:, 1]
+    return differ
+
+
+def _check(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int) -> None:
     n = graph.num_nodes
     if len(e) != n or e.dim() != 2 or weights.shape != e.shape[1:]:
         shapes = f"{tuple(e.shape)} and {tuple(weights.shape)}"
         raise ModelError(f"embeddings and weights of shape {shapes}, expected [{n}, d] and [d]")
     if number < 1:
         raise ModelError(f"number={number} must be at least 1")
-    links = LatestLinks(graph)
-    parts: list[Ids]
-    if rows is None:
-        active = links.active_nodes()
-        parts = [
-            links.past_pairs(),
-            links.two_steps(active),
-            _largest_products_among(graph, active, e, weights, number),
-        ]
-    else:
-        nodes = np.unique(rows.cpu().numpy().astype(np.int64))
-        if len(nodes) and not 0 <= nodes[0] <= nodes[-1] < n:
-            raise ModelError(f"node {nodes[0] if nodes[0] < 0 else nodes[-1]} of a graph with {n:,} nodes")
-        if n <= ALL_PARTNERS_NODES:
-            parts = [np.stack([np.repeat(nodes, n), np.tile(np.arange(n), len(nodes))], axis=1)]
-        else:
-            parts = [
-                links.past_neighbours(nodes),
-                links.two_steps(nodes),
-                *(_largest_products(graph, int(v), e, weights, number) for v in nodes),
-            ]
-    pairs = np.concatenate(parts)
-    if graph.kinds is not None:
-        pairs = pairs[graph.kinds[pairs[:, 0]] != graph.kinds[pairs[:, 1]]]
-    return torch.from_numpy(distinct_pairs(pairs, n))
+
+
+@lru_cache(maxsize=1)
+def latest_links(graph: DynamicGraph) -> LatestLinks:
+    """Return the links of a graph; those of the last graph are kept for the next call."""
+    return LatestLinks(graph)
 
 
 class LatestLinks:
-    """All links of a graph as CSR, latest first in each row.
+    """All links of a graph as CSR, latest first in each row. All sums x are stored as log(1 + x).
 
     Shapes:
-        u, v, last [E]: all linked pairs u < v and the step of their last link, latest first; offsets [N + 1],
-        neighbours [2E]
+        keys [E]: u · N + v of all linked pairs u < v, sorted; last [E]: the step of their last link;
+        sums [c, E]: decayed weights, weights at the next window's time of day and week, and counts of snapshots;
+        strengths [decays, N]: decayed weights of nodes; last_active [N];
+        offsets [N + 1], neighbours and entry_links [2E]: CSR with indices into keys
     """
 
     def __init__(self, graph: DynamicGraph) -> None:
-        n = graph.num_nodes
-        parts = [[part.cpu().numpy() for part in snapshot.links()[:2]] for snapshot in graph]
-        steps = np.repeat(np.arange(len(graph)), [len(u) for u, _ in parts])[::-1]
-        u, v = (np.concatenate([part[i] for part in parts])[::-1] for i in range(2))
-        keep = u != v
-        keys, first = np.unique((u * n + v)[keep], return_index=True)  # the first occurrence is the latest
-        last = steps[keep][first]
-        order = np.lexsort((keys, -last))
-        self.last = last[order]
-        self.u, self.v = keys[order] // n, keys[order] % n
-        ends, others = np.concatenate([self.u, self.v]), np.concatenate([self.v, self.u])
-        both = np.concatenate([self.last, self.last])
-        by_node = np.lexsort((others, -both, ends))
-        self.neighbours = others[by_node]
-        self.offsets = np.searchsorted(ends[by_node], np.arange(n + 1))
+        self.num_nodes = n = graph.num_nodes
+        u, v, weights, steps = past_links(graph.snapshots)
+        weights = np.maximum(weights, 0.0)
+        self.keys, which = np.unique(u * n + v, return_inverse=True)
+        self.last = np.full(len(self.keys), -1)
+        np.maximum.at(self.last, which, steps)
+        decayed = [np.power(decay, len(graph) - 1 - steps, dtype=np.float64) * weights for decay in DECAYS]
+        terms = [*decayed, *(recurrence(graph.snapshots)[:, steps] * weights), np.ones(len(steps))]
+        self.sums: Reals = np.log1p([np.bincount(which, term, len(self.keys)) for term in terms])
+        self.strengths: Reals = np.log1p([np.bincount(u, term, n) + np.bincount(v, term, n) for term in decayed])
+        low, high = np.divmod(self.keys, max(1, n))
+        ends, others, both = np.concatenate([low, high]), np.concatenate([high, low]), np.tile(self.last, 2)
+        order = np.lexsort((others, -both, ends))
+        self.neighbours = others[order]
+        self.entry_links = np.tile(np.arange(len(self.keys)), 2)[order]
+        self.offsets = np.searchsorted(ends[order], np.arange(n + 1))
         self.last_active = np.full(n, -1)
         np.maximum.at(self.last_active, ends, both)
 
-    def past_pairs(self) -> Ids:
-        """Return linked pairs, latest first.  # [≤ MAX_PAST_PAIRS, 2]"""
-        return np.stack([self.u, self.v], axis=1)[:MAX_PAST_PAIRS]
+    def past_pairs(self) -> tuple[Ids, Reals]:
+        """Return linked pairs, latest first, and columns to approximate their scores.  # [≤ MAX_PAST_PAIRS, 2]"""
+        latest = np.lexsort((self.keys, -self.last))[:MAX_PAST_PAIRS]
+        pairs = np.stack(np.divmod(self.keys[latest], max(1, self.num_nodes)), axis=1)
+        return pairs, np.column_stack([*self.sums[:, latest], self.last[latest], self._node_columns(pairs)])
+
+    def closed(self, nodes: Ids) -> tuple[Ids, Reals]:
+        """Return pairs of these nodes with nodes two steps away that were never linked, and columns as above.
+
+        Columns are Σ_z a_uz a_zv / log(2 + degree of z) along the latest links, for a of each decay.  # [P, 2], [P, c]
+        """
+        which, middle, first = self._latest(nodes)
+        onward, end, second = self._latest(middle)
+        start = nodes[which[onward]]
+        keys = np.minimum(start, end) * self.num_nodes + np.maximum(start, end)
+        distinct, pair = np.unique(keys, return_inverse=True)
+        damping = 1 / np.log(2 + np.diff(self.offsets))[middle[onward]]
+        sums = self.sums[[*range(len(DECAYS)), -1]]
+        terms = (a[first[onward]] * a[second] * damping for a in sums)
+        columns = np.column_stack([np.log1p(np.bincount(pair, term, len(distinct))) for term in terms])
+        new = ~np.isin(distinct, self.keys, assume_unique=True)
+        pairs = np.stack(np.divmod(distinct[new], max(1, self.num_nodes)), axis=1)
+        return pairs, np.column_stack([columns[new], self._node_columns(pairs)])
+
+    def _node_columns(self, pairs: Ids) -> Reals:
+        """Return the smaller and the larger of both nodes' strengths, degrees and last active steps.  # [P, c]"""
+        table = np.column_stack([*self.strengths, np.log1p(np.diff(self.offsets)), self.last_active])
+        one, two = table[pairs[:, 0]], table[pairs[:, 1]]
+        return np.concatenate([np.minimum(one, two), np.maximum(one, two)], axis=1)
 
     def past_neighbours(self, nodes: Ids) -> Ids:
         """Return pairs of these nodes with all nodes they were linked to.  # [P, 2]"""
@@ -101,21 +197,22 @@ class LatestLinks:
 
     def two_steps(self, nodes: Ids) -> Ids:
         """Return pairs of these nodes with nodes two steps away, along the latest links.  # [P, 2]"""
-        start, middle = self._latest(nodes)
-        which, end = self._latest(middle)
-        return np.stack([nodes[start[which]], end], axis=1)
+        which, middle, _ = self._latest(nodes)
+        onward, end, _ = self._latest(middle)
+        return np.stack([nodes[which[onward]], end], axis=1)
 
-    def _latest(self, nodes: Ids) -> tuple[Ids, Ids]:
-        """Return the latest neighbours of nodes: the index into `nodes`, and the neighbour."""
+    def _latest(self, nodes: Ids) -> tuple[Ids, Ids, Ids]:
+        """Return the latest neighbours of nodes: the index into `nodes`, the neighbour, and the link."""
         count = np.minimum(np.diff(self.offsets)[nodes], FAN_OUT)
         which = np.repeat(np.arange(len(nodes)), count)
         within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-        return which, self.neighbours[self.offsets[nodes][which] + within]
+        entries = self.offsets[nodes][which] + within
+        return which, self.neighbours[entries], self.entry_links[entries]
 
-    def active_nodes(self) -> Ids:
+    def active_nodes(self, number: int | None = None) -> Ids:
         """Return the nodes linked most recently; ties go to those with more neighbours.  # [≤ MAX_ACTIVE_NODES]"""
         order = np.lexsort((np.arange(len(self.last_active)), -np.diff(self.offsets), -self.last_active))
-        return np.sort(order[:MAX_ACTIVE_NODES])
+        return np.sort(order[: MAX_ACTIVE_NODES if number is None else number])
 
 
 def _largest_products_among(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, number: int) -> Ids:
@@ -131,15 +228,24 @@ def _largest_products_among(graph: DynamicGraph, nodes: Ids, e: Tensor, weights:
     return np.stack([nodes[u[best]], nodes[v[best]]], axis=1)
 
 
-def _largest_products(graph: DynamicGraph, node: int, e: Tensor, weights: Tensor, number: int) -> Ids:
-    """Return the pairs of one node with the largest products.  # [≤ number, 2]"""
-    values = (e.double() @ (e[node].double() * weights.double())).cpu().numpy()  # [N]
-    others = np.arange(len(values)) != node
-    if graph.kinds is not None:
-        others &= graph.kinds != graph.kinds[node]
-    others = np.flatnonzero(others)
-    best = others[_largest(values[others], number)]
-    return np.stack([np.full(len(best), node), best], axis=1)
+def _largest_products(
+    graph: DynamicGraph, links: LatestLinks, nodes: Ids, e: Tensor, weights: Tensor, number: int
+) -> Ids:
+    """Return the pairs of each node with the largest products.  # [≤ number · nodes, 2]"""
+    many = len(nodes) * graph.num_nodes > MAX_PRODUCTS
+    partners = torch.from_numpy(links.active_nodes(MAX_PARTNERS)) if many else torch.arange(graph.num_nodes)
+    others = e[partners]
+    kinds = None if graph.kinds is None else torch.from_numpy(graph.kinds.astype(np.int64))
+    parts = []
+    for part in torch.split(torch.from_numpy(nodes), max(1, PRODUCTS // max(1, len(partners)))):
+        products = (e[part] * weights.to(e)) @ others.T  # [b, P]
+        products[part[:, None] == partners] = -torch.inf
+        if kinds is not None:
+            products[kinds[part][:, None] == kinds[partners]] = -torch.inf
+        top, at = products.topk(min(number, len(partners)), dim=1)
+        pairs = torch.stack([part[:, None].expand_as(at), partners[at]], dim=2)
+        parts.append(pairs[top > -torch.inf])
+    return torch.cat(parts).numpy() if parts else np.empty((0, 2), dtype=np.int64)
 
 
 def _largest(values: NDArray[np.float64], number: int) -> Ids:

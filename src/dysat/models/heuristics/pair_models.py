@@ -131,7 +131,7 @@ class PairLogistic(PairModel):
         >>> import dysat
         >>> graph = dysat.load_dataset("uci")
         >>> model = PairLogistic(low_rank=False).fit(graph[:2])
-        >>> model.score_links([[0, 1]]).shape
+        >>> model.score_links([[0, 1]], ids=True).shape
         torch.Size([1])
     """
 

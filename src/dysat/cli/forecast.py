@@ -1,0 +1,99 @@
+"""The command forecast."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from rich.markup import escape
+
+from dysat.cli.app import app
+from dysat.cli.learn import CALIBRATE, RunFolder
+from dysat.cli.options import Device, Json, option
+from dysat.cli.show import links_table, new_console, print_json, score_note, status_line
+from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
+from dysat.models.base.forecasts import DIGITS, Forecasts
+from dysat.models.base.link_model import Calibrate
+from dysat.runs.run import Run
+
+SHOWN = 10  # of the links of each node
+
+
+@app.command()
+def forecast(
+    run: RunFolder,
+    node: Annotated[
+        list[str] | None, option("Show links of this node only; repeat it for several nodes.", metavar="LABEL")
+    ] = None,
+    kind: Annotated[str | None, option("Kind of these nodes, if a label occurs in both.")] = None,
+    each: Annotated[bool, option("Rank the links of every node.", "--each")] = False,
+    top: Annotated[int, option("Number of links; per node with --node or --each.")] = 10,
+    known: Annotated[
+        Literal["include", "exclude"], option("Include or exclude pairs that were linked before.")
+    ] = "include",
+    calibrate: Annotated[Calibrate, option(CALIBRATE)] = "balanced",
+    out: Annotated[
+        Path | None, option("File to write: .parquet, .csv or .jsonl.", "--out", "-o", metavar="FILE")
+    ] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Show the most likely links of the next snapshot, or write them to a file.
+
+    Examples:
+      [bold]dysat forecast run/ --node ann@x.org --top 20 --known exclude[/bold]
+      [bold]dysat forecast run/ --each --top 10 -o forecasts.parquet[/bold]
+    """
+    from dysat.system.table_files import check_suffix, write_table
+
+    if top < 1:
+        raise ModelError(f"--top {top} must be at least 1")
+    if each and node:
+        raise ModelError("--each ranks the links of every node; leave out --node")
+    if out is not None:
+        check_suffix(out)
+    with status_line() as set_status:
+        set_status(f"loading {run}")
+        model = Run.open(run).model(device)
+        set_status("ranking links")
+        labels = [_label(model.graph_, text) for text in node] if node else None
+        found = model.top_links(
+            top,
+            node=labels,
+            kind=kind,
+            each=each,
+            known=known,
+            calibrate=calibrate,
+            on_progress=lambda done: set_status(f"ranking links, {100 * done:.0f} %"),
+        )
+        if out is not None:
+            set_status(f"writing {out}")
+            write_table([found.columns(texts=out.suffix != ".parquet")], out)
+    if as_json:
+        facts = {"out": str(out), "rows": len(found)}
+        return print_json(_rows(found) if out is None else facts)
+    console = new_console()
+    if out is not None:
+        console.print(f"{found.title()} written to [bold]{escape(str(out))}[/bold]", highlight=False, soft_wrap=True)
+        return None
+    console.print(links_table(found[:SHOWN] if each else found))
+    if each and len(found) > SHOWN:
+        console.print(f"the first {SHOWN} of {found.title()}; -o forecasts.parquet writes all", highlight=False)
+    console.print(f"[dim]{score_note(model, calibrate)}[/dim]", highlight=False, soft_wrap=True)
+    return None
+
+
+def _label(graph: DynamicGraph, text: str) -> Any:
+    """A label as the graph has it: a number, if all labels are numbers."""
+    is_number = graph.nodes.dtype != object and re.fullmatch(r"-?\d+", text, re.ASCII)
+    return int(text) if is_number else text
+
+
+def _rows(found: Forecasts) -> list[dict[str, Any]]:
+    """The table as JSON values."""
+    columns = found.columns(texts=True)
+    columns["score"] = columns["score"].round(DIGITS)
+    names, values = list(columns), [column.tolist() for column in columns.values()]
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
