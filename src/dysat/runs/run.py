@@ -174,6 +174,16 @@ class Run:
             raise ModelError(f"{path / CONFIG}: no method {config['method']!r}; there are {', '.join(LEARNERS)}")
         return cls(path, config)
 
+    @classmethod
+    def find(cls, folder: str | os.PathLike[str]) -> Run | None:
+        """Open a folder if it is a run; return None if it is something else, and raise if it is a damaged run."""
+        path = Path(folder)
+        if (path / CONFIG).is_file() and not (path / "graph.json").is_file():
+            return cls.open(path)
+        if (path / STREAM).is_dir() or (path / METRICS).is_file():
+            raise ModelError(f"{path}: a damaged run folder (it has no {CONFIG})")
+        return None
+
     @property
     def finished(self) -> bool:
         """Whether training has ended and its results are written."""
