@@ -221,7 +221,9 @@ def updating(
         updater = Updater(run, model, stream, watch, made)
         try:
             yield updater
-        except Exception:  # but Ctrl-C, pressed twice, stops at once
+        except KeyboardInterrupt:  # Ctrl-C, pressed twice, stops at once
+            raise
+        except BaseException:  # also SystemExit, which Rich raises if the output is closed
             updater.write_files()
             raise
         updater.write_files()
