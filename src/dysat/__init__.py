@@ -2,7 +2,7 @@
 
 import os
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Threads that spin while they wait hold a core that another thread may need: next to another program a fit
 # was many times slower. torch reads this once, when it is loaded; a value that is already set is kept
@@ -23,6 +23,9 @@ from dysat.models.base.link_model import LinkModel
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 
+if TYPE_CHECKING:
+    from dysat.runs.run import Run
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "LinkModel",
     "ModelError",
     "NodeTable",
+    "Run",
     "Snapshot",
     "SnapshotsError",
     "build_snapshots",
@@ -55,6 +59,7 @@ __all__ = [
 
 # Names from rooms above this one, imported when they are first used.
 _LATER = {
+    "Run": "dysat.runs.run",
     "evaluate": "dysat.experiments.evaluate.evaluate",
     "tune": "dysat.experiments.tune.tune",
 }

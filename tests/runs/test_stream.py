@@ -36,12 +36,11 @@ from dysat.errors import ModelError
 from dysat.runs.run import Run
 from dysat.runs.stream import FORMAT_VERSION, STATE, Stream
 from dysat.runs.update import updating
-from dysat.system.locks import LOCK_FILE
 from dysat.system.tensors import read_tensors, write_tensors
 
 __all__ = ["quick"]
 
-FILES = {"state.safetensors", "snapshots.bin", "summary.bin", "updates.json"}
+FILES = {"base", "state.safetensors", "snapshots.bin", "summary.bin", "updates.json"}
 
 
 @pytest.fixture(scope="module")
@@ -174,10 +173,11 @@ def test_files_only_grow(base: Path, tmp_path: Path) -> None:
         before = now
 
 
-def test_updates_change_no_file_outside_the_stream(base: Path, grown: Path) -> None:
-    for file in base.rglob("*"):
-        if file.is_file() and "stream" not in file.parts and file.name != LOCK_FILE:
-            assert (grown / file.relative_to(base)).read_bytes() == file.read_bytes()
+def test_the_first_graph_and_metrics_are_kept(base: Path, grown: Path) -> None:
+    for name in ("config.toml", "history.csv"):
+        assert (grown / name).read_bytes() == (base / name).read_bytes()
+    kept = {file: data for file, data in contents(base).items() if file.startswith("graph/") or file == "metrics.json"}
+    assert contents(grown / "stream/base") == kept and "graph/graph.json" in kept
 
 
 def test_content_of_the_folder(grown: Path) -> None:

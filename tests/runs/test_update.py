@@ -16,6 +16,7 @@ import pytest
 import torch
 from everyday import few
 from run_folders import GUARD, be_quick, die_at, forks, in_process, quick
+from safetensors.torch import load as load_tensors
 from weekly import (
     contents,
     copy,
@@ -34,7 +35,9 @@ from weekly import (
 import dysat
 from dysat.data.windows import write_moment
 from dysat.errors import DysatError, ModelError
+from dysat.models.base.link_model import MODEL_FILE
 from dysat.runs.feed import EventFile, check_file
+from dysat.runs.newest import METRICS
 from dysat.runs.run import Run, Watch
 from dysat.runs.stream import STATE, UPDATES, Stream
 from dysat.runs.update import LIKELIEST, StoppedUpdate, updating
@@ -543,8 +546,13 @@ class Whole:
         return reached
 
 
-def _without_seconds(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: b"" if name.endswith((STATE, UPDATES)) else data for name, data in files.items()}
+def _without_seconds(files: dict[str, bytes]) -> dict[str, Any]:
+    """The files without those that hold seconds; the model as tensors, because its metadata has no fixed order."""
+    found: dict[str, Any] = {
+        name: b"" if name.endswith((STATE, UPDATES, METRICS)) else data for name, data in files.items()
+    }
+    tensors = load_tensors(files[MODEL_FILE])
+    return found | {MODEL_FILE: {name: tensor.numpy().tobytes() for name, tensor in sorted(tensors.items())}}
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,11 @@ from rich.markup import escape
 import dysat
 from dysat.cli.app import app
 from dysat.cli.options import NODE_OPTIONS, DataDir, EventOptions, EventsFile, Json, option, takes
+from dysat.cli.run_info import show_run
 from dysat.cli.show import new_console, new_table, print_json, show_graph, status_line
 from dysat.data.datasets import DATASETS, data_folder
 from dysat.errors import GraphError, nearest
+from dysat.runs.run import Run
 from dysat.system.storage import check_target
 
 WINDOWS = ("every", "count", "start", "stop", "self_loops")  # options passed to build_snapshots unchanged
@@ -90,15 +92,24 @@ def snapshots(
 
 @app.command()
 def info(
-    graph: Annotated[str, typer.Argument(help="A graph folder, or the name of a dataset.", show_default=False)],
+    graph: Annotated[
+        str, typer.Argument(help="A graph folder, a run folder, or the name of a dataset.", show_default=False)
+    ],
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Show the snapshots of a graph: windows, nodes and links, and what is new in each."""
+    """Show the snapshots of a graph: windows, nodes and links, and what is new in each.
+
+    For a run folder, also show its method, options, backtest and updates; the graph is the newest one.
+    """
     with status_line() as set_status:
         set_status(f"loading {graph}")
-        loaded = load_graph(graph, data_dir)
-    show_graph(loaded, graph, as_json, None)
+        run = Run.find(graph)
+        loaded = load_graph(graph, data_dir) if run is None else run.graph()
+    if run is not None:
+        show_run(run, loaded, as_json)
+    else:
+        show_graph(loaded, graph, as_json, None)
 
 
 def load_graph(name: str, data_dir: Path | None) -> dysat.DynamicGraph:
@@ -114,15 +125,20 @@ def load_graph(name: str, data_dir: Path | None) -> dysat.DynamicGraph:
 def find_graph(
     name: str, options: EventOptions, data_dir: Path | None, set_status: Callable[[str], None]
 ) -> tuple[dysat.DynamicGraph, dict[str, Any]]:
-    """Load a dataset, a graph folder or a log of events; also return how a log was read, for later updates."""
-    folder = os.path.exists(os.path.join(name, "graph.json"))
-    if folder or (name in DATASETS and not os.path.exists(name)):
+    """Load a dataset, a graph folder, the newest graph of a run, or a log of events.
+
+    Also return how the log was read, for later updates.
+    """
+    folder, run = os.path.exists(os.path.join(name, "graph.json")), Run.find(name)
+    if folder or run is not None or (name in DATASETS and not os.path.exists(name)):
         if given := [name for name in options.given() if name not in NODE_OPTIONS]:
-            what = "a graph folder" if folder else "a dataset"
+            what = "a run folder" if run is not None else "a graph folder" if folder else "a dataset"
             flag = f"--{given[0].replace('_', '-')}"
             raise GraphError(f"{name} is {what} and already cut into snapshots; {flag} has no effect")
         set_status(f"loading {name}")
-        return add_attributes(load_graph(name, data_dir), options, set_status), {}
+        graph = load_graph(name, data_dir) if run is None else run.graph()
+        made = {} if run is None else dict(run.config.get("events", {}))
+        return add_attributes(graph, options, set_status), made
     if not os.path.exists(name):
         known = f"no such file or folder, and no dataset of that name (there are {', '.join(DATASETS)})"
         raise GraphError(f"{name}: {known}{nearest(name, DATASETS)}")

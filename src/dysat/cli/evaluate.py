@@ -32,7 +32,9 @@ from dysat.evaluation.probe import Means
 from dysat.evaluation.protocols import NewEnds, Protocol
 from dysat.experiments.evaluate.evaluate import evaluate
 from dysat.experiments.evaluate.outcome import PROBES, Evaluation, Figures, per_cent, spread
-from dysat.experiments.evaluate.request import Probe
+from dysat.experiments.evaluate.request import Contender, Probe
+from dysat.models import MODELS
+from dysat.runs.run import Run
 from dysat.system.extras import require
 from dysat.system.process import keep_freed_memory
 from dysat.system.storage import replace_file
@@ -47,7 +49,7 @@ def evaluate_command(
     models: Annotated[
         list[str] | None,
         option(
-            "Method, or method:preset; repeatable [dim](default: dysat)[/dim].",
+            "Method, or method:preset; repeatable [dim](default: dysat, or the model of the run)[/dim].",
             "--model",
             panel="Model",
             metavar="NAME",
@@ -88,7 +90,7 @@ def evaluate_command(
 ) -> None:
     """Report how well models predict links, step by step, compared with the best heuristic.
 
-    Every model is fitted again on the snapshots up to each step.
+    Every model is fitted again on the snapshots up to each step. SOURCE may also be a run folder: its newest graph.
     The best heuristic is always shown: a model that does not beat it is not worth its cost.
 
     Examples:
@@ -98,11 +100,15 @@ def evaluate_command(
       [bold]dysat evaluate mail.csv --every 30d --set epochs=50 --plot steps.png[/bold]
     """
     given = dict(map(parse_setting, settings or []))
-    contenders = [chosen_model(name, None, given, ignore=True) for name in models or ["dysat"]]
+    run = Run.find(source) if models is None else None
+    if run is not None:
+        contenders = [_model_of(run, given)]
+    else:
+        contenders = [chosen_model(name, None, given, ignore=True) for name in models or ["dysat"]]
     if plot is not None:
         require("matplotlib", "--plot")
     for name in given:
-        if not any(name in contender.options for contender in contenders):
+        if run is None and not any(name in contender.options for contender in contenders):
             raise ModelError(f"--set {name}: none of the models uses that option; see dysat models NAME")
     with status_line() as set_status:
         graph, made = find_graph(source, events, data_dir, set_status)
@@ -143,6 +149,14 @@ def evaluate_command(
             temporary.write_text(found.markdown(everyone=everyone) + "\n", encoding="utf-8")
     if plot is not None:
         _draw(found, plot, everyone)
+
+
+def _model_of(run: Run, given: dict[str, str]) -> Contender:
+    """The method of a run with its options, some of them changed."""
+    method = run.config["method"]
+    own = {name: value for name, value in run.new_model().plain_params().items() if name != "device"}
+    chosen_model(method, None, given)  # refuses options that the method does not have
+    return Contender.of(MODELS[method].with_options({**own, **given}))
 
 
 def _show(found: Evaluation, source: str, out: Path, everyone: bool) -> None:

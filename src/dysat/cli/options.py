@@ -80,7 +80,10 @@ DataDir = Annotated[
     option("Folder of the paper's datasets [dim](default: $DYSAT_DATA or ~/.cache/dysat)[/dim].", metavar="FOLDER"),
 ]
 Source = Annotated[
-    str, typer.Argument(help="Log of events, graph folder, or name of a dataset.", show_default=False, metavar="SOURCE")
+    str,
+    typer.Argument(
+        help="Log of events, graph or run folder, or name of a dataset.", show_default=False, metavar="SOURCE"
+    ),
 ]
 
 # Options of every command with a model.

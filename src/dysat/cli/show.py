@@ -32,8 +32,10 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 SCORE = "score: calibrated probability of a link, for a balanced mix of links and non-links"
 
 
-def show_graph(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | None) -> None:
-    """Print a graph as a table, or as JSON."""
+def show_graph(
+    graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | None, *, run: dict[str, Any] | None = None
+) -> None:
+    """Print a graph as a table, or as JSON; `run` is added to the JSON."""
     rows = graph.summary()
     if as_json:
         facts = {
@@ -49,6 +51,7 @@ def show_graph(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | 
             "fingerprint": graph.fingerprint,
             "out": out and str(out),
             "snapshots": [asdict(row) for row in rows],
+            **({"run": run} if run else {}),
         }
         return print_json(facts)
     screen = new_console()

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -34,6 +35,7 @@ from dysat.data.windows import Clock, write_edges, write_moment, write_span
 from dysat.errors import GraphError, nearest
 from dysat.system.notebook import html_table
 from dysat.system.storage import read_folder, write_folder
+from dysat.system.superseded import check_graph_folder
 
 FORMAT_VERSION = 1
 SHOWN = 8  # first and last snapshots that a notebook shows
@@ -374,8 +376,15 @@ class DynamicGraph:
         """Read a folder that `save` wrote.
 
         Arrays are memory-mapped, so they may be larger than memory; `mmap=False` reads them at once. `verify=False`
-        skips comparing every byte with the checksums.
+        skips comparing every byte with the checksums. The graph of a run that has been updated since is refused:
+        `dysat.Run.open(folder).graph()` has the newest one.
         """
+        check_graph_folder(Path(path), GraphError)
+        return cls._load(path, verify=verify, mmap=mmap)
+
+    @classmethod
+    def _load(cls, path: str | PathLike[str], *, verify: bool = True, mmap: bool = True) -> DynamicGraph:
+        """The same for a graph of a run that may be older than the last update."""
         manifest, arrays = read_folder(path, "graph", FORMAT_VERSION, verify=verify, mmap=mmap, error=GraphError)
         try:
             return DynamicGraph(*unpack_graph(manifest, arrays))

@@ -106,6 +106,7 @@ class Feed:
             yield from self.scan(updater, settled=once)
             if once:
                 return
+            updater.write_files(rarely=True)
             wait_until = time.monotonic() + poll
             while time.monotonic() < wait_until and not stop():
                 time.sleep(min(0.1, poll))

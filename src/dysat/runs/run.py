@@ -10,6 +10,9 @@
     stream/               what updates have added (see `stream`)
     .lock                 held by the process that writes to the folder
 
+After an update, graph/, model.safetensors, embeddings.parquet and metrics.json are those of the newest state (see
+`newest`), and history.csv is that of the fit. `Run.open` reads the newest state at any time.
+
 Training has two stages. In the backtest, models that have not seen the last complete windows predict them, one model
 for each window. The best epoch for the newest one sets the number of epochs. The final model then learns from all
 snapshots.
@@ -27,15 +30,16 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import dysat
 from dysat.data.graph import DynamicGraph
-from dysat.errors import GraphError, ModelError
+from dysat.errors import DysatError, GraphError, ModelError
 from dysat.evaluation.probe import validation_auc
 from dysat.evaluation.protocols import LinkSplit
 from dysat.models import MODELS
 from dysat.models.base.embedding import EmbeddingModel
+from dysat.models.base.forecasts import Forecasts
 from dysat.models.base.link_model import GRAPH_FOLDER, MODEL_FILE, Incremental
 from dysat.models.base.option import NONE
 from dysat.models.base.stepwise import StepwiseModel
@@ -44,20 +48,22 @@ from dysat.models.incsat import IncSAT
 from dysat.nn.device import choose_device
 from dysat.runs.backtest import WINDOWS, backtest_windows, incomplete, summary, window_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
+from dysat.runs.newest import EMBEDDINGS, METRICS, first_folder, newest_metrics, read_metrics
 from dysat.runs.stream import Stream, without_features
 from dysat.system.locks import lock_folder
 from dysat.system.storage import replace_file, umask
+from dysat.system.superseded import CONFIG, STATE, STREAM
 from dysat.system.toml import as_toml
 from dysat.training import Epoch, Progress
 
-METRICS, HISTORY, EMBEDDINGS = "metrics.json", "history.csv", "embeddings.parquet"
-CONFIG = "config.toml"
+HISTORY = "history.csv"
 KEEP_EVERY = 10.0  # seconds between checkpoints
 # The methods a run can train, by name.
 LEARNERS: dict[str, type[EmbeddingModel]] = {
     name: kind for name, kind in MODELS.items() if issubclass(kind, EmbeddingModel)
 }
 Stage = Literal["backtest", "heuristics", "final"]
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,23 @@ class Watch:
 
 
 class Run:
-    """A run folder: `start` creates one, `open` opens one, `train` trains it or resumes it.
+    """A run folder, as `dysat fit` writes it. `Run.open(folder)` opens one; its methods read the newest state.
 
-    A new folder appears complete or not at all, every file is replaced atomically, and updates are atomic.
+    `start` creates a folder, and `train` trains the model or resumes training. A new folder appears complete or not at
+    all, every file is replaced atomically, and updates are atomic. A run can be read while it is trained or updated.
+
+    Attributes:
+        folder: path of the folder.
+        config: content of config.toml: method, options, source, and how the log was read.
+
+    Example:
+        >>> import tempfile, dysat
+        >>> graph, model = dysat.load_dataset("uci")[:3], dysat.IncSAT(epochs=1, walks_per_node=1, device="cpu")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = dysat.Run.start(f"{folder}/run", graph, model, backtest=False).train()
+        ...     run = dysat.Run.open(f"{folder}/run")
+        ...     print(run.model().embed().shape, len(run.graph()), len(run.forecasts(k=5)), run.metrics()["nodes"])
+        torch.Size([1223, 128]) 3 5 1223
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -82,6 +102,12 @@ class Run:
         options = {key: value for key, value in config["options"].items() if key != "device"}
         identity = [config["graph"], config["method"], config["backtest"], options]
         self.checkpoints = Checkpoints(folder, json.dumps(identity, sort_keys=True))
+        self._last: tuple[Any, EmbeddingModel] | None = None  # the model of the last forecasts, and its state
+
+    def __repr__(self) -> str:
+        updates = len(self.updates())
+        state = f"{updates} update{'s' * (updates != 1)}" if self.finished else "not fully trained"
+        return f"Run({str(self.folder)!r}): {self.config['method']}, {state}"
 
     @classmethod
     def start(
@@ -134,7 +160,11 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Run:
-        """Open a folder that `start` created."""
+        """Open a run folder.
+
+        Parameters:
+            folder: a folder that `dysat fit` or `Run.start` created, of this or an earlier version.
+        """
         path = Path(folder)
         if not path.is_dir():
             raise ModelError(f"{path}: no such folder")
@@ -152,33 +182,102 @@ class Run:
             raise ModelError(f"{path / CONFIG}: no method {config['method']!r}; there are {', '.join(LEARNERS)}")
         return cls(path, config)
 
+    @classmethod
+    def find(cls, folder: str | os.PathLike[str]) -> Run | None:
+        """Open a folder if it is a run; return None if it is something else, and raise if it is a damaged run."""
+        path = Path(folder)
+        if (path / CONFIG).is_file() and not (path / "graph.json").is_file():
+            return cls.open(path)
+        if (path / STREAM).is_dir() or (path / METRICS).is_file():
+            raise ModelError(f"{path}: a damaged run folder (it has no {CONFIG})")
+        return None
+
     @property
     def finished(self) -> bool:
         """Whether training has ended and its results are written."""
-        written = all((self.folder / name).is_file() for name in (MODEL_FILE, METRICS))
+        first = first_folder(self.folder)
+        written = first != self.folder or all((first / name).is_file() for name in (MODEL_FILE, METRICS))
         return written and not self.checkpoints.files()
 
     def graph(self) -> DynamicGraph:
-        """Load the snapshots of the run; raise if they are not those it was started with."""
-        graph = DynamicGraph.load(self.folder / GRAPH_FOLDER)
-        if graph.fingerprint != self.config["graph"]:
-            raise ModelError(f"{self.folder / GRAPH_FOLDER}: not the graph that the run was started with")
-        return graph
+        """Load the snapshots, including those of all updates."""
+        return self._of_one_state(self._graph)
 
     def model(self, device: str = "auto") -> EmbeddingModel:
-        """Load the trained model, including all updates."""
-        if Stream.exists(self.folder):
-            return Stream.open(self.folder).model(without_features(self.graph()), device)
-        if not (self.folder / MODEL_FILE).is_file():
-            raise ModelError(f"{self.folder}: not trained yet; dysat fit --resume {self.folder} continues")
-        return LEARNERS[self.config["method"]].load(self.folder, device=device)
+        """Load the trained model, including all updates; its graph is `model.graph_`.
+
+        Parameters:
+            device: "cpu", "cuda", "cuda:1", or "auto", which takes CUDA if available.
+        """
+        return self._of_one_state(lambda: self._model(device))
+
+    def forecasts(self, k: int = 10, *, device: str = "auto", **options: Any) -> Forecasts:
+        """Return the k most likely links of the next snapshot, best first, as `model().top_links` does.
+
+        The model is loaded once, and again after an update.
+
+        Parameters:
+            k: number of links.
+            device: device of the model.
+            options: arguments of `top_links`: `node`, `kind`, `known`.
+        """
+        state = (self._state(), device)
+        if self._last is None or self._last[0] != state:
+            self._last = (state, self.model(device))
+        return self._last[1].top_links(k, **options)
 
     def metrics(self) -> dict[str, Any]:
-        """Return the content of metrics.json."""
-        try:
-            return dict(json.loads((self.folder / METRICS).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as problem:
-            raise ModelError(f"{self.folder / METRICS}: cannot be read: {problem}") from None
+        """Return the figures of the run: its backtest, the newest training, and `updates`, a list of all updates."""
+
+        def read() -> dict[str, Any]:
+            return newest_metrics(read_metrics(first_folder(self.folder)), self.updates())
+
+        return self._of_one_state(read)
+
+    def updates(self) -> list[dict[str, Any]]:
+        """Return the figures of each update, in order."""
+        return Stream.updates_of(self.folder)
+
+    def new_model(self) -> EmbeddingModel:
+        """Return a new, unfitted model of the method of the run, with its options."""
+        return LEARNERS[self.config["method"]].with_options(self.config["options"])
+
+    def first_graph(self, *, verify: bool = True) -> DynamicGraph:
+        """Load the snapshots that the run was started with; raise if they are others."""
+        folder = first_folder(self.folder) / GRAPH_FOLDER
+        graph = DynamicGraph._load(folder, verify=verify)
+        if verify and graph.fingerprint != self.config["graph"]:
+            raise ModelError(f"{folder}: not the graph that the run was started with")
+        return graph
+
+    def _graph(self) -> DynamicGraph:
+        if not self.updates():
+            return self.first_graph()
+        return Stream.open(self.folder).graph(without_features(self.first_graph()))
+
+    def _model(self, device: str) -> EmbeddingModel:
+        if Stream.exists(self.folder):
+            return Stream.open(self.folder).model(without_features(self.first_graph()), device)
+        first = first_folder(self.folder)
+        if not (first / MODEL_FILE).is_file():
+            raise ModelError(f"{self.folder}: not trained yet; dysat fit --resume {self.folder} continues")
+        return LEARNERS[self.config["method"]].load(first, device=device)
+
+    def _state(self) -> tuple[Any, ...]:
+        """Something that changes whenever an update or a training moves or replaces files."""
+        files = (self.folder / STREAM / STATE, self.folder / MODEL_FILE, self.folder / METRICS)
+        stats = [file.stat() if file.exists() else None for file in files]
+        return first_folder(self.folder), *(s and (s.st_ino, s.st_mtime_ns) for s in stats)
+
+    def _of_one_state(self, read: Callable[[], Read]) -> Read:
+        """Read again if another process has updated the run meanwhile and files were moved."""
+        while True:
+            before = self._state()
+            try:
+                return read()
+            except DysatError:
+                if self._state() == before:
+                    raise
 
     def train(self, watch: Watch | None = None, *, device: str | None = None, keep_every: float = KEEP_EVERY) -> bool:
         """Train to the end, from the last checkpoint if there is one; return whether the end was reached."""
@@ -187,7 +286,7 @@ class Run:
         watch = watch or Watch()
         with lock_folder(self.folder, ModelError):
             # Load the graph, the options and the last checkpoint.
-            kind, graph = LEARNERS[self.config["method"]], self.graph()
+            kind, graph = LEARNERS[self.config["method"]], self.first_graph()
             options = dict(self.config["options"])
             if device and "device" in options:
                 options["device"] = device

@@ -1,12 +1,14 @@
 """The folder `stream` of a run: the state after updates, in open formats.
 
+    base/                 the graph and the metrics that `fit` wrote, since the first update
     state.safetensors     the newest weights, and which records of the two files below are valid
     snapshots.bin         the snapshots added since the run was created, with the labels of new nodes
     summary.bin           the structural outputs of every step, the input of temporal attention (IncSAT only)
     embeddings-*.parquet  label and embedding of the nodes known at an added step
     updates.json          the figures of each update
 
-Updates are atomic: an update appends to the two files, and takes effect when the new state replaces the old one.
+Updates are atomic: an update appends to the two files, and takes effect when the new state replaces the old one. The
+files of the run that show the state before are moved away first (see `newest`).
 An IncSAT learns from the new snapshot alone. A DySAT that cannot continue as an IncSAT is trained again from scratch on
 all snapshots at every update; the state then holds the whole model.
 """
@@ -31,13 +33,15 @@ from dysat.errors import ModelError
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 from dysat.nn.stored import Rows
+from dysat.runs.newest import discard_unfinished, files_aside
 from dysat.system.journal import Journal
 from dysat.system.storage import replace_file
-from dysat.system.tensors import read_tensors, write_tensors
+from dysat.system.superseded import STATE, STATE_VERSION, STREAM
+from dysat.system.tensors import read_facts, read_tensors, write_tensors
 
-STREAM, STATE, SNAPSHOTS, SUMMARY = "stream", "state.safetensors", "snapshots.bin", "summary.bin"
+SNAPSHOTS, SUMMARY = "snapshots.bin", "summary.bin"
 UPDATES, EMBEDDINGS = "updates.json", "embeddings-{:05d}.parquet"
-FORMAT_VERSION = 1
+FORMAT_VERSION = STATE_VERSION
 SCORER = ("scorer/weights", "scorer/bias")
 Updated = IncSAT | DySAT  # a DySAT is trained again from scratch
 LABELS = "labels/"
@@ -61,6 +65,13 @@ class Stream:
         file = run / STREAM / STATE
         facts, tensors = read_tensors(file, "stream", FORMAT_VERSION, error=ModelError)
         return cls(run / STREAM, facts, tensors)
+
+    @classmethod
+    def updates_of(cls, run: Path) -> list[dict[str, Any]]:
+        """The figures of the updates of a run, without reading its weights."""
+        if not cls.exists(run):
+            return []
+        return list(read_facts(run / STREAM / STATE, "stream", FORMAT_VERSION, error=ModelError)["updates"])
 
     @classmethod
     def begin(cls, run: Path, model: Updated, identity: str) -> Stream:
@@ -120,7 +131,10 @@ class Stream:
             kinds.append(arrays.get("kinds"))
         nodes = np.concatenate(labels)
         node_kinds = None if base.kinds is None else np.concatenate([part for part in kinds if part is not None])
-        graph = DynamicGraph(nodes, tuple(snapshots), base.clock, node_kinds, base.kind_names)
+        graph = replace(
+            base, nodes=nodes, snapshots=tuple(snapshots), kinds=node_kinds, features=None, feature_names=(),
+            report=None, notes=(),
+        )  # fmt: skip
         if base.features is None or not (self.refits and base.feature_names):
             return graph
         features = continued(base.features, base.feature_names, graph.known)
@@ -155,9 +169,10 @@ class Stream:
         for journal in (self.snapshots, self.summary):
             journal.cut_back()
         steps = len(self.facts["summary"])
-        for file in [*self.folder.glob(".*"), *self.folder.glob(EMBEDDINGS.format(0).replace("00000", "*"))]:
+        discard_unfinished(self.folder.parent, updated=bool(self.updates))
+        for file in self.folder.glob(EMBEDDINGS.format(0).replace("00000", "*")):
             number = file.stem.rpartition("-")[2]
-            if file.name.startswith(".") or (number.isdigit() and int(number) >= steps):
+            if number.isdigit() and int(number) >= steps:
                 file.unlink(missing_ok=True)
         if self.updates:
             self._write_updates()
@@ -170,7 +185,8 @@ class Stream:
         try:
             self._append(model, labels, kinds)
             self.facts |= {"files": files, "updates": [*self.facts["updates"], dict(update)]}
-            self._write_state(model)
+            with files_aside(self.folder.parent):
+                self._write_state(model)
         except BaseException:
             self.facts, self.tensors, self.snapshots.records, self.summary.records = before
             raise
@@ -193,7 +209,8 @@ class Stream:
         self.facts["snapshots"] = self.snapshots.records
         rows = self.summary.append({"rows": _present(model.summary_[-1])}) if isinstance(model, IncSAT) else None
         self.facts["summary"] = [*self.facts["summary"], rows]
-        write_table([model.table()], self.folder / EMBEDDINGS.format(step))
+        if getattr(model, "embeddings", True):
+            write_table([model.table()], self.folder / EMBEDDINGS.format(step))
 
     def _write_state(self, model: Updated) -> None:
         self.tensors = _tensors(model)

@@ -17,12 +17,12 @@ from dysat.data.continuation import Continuation, Grid, NextSnapshot, continue_s
 from dysat.data.events import Events
 from dysat.data.graph import DynamicGraph
 from dysat.data.windows import Moment, write_moment
-from dysat.errors import ModelError, SnapshotsError
+from dysat.errors import DysatError, ModelError, SnapshotsError
 from dysat.evaluation.probe import auc
 from dysat.models.base.forecasts import DIGITS
-from dysat.models.base.link_model import GRAPH_FOLDER
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
+from dysat.runs.newest import snapshots_shown, write_newest
 from dysat.runs.run import Run, Watch
 from dysat.runs.stream import Stream, Updated, without_features
 from dysat.sampling.pairs import unlinked_between, unlinked_pairs
@@ -31,6 +31,7 @@ from dysat.system.locks import lock_folder
 LIKELIEST = 100  # top forecasts compared with the links that came
 SHOWN = 10  # of those that came true; a run may see thousands of updates and stores little of each
 PATIENCE = 0.1  # seconds between attempts to get the lock
+RARELY = 9  # least time between two writings of the files of a run, as a multiple of the time one takes
 
 
 class CameTrue(NamedTuple):
@@ -82,6 +83,7 @@ class Updater:
     def __init__(self, run: Run, model: Updated, stream: Stream, watch: Watch, made: Mapping[str, Any]) -> None:
         self.run, self.model, self.stream, self.watch = run, model, stream, watch
         self.made = made  # every, count, self_loops: how events become snapshots
+        self._wrote = (0.0, 0.0)  # when files were written last, and the seconds it took
 
     @property
     def graph(self) -> DynamicGraph:
@@ -163,6 +165,29 @@ class Updater:
         self.stream.commit(model, step.nodes, step.kinds, self._known_files(taken), update.facts())
         return update
 
+    def write_files(self, *, rarely: bool = False) -> None:
+        """Write graph/, model.safetensors, embeddings.parquet and metrics.json of the newest state, unless they exist.
+
+        `rarely` skips it if it would take more than about a tenth of the time. If it fails, the updates are complete
+        all the same, and the next command that updates the run writes the files.
+        """
+        ended, took = self._wrote
+        begin = time.monotonic()
+        if not self.stream.updates or (rarely and begin - ended < RARELY * took):
+            return
+        if snapshots_shown(self.run.folder) == len(self.graph):
+            return
+        try:
+            write_newest(self.run.folder, self._stored_model(), self.stream.updates)
+        except DysatError as problem:
+            self.watch.on_note(f"the updates are stored, but {problem}; the next update writes the files of the run")
+        self._wrote = (time.monotonic(), time.monotonic() - begin)
+
+    def _stored_model(self) -> Updated:
+        """The model with the epochs of the run, not those of this update."""
+        epochs = self.stream.facts["options"]["epochs"]
+        return self.model if self.model.epochs == epochs else _with_epochs(self.model, epochs)
+
     def _known_files(self, files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         known = {file["sha256"] for file in files}
         return [*(file for file in self.stream.files if file["sha256"] not in known), *files]
@@ -180,7 +205,8 @@ def updating(
 ) -> Iterator[Updater]:
     """Lock a run for updates; a second process waits for the first one, or raises.
 
-    `made` says how the graph was cut if the run does not record it: `every` or `count`, and `self_loops`.
+    `made` says how the graph was cut if the run does not record it: `every` or `count`, and `self_loops`. After all
+    updates, the files of the run are written for the newest state.
     """
     watch = watch or Watch()
     with lock_folder(run.folder, ModelError, wait=_waiting(run, watch) if wait else None):
@@ -191,12 +217,20 @@ def updating(
         if stream.facts["graph"] != run.config["graph"]:
             raise ModelError(f"{stream.folder}: belongs to another run")
         stream.discard_unfinished()
-        base = without_features(DynamicGraph.load(run.folder / GRAPH_FOLDER, verify=stream.refits))
+        base = without_features(run.first_graph(verify=stream.refits))
         made = run.config.get("events") or _checked(run, base, made or {})
         model = stream.model(base, device, verify=False)
         if epochs is not None:
             model = _with_epochs(model, epochs)
-        yield Updater(run, model, stream, watch, made)
+        updater = Updater(run, model, stream, watch, made)
+        try:
+            yield updater
+        except KeyboardInterrupt:  # Ctrl-C, pressed twice, stops at once
+            raise
+        except BaseException:  # also SystemExit, which Rich raises if the output is closed
+            updater.write_files()
+            raise
+        updater.write_files()
 
 
 def _waiting(run: Run, watch: Watch) -> Callable[[], None]:

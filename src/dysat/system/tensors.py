@@ -51,6 +51,20 @@ def read_tensors(
                 raise
 
 
+def read_facts(path: Path, name: str, version: int, *, error: type[DysatError]) -> dict[str, Any]:
+    """Read only the metadata of a file of `write_tensors`; the tensors are neither read nor checked."""
+    from safetensors import SafetensorError, safe_open
+
+    if not os.path.isfile(path):
+        raise error(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError, ValueError, MemoryError) as problem:
+        raise error(f"{path}: damaged, or not a file of dysat: {problem}") from None
+    return _facts(path, name, version, metadata, error)
+
+
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
@@ -70,6 +84,13 @@ def _read(path: Path, name: str, version: int, error: type[DysatError]) -> tuple
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, MemoryError) as problem:
         raise error(f"{path}: damaged, or not a file of dysat: {problem}") from None
+    facts = _facts(path, name, version, metadata, error)
+    if metadata.get("checksum") != _checksum(metadata["dysat"], tensors):
+        raise error(f"{path}: damaged: its content does not match its checksum")
+    return facts, tensors
+
+
+def _facts(path: Path, name: str, version: int, metadata: Mapping[str, str], error: type[DysatError]) -> dict[str, Any]:
     try:
         facts = json.loads(metadata.get("dysat", "null"))
     except (ValueError, RecursionError):
@@ -78,9 +99,7 @@ def _read(path: Path, name: str, version: int, error: type[DysatError]) -> tuple
         raise error(f"{path}: not a {name} of dysat")
     if not isinstance(facts.get("version"), int) or facts["version"] > version:
         raise error(f"{path}: written by a newer dysat (format {facts.get('version')}, this one reads up to {version})")
-    if metadata.get("checksum") != _checksum(metadata["dysat"], tensors):
-        raise error(f"{path}: damaged: its content does not match its checksum")
-    return facts, tensors
+    return facts
 
 
 def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:

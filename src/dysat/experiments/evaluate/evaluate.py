@@ -19,13 +19,14 @@ from dysat.experiments.evaluate.workers import OnProgress, processes_for, run_al
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.device import choose_device
+from dysat.runs.run import Run
 
 Models = str | LinkModel | Contender
 
 
 def evaluate(
     models: Models | Sequence[Models],
-    graph: DynamicGraph,
+    graph: DynamicGraph | Run,
     folder: str | os.PathLike[str] | None = None,
     *,
     opponents: Sequence[str] = OPPONENTS,
@@ -39,7 +40,7 @@ def evaluate(
     Parameters:
         models: one or several names, such as "dysat" or "edge-memory", or models; a model only provides its options, so
             it need not be fitted. `DySAT.from_preset("program")` gives a model with a preset.
-        graph: the snapshots; the model for step t learns from `graph[: t + 1]`.
+        graph: the snapshots, or a run, whose newest graph is taken; the model for step t learns from `graph[: t + 1]`.
         folder: folder for finished steps, from which the same call resumes; None keeps nothing.
         opponents: heuristics to compare with.
         device: device to train on.
@@ -54,6 +55,7 @@ def evaluate(
         >>> [model.name for model in evaluation.shown()]
         ['edge-memory', 'edgebank']
     """
+    graph = graph.graph() if isinstance(graph, Run) else graph
     if folder is None:
         with TemporaryDirectory(prefix="dysat-") as place:
             return evaluate(

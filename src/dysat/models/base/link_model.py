@@ -36,6 +36,7 @@ from dysat.models.base.preset import Presets, read_preset
 from dysat.sampling.pairs import unlinked_pairs
 from dysat.system.extras import require
 from dysat.system.notebook import html_table
+from dysat.system.superseded import CONFIG, check_model_file
 from dysat.system.tensors import read_tensors, write_tensors
 
 BLOCK = 1 << 22  # scores held in memory at once by `highest`
@@ -449,11 +450,16 @@ class LinkModel(ABC):
 
     @classmethod
     def load(cls, folder: str | PathLike[str], *, device: str = "auto") -> Self:
-        """Read a model that `save` wrote, onto any device. Nothing is unpickled."""
+        """Read a model that `save` wrote, onto any device. Nothing is unpickled.
+
+        The model of a run that has been updated since is refused: `dysat.Run.open(folder).model()` has the newest one.
+        """
         path = Path(folder)
+        check_model_file(path, MODEL_FILE, ModelError)
         facts, tensors = read_tensors(path / MODEL_FILE, "model", FORMAT_VERSION, error=ModelError)
         if facts.get("method") != cls.method:
-            raise ModelError(f"{path / MODEL_FILE}: a model of {facts.get('method')!r}, not of {cls.method!r}")
+            hint = f"; dysat.Run.open({str(path)!r}).model() loads any" if (path / CONFIG).is_file() else ""
+            raise ModelError(f"{path / MODEL_FILE}: a model of {facts.get('method')!r}, not of {cls.method!r}{hint}")
         here = {"device": device} if any(option.name == "device" for option in cls.options()) else {}
         model = cls.with_options({**facts["options"], **here})
         model.graph_ = DynamicGraph.load(path / GRAPH_FOLDER)
