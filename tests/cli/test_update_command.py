@@ -352,3 +352,26 @@ def test_ctrl_c_while_waiting_for_another_update(run: Path, tmp_path: Path) -> N
         process.join(GUARD)
     assert process.exitcode == 130 and updates(run) == []
     assert (tmp_path / "err").read_text().endswith(f"dysat: stopped; nothing was taken into {run}\n")
+
+
+def test_an_update_reads_the_next_log_as_the_first_was_read(cli: Cli) -> None:
+    """Paths, split destinations, normalised labels, negative weights: all are options of the run."""
+
+    def write(name: str, first: int, last: int) -> str:
+        records = [
+            {"who": {"id": f" P{i % 5} "}, "to": [f"p{(i + 1) % 5}", f"Q{i % 3}"], "at": day(i // 4), "n": -1 - i % 2}
+            for i in range(4 * first, 4 * last)
+        ]
+        Path(name).write_text("".join(json.dumps(record) + "\n" for record in records))
+        return name
+
+    options = ["--src=who.id", "--dst=to", "--time=at", "--weight=n", "--every=1w"]
+    options += ["--split-dst=;", "--normalise-labels", "--negative-weights=abs"]
+    code, _, err = cli("fit", write("first.jsonl", 0, 28), "-o", "run", *options, "--model=incsat", *TINY)
+    assert code == 0, err
+    code, out, err = cli("update", "run", write("next.jsonl", 28, 35), "--json", "--device=cpu")
+    assert code == 0, err
+    facts = json.loads(out)
+    assert facts["events"] == 56 and facts["updates"][0]["new_nodes"] == 0 and facts["updates"][0]["nodes"] == 8
+    code, _, err = cli("update", "run", write("more.jsonl", 35, 42), "--negative-weights=drop", "--device=cpu")
+    assert code == 2 and "--negative-weights drop, but run was made with --negative-weights abs" in err

@@ -91,6 +91,9 @@ def test_bad_workbooks(tmp_path: Path) -> None:
         read_events(odd, time="when")
     with pytest.raises(EventsError, match=r"a\.xlsx: sheet 'Sheet1' has no events"):
         read_events(write_workbook(tmp_path / "a.xlsx", []))
+    (tmp_path / "old.xls").write_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + b"junk" * 200)
+    with pytest.raises(EventsError, match=r"old\.xls: cannot be read as Excel: "):
+        read_events(tmp_path / "old.xls")
     with pytest.raises(EventsError, match=r"a\.xlsx: no column 'x' for src; there are from, to, when, amount"):
         read_events(write_workbook(tmp_path / "a.xlsx", ROWS), "x")
 

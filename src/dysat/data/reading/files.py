@@ -283,25 +283,16 @@ def _open_excel(path: Path, name: str, header: bool | None, wanted: Sequence[str
         raise EventsError(f"{problem}, or save the sheet as CSV") from None
     import fastexcel
 
-    with explained(name, "Excel"):
-        sheets = fastexcel.read_excel(path).sheet_names
-
-        def sheet(header: bool, rows: int | None = None) -> pl.DataFrame:
-            options = {} if rows is None else {"n_rows": rows}
-            return pl.read_excel(
-                path,
-                has_header=header,
-                drop_empty_rows=False,
-                infer_schema_length=None,
-                raise_if_empty=False,
-                read_options=options,
-            )
-
+    try:
+        book = fastexcel.read_excel(path)
         if header is None:
-            first = sheet(False, 1)
+            first = pl.DataFrame(book.load_sheet(0, header_row=None, n_rows=1))
             cells = [str(cell) for cell in first.row(0) if cell is not None] if len(first) else []
             header = _names_columns(cells, wanted) and not all(map(NUMBER.fullmatch, cells))
-        table = sheet(header)
+        table = pl.DataFrame(book.load_sheet(0, header_row=0 if header else None, schema_sample_rows=None))
+    except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as problem:
+        raise EventsError(f"{name}: cannot be read as Excel: {str(problem).partition(chr(10))[0]}") from None
+    sheets = book.sheet_names
     if table.is_empty():
         raise EventsError(f"{name}: sheet {sheets[0]!r} has no events")
     names = _stripped(table.columns) if header else [str(i + 1) for i in range(table.width)]
