@@ -210,7 +210,7 @@ class Stream:
 
 
 def without_features(graph: DynamicGraph) -> DynamicGraph:
-    """The graph without unnamed features: a log of events does not have those of new nodes, nor their missing values."""
+    """The graph without unnamed features, whose values for new nodes nobody knows; attributes can be missing."""
     return graph if graph.features is None or graph.feature_names else replace(graph, features=None)
 
 
