@@ -160,6 +160,7 @@ METHODS: dict[str, Callable[[Any, Path], Any]] = {
     "summary": lambda graph, _: graph.summary(),
     "equals": lambda graph, _: graph.equals(worlds()[0][:SEEN]),
     "to": lambda graph, _: graph.to("cpu"),
+    "with_attributes": lambda graph, _: graph.with_attributes(dysat.read_nodes({"id": ["a", "b"], "age": [1, 2]})),
     "with_features": lambda graph, _: graph.with_features(np.ones((graph.num_nodes, 1))),
     "with_kinds": lambda graph, _: graph.with_kinds([0] * graph.num_nodes, ("one",)),
     "save": lambda graph, folder: saved(graph, folder),

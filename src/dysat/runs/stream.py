@@ -227,7 +227,7 @@ class Stream:
 
 
 def without_features(graph: DynamicGraph) -> DynamicGraph:
-    """The graph without unnamed features, which a log of events cannot give to new nodes."""
+    """The graph without unnamed features, whose values for new nodes nobody knows; attributes can be missing."""
     return graph if graph.features is None or graph.feature_names else replace(graph, features=None)
 
 
