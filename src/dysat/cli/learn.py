@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,7 +26,7 @@ from dysat.cli.options import (
     takes,
 )  # fmt: skip
 from dysat.cli.show import SCORE, epochs_text, link_facts, links_table, new_console, new_table, print_json, status_line
-from dysat.cli.watching import watching
+from dysat.cli.watching import watching, working
 from dysat.errors import ModelError, listed
 from dysat.evaluation.reliability import mean_gap
 from dysat.models.base.embedding import EmbeddingModel
@@ -41,6 +42,7 @@ FIT_SOURCE = typer.Argument(
 FIT_OUT = option("Run folder to write [dim](default: run)[/dim].", "--out", "-o", metavar="FOLDER")
 FIT_MODEL = option("Method or method:preset [dim](default: dysat)[/dim].", "--model", panel="Model", metavar="NAME")
 FIT_DEVICE = option("cpu, cuda, cuda:1 [dim](default: CUDA if available)[/dim].", panel="Model", metavar="NAME")
+FORECAST_ONLY = option("Learn forecasts without embeddings, in seconds.", "--forecast-only", hidden=True)
 RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat fit[/bold].", show_default=False)]
 
 
@@ -51,6 +53,7 @@ def fit(
     out: Annotated[Path, FIT_OUT] = RUN,
     resume: Annotated[Path | None, option("Resume a stopped run.", metavar="FOLDER")] = None,
     no_backtest: Annotated[bool, option("Skip the backtest on the last snapshot.", "--no-backtest")] = False,
+    forecast_only: Annotated[bool, FORECAST_ONLY] = False,
     as_json: Json = False,
     data_dir: Annotated[Path | None, option("Folder of the paper's datasets.", metavar="FOLDER", hidden=True)] = None,
     model: Annotated[str, FIT_MODEL] = METHOD,
@@ -70,7 +73,8 @@ def fit(
       [bold]dysat fit --resume run/[/bold]
     See also [bold]dysat models[/bold] (presets, options) and [bold]dysat snapshots --help[/bold] (files).
     """
-    given = {"epochs": epochs, "seed": seed, "device": device}
+    began = time.monotonic()
+    given = {"epochs": epochs, "seed": seed, "device": device, "embeddings": False if forecast_only else None}
     flags = {name: value for name, value in given.items() if value is not None}
     if resume is not None:
         others = [source, *events.given(), *(settings or []), *(name for name in flags if name != "device")]
@@ -81,20 +85,22 @@ def fit(
         raise ModelError("no source: give a log of events, a graph folder or the name of a dataset")
     else:
         check_new(Path(out).absolute())
+        if forecast_only and model.partition(":")[0] != METHOD:
+            raise ModelError(f"--forecast-only belongs to --model {METHOD}; {model} has no forecast score of its own")
         learner = chosen_model(model, preset, {**dict(map(parse_setting, settings or [])), **flags}).build()
         if not isinstance(learner, EmbeddingModel):
             there = listed(LEARNERS, 20)
             raise ModelError(f"{learner.method} has no embeddings, use it with dysat evaluate; fit takes {there}")
-        with status_line() as set_status:
+        with working() as set_status:
             graph, made = find_graph(source, events, data_dir, set_status)
             set_status(f"writing {out}")
             run = Run.start(out, graph, learner, backtest=not no_backtest, source=source, events=made)
     keep_freed_memory()
     with watching() as watch:
-        ended = run.train(watch, device=device)
+        ended = run.train(watch, device=device, began=began)
     if not ended:
         raise StoppedError(f"stopped; progress is saved, dysat fit --resume {run.folder} continues")
-    _show_run(run, as_json)
+    _show_run(run, as_json, time.monotonic())
 
 
 @app.command()
@@ -153,9 +159,13 @@ def forecast(
     return None
 
 
-def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
-    metrics, model = run.metrics(), run.model()
-    links = model.top_links(top)
+def _show_run(run: Run, as_json: bool, trained_at: float, top: int = 10) -> None:
+    metrics = run.metrics()
+    with working() as set_status:
+        set_status("loading the model")
+        model = run.model()
+        set_status("ranking the most likely links")
+        links = model.top_links(top)
     if as_json:
         return print_json({"run": str(run.folder), **metrics, "top_links": [link_facts(link) for link in links]})
     console = new_console()
@@ -165,32 +175,49 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         if forecast is not None:
             table.add_row("forecast score, AUC", _figure(forecast["auc"]), "")
         of = "" if forecast is None else "embeddings and probe, "
-        for key, name in (("auc", "AUC"), ("average_precision", "average precision")):
+        figures = (("auc", "AUC"), ("average_precision", "average precision")) if model.has_embeddings else ()
+        for key, name in figures:
             table.add_row(f"{of}{name}", _figure(backtest[key]), f"± {_figure(backtest[f'{key}_sd'])}")
         table.add_row("links to predict", f"{backtest['links']:,}", "")
         if backtest["epochs"]:
             table.add_row("epoch kept", f"{backtest['best_epoch']}", f"of {backtest['epochs']}")
         console.print(table)
-        note = (
-            f"snapshot {backtest['step'] + 1}, predicted by a model trained on snapshots 0 to {backtest['step']}; "
-            f"probe: logistic regression on the {model.pair_feature} of two embeddings, mean ± standard deviation over "
-            f"{backtest['repeats']} random splits"
-        )
+        note = f"snapshot {backtest['step'] + 1}, predicted by a model trained on snapshots 0 to {backtest['step']}"
+        if model.has_embeddings:
+            note += (
+                f"; probe: logistic regression on the {model.pair_feature} of two embeddings, mean ± standard deviation "
+                f"over {backtest['repeats']} random splits"
+            )
         console.print(f"[dim]{note}[/dim]", highlight=False, soft_wrap=True)
         for line in (*_calibration(forecast), *_against_heuristics(backtest)):
             console.print(line, highlight=False, soft_wrap=True)
         console.print()
     console.print(links_table(links))
     console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
-    whole = "for the last snapshot" if isinstance(model, Incremental) else "in total"
-    epochs = f"{epochs_text(metrics['epochs'])} on {metrics['device']}, {metrics['seconds']:.1f} s {whole}"
+    for line in _score_and_embeddings(model):
+        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
+    epochs = (
+        f"{epochs_text(metrics['epochs'])}{' per snapshot' * isinstance(model, Incremental)} on {metrics['device']}"
+    )
     trained = epochs if metrics["epochs"] else model.method
+    seconds = metrics["seconds"] + time.monotonic() - trained_at
     console.print(
-        f"{trained}; written to [bold]{escape(str(run.folder))}[/bold]",
+        f"{trained}, {seconds:.1f} s in total; written to [bold]{escape(str(run.folder))}[/bold]",
         highlight=False,
         soft_wrap=True,
     )
     return None
+
+
+def _score_and_embeddings(model: EmbeddingModel) -> Iterator[str]:
+    """One line on what the forecast score depends on, if it does not depend on embeddings."""
+    if not model.has_embeddings:
+        yield "no embeddings were learned (--forecast-only); the forecast score does not depend on them"
+    elif getattr(model, "pair_score_", None) is not None and getattr(model, "pair_score", False):
+        yield (
+            "the forecast score does not depend on the embeddings: those are node features for other programs "
+            "(embeddings.parquet); --forecast-only learns the score alone, in seconds"
+        )
 
 
 def _calibration(forecast: dict[str, Any] | None) -> Iterator[str]:

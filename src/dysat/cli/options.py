@@ -42,6 +42,7 @@ def as_options(text: str) -> str:
 
     values = r"'(?P<quoted>[^']*)'|\((?P<tuple>[\d, ]*)\)|(?P<bare>[\w:.-]*\w)"
     names = "|".join((*FLAGS, *SETTINGS))
+    text = text.replace("embeddings=False", "--forecast-only")
     return re.sub(rf"(?<![\w/\\.-])(?P<name>{names})=(?:(?:{values})(?![/\\]))?(?![\w/\\])", rewrite, text)
 
 

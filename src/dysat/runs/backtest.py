@@ -13,14 +13,17 @@ from dysat.evaluation.protocols import LinkSplit
 from dysat.evaluation.reliability import reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.embedding import EmbeddingModel
+from dysat.system.progress import report
 from dysat.training import Progress
 
 
 def backtest_facts(model: EmbeddingModel, past: DynamicGraph, split: LinkSplit, done: Progress) -> dict[str, Any]:
     """The entry `backtest` of metrics.json; a figure that is not a number becomes None."""
-    # Embeddings with a probe. If training diverged, there is no figure.
-    e = model.embed().cpu()
-    result = evaluate_probe(e, split, feature=model.pair_feature) if bool(e.isfinite().all()) else None
+    # Embeddings with a probe. If training diverged, or there are no embeddings, there is no figure.
+    e = model.embed().cpu() if model.has_embeddings else None
+    result = None
+    if e is not None and bool(e.isfinite().all()):
+        result = evaluate_probe(e, split, feature=model.pair_feature)
     names = ("auc", "auc_sd", "average_precision", "average_precision_sd")
     facts: dict[str, Any] = {
         "step": split.step,
@@ -58,7 +61,8 @@ def best_heuristics(
     """
     probed: list[tuple[float, str]] = []
     scored: list[tuple[float, str]] = []
-    for name in OPPONENTS:
+    for number, name in enumerate(OPPONENTS):
+        report(f"{name}, heuristic", number, len(OPPONENTS))
         try:
             model = MODELS[name]().fit(past)
             scores = model.pair_scores(split.pairs)

@@ -4,7 +4,7 @@
     graph/                the snapshots
     checkpoint*           state of the training; removed when it is finished
     model.safetensors     the trained model
-    embeddings.parquet    label, step and embedding of every known node
+    embeddings.parquet    label, step and embedding of every known node, unless the model has no embeddings
     metrics.json          how well the last snapshot was predicted
     history.csv           one row per epoch (of the last snapshot, if the method learns snapshot by snapshot)
     stream/               what updates have added (see `stream`)
@@ -22,6 +22,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -32,7 +33,7 @@ import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import validation_auc
-from dysat.evaluation.protocols import single_step
+from dysat.evaluation.protocols import LinkSplit, single_step
 from dysat.models import MODELS
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import GRAPH_FOLDER, MODEL_FILE, Incremental
@@ -45,6 +46,7 @@ from dysat.runs.backtest import backtest_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
 from dysat.runs.stream import Stream, without_features
 from dysat.system.locks import lock_folder
+from dysat.system.progress import report
 from dysat.system.storage import replace_file, umask
 from dysat.system.toml import as_toml
 from dysat.training import Epoch, Progress
@@ -81,6 +83,7 @@ class Run:
         options = {key: value for key, value in config["options"].items() if key != "device"}
         identity = [config["graph"], config["method"], config["backtest"], options]
         self.checkpoints = Checkpoints(folder, json.dumps(identity, sort_keys=True))
+        self._began = time.monotonic()  # when training began, had it never been interrupted
 
     @classmethod
     def start(
@@ -173,8 +176,19 @@ class Run:
         except (OSError, ValueError) as problem:
             raise ModelError(f"{self.folder / METRICS}: cannot be read: {problem}") from None
 
-    def train(self, watch: Watch | None = None, *, device: str | None = None, keep_every: float = KEEP_EVERY) -> bool:
-        """Train to the end, from the last checkpoint if there is one; return whether the end was reached."""
+    def train(
+        self,
+        watch: Watch | None = None,
+        *,
+        device: str | None = None,
+        keep_every: float = KEEP_EVERY,
+        began: float | None = None,
+    ) -> bool:
+        """Train to the end, from the last checkpoint if there is one; return whether the end was reached.
+
+        `began` is the time on the clock `time.monotonic` from which the seconds of metrics.json count, if the work began
+        earlier. Seconds up to the last checkpoint of an interrupted run are added.
+        """
         if self.finished:
             return True
         watch = watch or Watch()
@@ -189,6 +203,7 @@ class Run:
                 for file in self.folder.glob(f".{name}.*"):  # left by a killed write
                     file.unlink(missing_ok=True)
             saved = self.checkpoints.last(watch.on_note)
+            self._began = (began or time.monotonic()) - (saved.facts.get("seconds", 0.0) if saved else 0.0)
             backtest: dict[str, Any] | None = saved.facts.get("backtest") if saved else None
             history: list[dict[str, Any]] = list(saved.facts.get("earlier", [])) if saved else []
 
@@ -201,11 +216,8 @@ class Run:
                     watch.on_note(f"no backtest: {problem}")
             if split is not None:
                 model = kind.with_options(options)
-                examples = split.to(choose_device(getattr(model, "device", "cpu")))
-                done = self._fit(
-                    "backtest", model, graph[:-1], saved, {}, watch, keep_every,
-                    validate=lambda fitted: validation_auc(fitted.embed(), examples, feature=fitted.pair_feature),
-                )  # fmt: skip
+                validate = _validation(model, split) if model.has_embeddings else None
+                done = self._fit("backtest", model, graph[:-1], saved, {}, watch, keep_every, validate=validate)
                 history = [{"stage": "backtest", **asdict(epoch)} for epoch in done.history]
                 if not done.finished:
                     return False
@@ -223,12 +235,18 @@ class Run:
 
             # Write the results. A stopped incremental model has not seen the whole graph, so it is not written.
             if done.finished or not isinstance(model, Incremental):
-                write_results(self.folder, model, backtest, history, done)
+                watch.on_stage("writing", 0)
+                write_results(self.folder, model, backtest, history, done, self.seconds)
             if done.finished:
                 if isinstance(model, IncSAT) and model.inputs == "identity":
                     Stream.begin(self.folder, model, self.config["graph"])
                 self.checkpoints.remove()
             return done.finished
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the training so far."""
+        return round(time.monotonic() - self._began, 3)
 
     def _fit(
         self,
@@ -242,7 +260,7 @@ class Run:
         validate: Callable[[EmbeddingModel], float] | None = None,
     ) -> Progress:
         """Train the model of one stage, from its checkpoint if there is one; a model without epochs has none."""
-        if not isinstance(model, TrainedModel):
+        if not isinstance(model, TrainedModel) or not model.has_embeddings:
             watch.on_stage(stage, 0)
             model.fit(graph)
             return Progress(finished=stage == "final" or not watch.stop())
@@ -256,7 +274,9 @@ class Run:
             on_epoch=watch.on_epoch,
             stop=watch.stop,
             progress=progress,
-            keep=lambda now: self.checkpoints.write({"stage": stage, "progress": now.facts(), **before}, now.tensors),
+            keep=lambda now: self.checkpoints.write(
+                {"stage": stage, "progress": now.facts(), "seconds": self.seconds, **before}, now.tensors
+            ),
             keep_every=keep_every,
         )
         return Progress(model.epochs_, {}, model.finished_)
@@ -268,13 +288,13 @@ def write_results(
     backtest: dict[str, Any] | None,
     history: list[dict[str, Any]],
     done: Progress,
+    seconds: float,
 ) -> None:
-    """Write the model, its embeddings, history.csv and metrics.json, each atomically."""
-    from dysat.system.table_files import write_table
-
+    """Write the model, its embeddings if it has any, history.csv and metrics.json, each atomically."""
     history = history + [{"stage": "final", **asdict(epoch)} for epoch in done.history]
     model.save_weights(folder)
-    write_table([model.table(step) for step in model.steps_at_hand()], folder / EMBEDDINGS)
+    if model.has_embeddings:
+        _write_embeddings(model, folder / EMBEDDINGS)
     table = io.StringIO()
     writer = csv.DictWriter(table, ["stage", *(Epoch.__dataclass_fields__)], lineterminator="\n")
     writer.writeheader()
@@ -284,12 +304,29 @@ def write_results(
         "backtest": backtest,
         "epochs": len(done.history),
         "loss": done.history[-1].loss if done.history else None,
-        "seconds": round(sum(row["seconds"] for row in history), 3),
-        "device": str(model.embed().device),
+        "seconds": seconds,
+        "device": str(model.embed().device) if model.has_embeddings else "cpu",
         "nodes": model.graph_.num_nodes,
         "snapshots": len(model.graph_),
     }
     write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
+
+
+def _write_embeddings(model: EmbeddingModel, file: Path) -> None:
+    """Write the embeddings of all steps to one table."""
+    from dysat.system.table_files import write_table
+
+    tables, steps = [], model.steps_at_hand()
+    for step in steps:
+        report("embeddings: step", len(tables), len(steps))
+        tables.append(model.table(step))
+    write_table(tables, file)
+
+
+def _validation(model: EmbeddingModel, split: LinkSplit) -> Callable[[EmbeddingModel], float]:
+    """Return a function from a model in training to its validation AUC."""
+    examples = split.to(choose_device(getattr(model, "device", "cpu")))
+    return lambda fitted: validation_auc(fitted.embed(), examples, feature=fitted.pair_feature)
 
 
 def write_text(file: Path, text: str) -> None:

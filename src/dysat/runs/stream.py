@@ -188,7 +188,8 @@ class Stream:
         self.facts["snapshots"] = self.snapshots.records
         rows = self.summary.append({"rows": _present(model.summary_[-1])}) if isinstance(model, IncSAT) else None
         self.facts["summary"] = [*self.facts["summary"], rows]
-        write_table([model.table()], self.folder / EMBEDDINGS.format(step))
+        if model.has_embeddings:
+            write_table([model.table()], self.folder / EMBEDDINGS.format(step))
 
     def _write_state(self, model: Updated) -> None:
         self.tensors = _tensors(model)

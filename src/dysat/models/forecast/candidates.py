@@ -16,16 +16,19 @@ Ids = NDArray[np.int64]
 MAX_PAST_PAIRS = 200_000  # pairs linked before
 MAX_ACTIVE_NODES = 2_048  # nodes whose paths are followed, and whose pairs are all compared by their product
 FAN_OUT = 16  # latest neighbours per node that a path follows
+MAX_BUSY_NODES = 256  # nodes, of each kind if there are kinds, of which all pairs are candidates
+RECENT = 0.6  # weight of a snapshot relative to the one after it, when links are counted to find busy nodes
 ALL_PARTNERS_NODES = 65_536  # up to this size, one node is paired with all others
 
 
 def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, rows: Tensor | None, number: int) -> Tensor:
     """Return candidates for the most likely next links: distinct pairs u < v, sorted.  # [C, 2]
 
-    Candidates are the latest pairs linked before and, among the nodes active most recently, pairs two steps apart and
-    the `number` pairs with the largest Σ_d weights_d e_u[d] e_v[d]. With `rows`, candidates are pairs of these nodes:
-    with all other nodes if the graph has at most 65,536; otherwise with past neighbours, nodes two steps away and the
-    `number` nodes with the largest such sum. If nodes have kinds, both nodes of a pair differ in kind.
+    Candidates are the latest pairs linked before, all pairs of the nodes with most links lately and, among the nodes
+    active most recently, pairs two steps apart and the `number` pairs with the largest Σ_d weights_d e_u[d] e_v[d].
+    With `rows`, candidates are pairs of these nodes: with all other nodes if the graph has at most 65,536; otherwise
+    with past neighbours, nodes two steps away and the `number` nodes with the largest such sum. If nodes have kinds,
+    both nodes of a pair differ in kind.
 
     Shapes:
         e [N, d], weights [d], rows [R] node ids
@@ -42,6 +45,7 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, rows: Tensor |
         active = links.active_nodes()
         parts = [
             links.past_pairs(),
+            _all_pairs(links.busy_nodes(graph.kinds)),
             links.two_steps(active),
             _largest_products_among(graph, active, e, weights, number),
         ]
@@ -68,7 +72,7 @@ class LatestLinks:
 
     Shapes:
         u, v, last [E]: all linked pairs u < v and the step of their last link, latest first; offsets [N + 1],
-        neighbours [2E]
+        neighbours [2E]; last_active [N]; recent_degrees [N]: number of links, older ones counting less
     """
 
     def __init__(self, graph: DynamicGraph) -> None:
@@ -89,6 +93,8 @@ class LatestLinks:
         self.offsets = np.searchsorted(ends[by_node], np.arange(n + 1))
         self.last_active = np.full(n, -1)
         np.maximum.at(self.last_active, ends, both)
+        recent = np.power(RECENT, len(graph) - 1 - steps[keep])
+        self.recent_degrees = np.bincount(u[keep], recent, n) + np.bincount(v[keep], recent, n)
 
     def past_pairs(self) -> Ids:
         """Return linked pairs, latest first.  # [≤ MAX_PAST_PAIRS, 2]"""
@@ -116,6 +122,19 @@ class LatestLinks:
         """Return the nodes linked most recently; ties go to those with more neighbours.  # [≤ MAX_ACTIVE_NODES]"""
         order = np.lexsort((np.arange(len(self.last_active)), -np.diff(self.offsets), -self.last_active))
         return np.sort(order[:MAX_ACTIVE_NODES])
+
+    def busy_nodes(self, kinds: NDArray[np.uint8] | None) -> Ids:
+        """Return the nodes with the largest `recent_degrees`, of each kind if there are kinds.  # [≤ MAX_BUSY_NODES · kinds]"""
+        order = np.argsort(-self.recent_degrees, kind="stable")
+        order = order[self.recent_degrees[order] > 0]
+        groups = [order] if kinds is None else [order[kinds[order] == kind] for kind in np.unique(kinds)]
+        return np.sort(np.concatenate([group[:MAX_BUSY_NODES] for group in groups]))
+
+
+def _all_pairs(nodes: Ids) -> Ids:
+    """Return all pairs of these nodes.  # [P, 2]"""
+    u, v = np.triu_indices(len(nodes), 1)
+    return np.stack([nodes[u], nodes[v]], axis=1)
 
 
 def _largest_products_among(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, number: int) -> Ids:
