@@ -185,8 +185,8 @@ def _show_run(run: Run, as_json: bool, trained_at: float, top: int = 10) -> None
         note = f"snapshot {backtest['step'] + 1}, predicted by a model trained on snapshots 0 to {backtest['step']}"
         if model.has_embeddings:
             note += (
-                f"; probe: logistic regression on the {model.pair_feature} of two embeddings, mean ± standard deviation "
-                f"over {backtest['repeats']} random splits"
+                f"; probe: logistic regression on the {model.pair_feature} of two embeddings, mean ± standard "
+                f"deviation over {backtest['repeats']} random splits"
             )
         console.print(f"[dim]{note}[/dim]", highlight=False, soft_wrap=True)
         for line in (*_calibration(forecast), *_against_heuristics(backtest)):

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dysat.cli.show import new_console, status_line
+from dysat.cli.show import epochs_text, new_console, status_line
 from dysat.runs.run import Watch
 from dysat.system.progress import listening
 from dysat.training import Epoch
@@ -93,8 +93,9 @@ class _Bars:
     def on_report(self, what: str, done: int, total: int) -> None:
         if not self.tasks:
             return
-        counts = {} if self.epochs else {"completed": done, "total": total or None}
-        self.progress.update(self.tasks[-1], state=_piece(what, done, total), **counts)
+        self.progress.update(self.tasks[-1], state=_piece(what, done, total))
+        if not self.epochs:
+            self.progress.update(self.tasks[-1], completed=done, total=total or None)
 
 
 class _Lines:
@@ -112,7 +113,7 @@ class _Lines:
     def on_epoch(self, epoch: Epoch) -> None:
         left, text = self.left(epoch), f"{self.stage}: epoch {epoch.number} of {self.epochs}, {_state(epoch)}"
         if epoch.number == self.epochs:
-            self._print(f"{text}, {self.epochs} epochs in {self.left.spent:.0f} s")
+            self._print(f"{text}, {epochs_text(self.left.number)} in {self.left.spent:.1f} s")
             self.set_text(f"{self.stage}: after the last epoch")
         elif time.monotonic() - self.printed >= QUIET:
             self._print(f"{text}, {left:.0f} s of training left")

@@ -28,7 +28,7 @@ def spectrum(graph: DynamicGraph, number: int) -> tuple[Tensor, ...]:
     """
     with few_blas_threads(graph.num_nodes):
         previous: tuple[Reals, Reals] | None = None
-        coordinates = []
+        coordinates = list[Tensor]()
         for links in decayed_links_by_step(graph.snapshots, DECAY):
             report("spectrum: step", len(coordinates), len(graph))
             matrix = links.matrix()

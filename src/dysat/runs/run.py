@@ -186,8 +186,8 @@ class Run:
     ) -> bool:
         """Train to the end, from the last checkpoint if there is one; return whether the end was reached.
 
-        `began` is the time on the clock `time.monotonic` from which the seconds of metrics.json count, if the work began
-        earlier. Seconds up to the last checkpoint of an interrupted run are added.
+        The seconds of metrics.json count from `began`, a time of `time.monotonic`, if the work began before this call.
+        Those of an interrupted run, up to its last checkpoint, are added.
         """
         if self.finished:
             return True
@@ -316,7 +316,7 @@ def _write_embeddings(model: EmbeddingModel, file: Path) -> None:
     """Write the embeddings of all steps to one table."""
     from dysat.system.table_files import write_table
 
-    tables, steps = [], model.steps_at_hand()
+    tables, steps = list[dict[str, Any]](), model.steps_at_hand()
     for step in steps:
         report("embeddings: step", len(tables), len(steps))
         tables.append(model.table(step))

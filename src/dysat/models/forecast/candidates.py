@@ -124,7 +124,10 @@ class LatestLinks:
         return np.sort(order[:MAX_ACTIVE_NODES])
 
     def busy_nodes(self, kinds: NDArray[np.uint8] | None) -> Ids:
-        """Return the nodes with the largest `recent_degrees`, of each kind if there are kinds.  # [≤ MAX_BUSY_NODES · kinds]"""
+        """Return the nodes with the largest `recent_degrees`, of each kind if there are kinds.
+
+        There are at most `MAX_BUSY_NODES` of each.
+        """
         order = np.argsort(-self.recent_degrees, kind="stable")
         order = order[self.recent_degrees[order] > 0]
         groups = [order] if kinds is None else [order[kinds[order] == kind] for kind in np.unique(kinds)]
