@@ -102,7 +102,7 @@ def test_options_of_the_network_have_no_effect() -> None:
 def test_the_most_likely_of_all_pairs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Among all pairs and among new contacts; the candidates come from busy nodes and the low ranks of the links."""
     monkeypatch.setattr(candidates, "MAX_BUSY_NODES", 64)
-    monkeypatch.setattr(candidates, "MAX_ACTIVE_NODES", 64)
+    monkeypatch.setattr(candidates, "MAX_ACTIVE_NODES", 200)
     monkeypatch.setattr(candidates, "FAN_OUT", 4)
     rng, size = np.random.default_rng(0), 300
     activity = rng.pareto(1.0, size) + 0.1

@@ -17,6 +17,7 @@ MAX_PAST_PAIRS = 200_000  # pairs linked before
 MAX_ACTIVE_NODES = 2_048  # nodes whose paths are followed, and whose pairs are all compared by their product
 FAN_OUT = 16  # latest neighbours per node that a path follows
 MAX_BUSY_NODES = 256  # nodes, of each kind if there are kinds, of which all pairs are candidates
+MAX_HUBS = 8  # the busiest of them, whose pairs with all active nodes are candidates
 RECENT = 0.6  # weight of a snapshot relative to the one after it, when links are counted to find busy nodes
 ALL_PARTNERS_NODES = 65_536  # up to this size, one node is paired with all others
 
@@ -25,7 +26,8 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, rows: Tensor |
     """Return candidates for the most likely next links: distinct pairs u < v, sorted.  # [C, 2]
 
     Candidates are the latest pairs linked before, all pairs of the nodes with most links lately and, among the nodes
-    active most recently, pairs two steps apart and the `number` pairs with the largest Σ_d weights_d e_u[d] e_v[d].
+    active most recently, all pairs with the very busiest, pairs two steps apart and the `number` pairs with the largest
+    Σ_d weights_d e_u[d] e_v[d].
     With `rows`, candidates are pairs of these nodes: with all other nodes if the graph has at most 65,536; otherwise
     with past neighbours, nodes two steps away and the `number` nodes with the largest such sum. If nodes have kinds,
     both nodes of a pair differ in kind.
@@ -45,7 +47,8 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, rows: Tensor |
         active = links.active_nodes()
         parts = [
             links.past_pairs(),
-            _all_pairs(links.busy_nodes(graph.kinds)),
+            _all_pairs(links.busy_nodes(graph.kinds, MAX_BUSY_NODES)),
+            _pairs_between(links.busy_nodes(graph.kinds, MAX_HUBS), active),
             links.two_steps(active),
             _largest_products_among(graph, active, e, weights, number),
         ]
@@ -54,7 +57,7 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, rows: Tensor |
         if len(nodes) and not 0 <= nodes[0] <= nodes[-1] < n:
             raise ModelError(f"node {nodes[0] if nodes[0] < 0 else nodes[-1]} of a graph with {n:,} nodes")
         if n <= ALL_PARTNERS_NODES:
-            parts = [np.stack([np.repeat(nodes, n), np.tile(np.arange(n), len(nodes))], axis=1)]
+            parts = [_pairs_between(nodes, np.arange(n))]
         else:
             parts = [
                 links.past_neighbours(nodes),
@@ -123,21 +126,23 @@ class LatestLinks:
         order = np.lexsort((np.arange(len(self.last_active)), -np.diff(self.offsets), -self.last_active))
         return np.sort(order[:MAX_ACTIVE_NODES])
 
-    def busy_nodes(self, kinds: NDArray[np.uint8] | None) -> Ids:
-        """Return the nodes with the largest `recent_degrees`, of each kind if there are kinds.
-
-        There are at most `MAX_BUSY_NODES` of each.
-        """
+    def busy_nodes(self, kinds: NDArray[np.uint8] | None, number: int) -> Ids:
+        """Return the nodes with the largest `recent_degrees`, as many of each kind.  # [≤ number · kinds]"""
         order = np.argsort(-self.recent_degrees, kind="stable")
         order = order[self.recent_degrees[order] > 0]
         groups = [order] if kinds is None else [order[kinds[order] == kind] for kind in np.unique(kinds)]
-        return np.sort(np.concatenate([group[:MAX_BUSY_NODES] for group in groups]))
+        return np.sort(np.concatenate([group[:number] for group in groups]))
 
 
 def _all_pairs(nodes: Ids) -> Ids:
     """Return all pairs of these nodes.  # [P, 2]"""
     u, v = np.triu_indices(len(nodes), 1)
     return np.stack([nodes[u], nodes[v]], axis=1)
+
+
+def _pairs_between(nodes: Ids, others: Ids) -> Ids:
+    """Return all pairs of one of these nodes and one of the others.  # [P, 2]"""
+    return np.stack([np.repeat(nodes, len(others)), np.tile(others, len(nodes))], axis=1)
 
 
 def _largest_products_among(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, number: int) -> Ids:
