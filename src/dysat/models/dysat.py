@@ -168,7 +168,7 @@ class DySAT(AttentionModel):
             self.check_graph(graph)
             self._forget()
             self.graph_ = graph
-            self.pair_score_ = PairScore.learn(graph, transitions=self.transitions, seed=self.seed)
+            self.pair_score_ = self._learn_pair_score()
             if self.pair_score_ is None:
                 raise ModelError("no forecast can be learned: the graph has no links, or all of its pairs are linked")
             self.epochs_, self.finished_ = [], True
@@ -227,7 +227,7 @@ class DySAT(AttentionModel):
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self.score_ = self.pair_score_ = self.axes_ = None
         if self.pair_score or self.agreement:
-            self.pair_score_ = PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
+            self.pair_score_ = self._learn_pair_score()
         ahead = self._ahead(device)
         if ahead is None:
             return super()._prepare(device, generator)
@@ -245,6 +245,9 @@ class DySAT(AttentionModel):
             return value if walks is None else value + self.walk_weight * walks(batch, generator)
 
         return Task(loss, self._parameters(), items, frozenset(self._penalized()))
+
+    def _learn_pair_score(self) -> PairScore | None:
+        return PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
 
     def _ahead(self, device: torch.device) -> Callable[[torch.Generator], Tensor] | None:
         """The loss on the next snapshot; None if there is nothing to predict."""
@@ -277,11 +280,18 @@ class DySAT(AttentionModel):
 
     def _taught(self, cells: Cells, last: int) -> tuple[Tensor, Tensor]:
         """Pairs of all kinds at the last step, and the pair score's probability that each is linked next."""
-        number = min(MOST, max(LEAST, TAUGHT * self.graph_.known[-1]))
-        pairs = mixed_pairs(self.graph_, number, self.seed)
-        log_odds = self._pair_score().log_odds(self.graph_, len(self.graph_) - 1, pairs)
+        pairs = self._taught_pairs()
         device = cells.nodes.device
-        return cells.at(pairs.to(device), last), torch.sigmoid(log_odds).to(device, torch.get_default_dtype())
+        return cells.at(pairs.to(device), last), self._expected(pairs).to(device, torch.get_default_dtype())
+
+    def _taught_pairs(self) -> Tensor:
+        """Pairs of all kinds for the embeddings to learn from.  # [B, 2]"""
+        number = min(MOST, max(LEAST, TAUGHT * self.graph_.known[-1]))
+        return mixed_pairs(self.graph_, number, self.seed)
+
+    def _expected(self, pairs: Tensor) -> Tensor:
+        """The probabilities that the pair score gives these pairs.  # [B, 2] → [B]"""
+        return torch.sigmoid(self._pair_score().log_odds(self.graph_, len(self.graph_) - 1, pairs))
 
     def _settings(self, num_items: int) -> Settings:
         found = replace(super()._settings(num_items), keep_best=self.keep_epoch == "best", cool_down=self.cool_down)
