@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
+from dysat.cli.estimate import print_estimate
 from dysat.cli.options import (
     RARE,
     Device,
@@ -43,6 +44,7 @@ FIT_OUT = option("Run folder to write [dim](default: run)[/dim].", "--out", "-o"
 FIT_MODEL = option("Method or method:preset [dim](default: dysat)[/dim].", "--model", panel="Model", metavar="NAME")
 FIT_DEVICE = option("cpu, cuda, cuda:1 [dim](default: CUDA if available)[/dim].", panel="Model", metavar="NAME")
 FORECAST_ONLY = option("Learn forecasts without embeddings, in seconds.", "--forecast-only", hidden=True)
+ESTIMATE = option("Say how long it will take and how much memory, and stop.", "--estimate", hidden=True)
 RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat fit[/bold].", show_default=False)]
 
 
@@ -54,6 +56,7 @@ def fit(
     resume: Annotated[Path | None, option("Resume a stopped run.", metavar="FOLDER")] = None,
     no_backtest: Annotated[bool, option("Skip the backtest on the last snapshot.", "--no-backtest")] = False,
     forecast_only: Annotated[bool, FORECAST_ONLY] = False,
+    estimate: Annotated[bool, ESTIMATE] = False,
     as_json: Json = False,
     data_dir: Annotated[Path | None, option("Folder of the paper's datasets.", metavar="FOLDER", hidden=True)] = None,
     model: Annotated[str, FIT_MODEL] = METHOD,
@@ -78,13 +81,14 @@ def fit(
     flags = {name: value for name, value in given.items() if value is not None}
     if resume is not None:
         others = [source, *events.given(), *(settings or []), *(name for name in flags if name != "device")]
-        if any(others) or (out, model, preset, no_backtest, data_dir) != (RUN, METHOD, None, False, None):
+        if any((*others, estimate)) or (out, model, preset, no_backtest, data_dir) != (RUN, METHOD, None, False, None):
             raise ModelError(f"--resume {resume} continues with the options of the run; give nothing but --device")
         run = Run.open(resume)
     elif source is None:
         raise ModelError("no source: give a log of events, a graph folder or the name of a dataset")
     else:
-        check_new(Path(out).absolute())
+        if not estimate:
+            check_new(Path(out).absolute())
         if forecast_only and model.partition(":")[0] != METHOD:
             raise ModelError(f"--forecast-only belongs to --model {METHOD}; {model} has no forecast score of its own")
         learner = chosen_model(model, preset, {**dict(map(parse_setting, settings or [])), **flags}).build()
@@ -93,14 +97,18 @@ def fit(
             raise ModelError(f"{learner.method} has no embeddings, use it with dysat evaluate; fit takes {there}")
         with working() as set_status:
             graph, made = find_graph(source, events, data_dir, set_status)
-            set_status(f"writing {out}")
-            run = Run.start(out, graph, learner, backtest=not no_backtest, source=source, events=made)
+            if not estimate:
+                set_status(f"writing {out}")
+                run = Run.start(out, graph, learner, backtest=not no_backtest, source=source, events=made)
+        if estimate:
+            reading = time.monotonic() - began
+            return print_estimate(graph, learner, backtest=not no_backtest, reading=reading, as_json=as_json)
     keep_freed_memory()
     with watching() as watch:
         ended = run.train(watch, device=device, began=began)
     if not ended:
         raise StoppedError(f"stopped; progress is saved, dysat fit --resume {run.folder} continues")
-    _show_run(run, as_json, time.monotonic())
+    return _show_run(run, as_json, time.monotonic())
 
 
 @app.command()

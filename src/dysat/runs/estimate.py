@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,7 +100,7 @@ def estimate(graph: DynamicGraph, model: DySAT, *, windows: int = 1, reading: fl
         memory = pairs.memory()
     training = None
     if model.embeddings:
-        training = _TrainingWork.measure(graph, model, pairs and pairs.score)
+        training = _TrainingWork.measure(graph, model, None if pairs is None else pairs.score)
         epochs = model.epochs * training.epoch
         phases["training"] = (windows + 1) * (training.preparation + epochs) + (
             windows * model.epochs * training.validation
@@ -404,7 +405,7 @@ def _unit_seconds(work: Callable[[int], object], most: int) -> float:
     """Seconds per piece of work that takes a number of pieces at once."""
     number = 512
     while True:
-        seconds, _ = _timed(lambda: work(number))
+        seconds, _ = _timed(partial(work, number))
         if seconds >= LONG_ENOUGH or number >= most:
             return seconds / number
         number = min(most, 4 * number)
