@@ -34,9 +34,7 @@ def test_phases_are_positive_and_add_up(options: dict[str, Any], windows: int, p
     assert (found.device, found.gpu_memory) == ("cpu", None)
 
 
-def test_epochs_and_windows_count() -> None:
-    one, two = (module._TrainingWork(1.0, 2.0, 0.5, 1.0, 0.0, None, "cpu") for _ in range(2))
-    assert one == two
+def test_epochs_count() -> None:
     few, many = (estimate(small_graph(), DySAT(**FORECASTING | {"epochs": n})) for n in (1, 1_000))
     assert many.phases["training"] > 20 * few.phases["training"]
 

@@ -107,7 +107,7 @@ def estimate(graph: DynamicGraph, model: DySAT, *, windows: int = 1, reading: fl
         )
         if pairs is not None and model.agreement:
             phases["training"] += (windows + 1) * pairs.scoring(pairs.num_taught)
-        memory = max(memory, training.memory)
+        memory += training.memory  # examples of past transitions stay in memory while the network is trained
     if windows:
         phases["heuristics"] = windows * _heuristics(graph, pairs)
     phases["writing"] = 0.1 if training is None else training.writing
