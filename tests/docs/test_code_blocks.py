@@ -110,7 +110,7 @@ def made_quick(arguments: list[str]) -> list[str]:
     command = arguments[0]
     trains = command in ("fit", "evaluate", "tune") and "--resume" not in arguments and "--help" not in arguments
     model = arguments[arguments.index("--model") + 1] if "--model" in arguments else "dysat"
-    given = any(word == "--epochs" or word.startswith("epochs=") for word in arguments)
+    given = any(word in ("--epochs", "--forecast-only") or word.startswith("epochs=") for word in arguments)
     if trains and not given and model.split(":")[0] in ("dysat", "incsat"):
         arguments = [*arguments, *FEW_EPOCHS]
     if command in ("evaluate", "tune", "reproduce") and "--processes" not in arguments and "--help" not in arguments:
