@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from dysat.cli import watching
 from dysat.cli.show import score_text
 from dysat.runs.checkpoints import CHECKPOINTS
 from dysat.runs.run import Run
+from dysat.training import Epoch
 
 Cli = Callable[..., tuple[int, str, str]]
 TINY = [
@@ -73,7 +75,10 @@ def link_lines(out: str) -> list[list[str]]:
 
 def test_fit_a_dataset(cli: Cli) -> None:
     code, out, err = cli("fit", "uci", "--preset", "program", *PAPER)
-    assert code == 0 and re.fullmatch(r"(backtest|training): epoch 1 of 1, loss .* left\n" * 4, err)
+    assert code == 0 and re.findall(r"(backtest|training): epoch 1 of 1, loss .*, 1 epoch in ", err) == [
+        "backtest",
+        "training",
+    ]
     assert names(Path("run")) == RESULTS
     run = Run.open("run")
     metrics, model = run.metrics(), run.model("cpu")
@@ -270,6 +275,7 @@ WAITING = """
 import signal, sys, time
 from dysat.cli import main, watching
 from dysat.runs.run import Run
+from dysat.training import Epoch
 def wait(epoch):
     handle, heard = signal.getsignal(signal.SIGINT), []
     signal.signal(signal.SIGINT, lambda *signal: heard.append(1) or handle(*signal))
@@ -290,7 +296,7 @@ def test_ctrl_c(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     run = Run.start(tmp_path / "run", small_graph(), small_model())
     line = [sys.executable, "-c", WAITING.replace("TIMES", str(times)), "fit", "--resume", run.folder]
     with subprocess.Popen(line, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stderr and [process.stderr.readline() for _ in range(2)][1] == b"waiting\n"
+        assert process.stderr and b"waiting\n" in iter(process.stderr.readline, b"")
         process.send_signal(signal.SIGINT)
         assert process.stderr.readline() == b"stopping after this epoch; Ctrl-C again stops at once\n"
         if times == 2:
@@ -328,3 +334,111 @@ def test_ctrl_c_during_a_write_is_no_error(capfd: pytest.CaptureFixture[str]) ->
         assert pressed() and capfd.readouterr().err == "stopping\n"
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+# Forecasts without embeddings, estimates and progress
+
+
+def test_forecast_only(cli: Cli) -> None:
+    small_graph().save("graph")
+    code, out, _ = cli("fit", "graph", "--forecast-only", "-o", "run")
+    assert code == 0 and names(Path("run")) == RESULTS - {"embeddings.parquet"}
+    assert "forecast score, AUC" in out and "probe" not in out and "epoch" not in out
+    assert "no embeddings were learned (--forecast-only); the forecast score does not depend on them" in out
+    run = Run.open("run")
+    metrics = run.metrics()
+    assert (metrics["epochs"], metrics["device"], metrics["backtest"]["auc"]) == (0, "cpu", None)
+    assert metrics["backtest"]["forecast"]["auc"] > 0 and len(link_lines(out)) == 10
+    code, out, _ = cli("forecast", "run", "--top", 3, "--json")
+    assert code == 0 and json.loads(out) == as_rows(run.model().top_links(3))
+    line = "dysat: this model has no embeddings: it was fitted with --forecast-only; fit again without it\n"
+    assert cli("embed", "run", "-o", "e.csv") == (2, "", line) and not Path("e.csv").exists()
+
+
+def test_output_says_what_embeddings_are_for(cli: Cli) -> None:
+    small_graph().save("graph")
+    code, out, _ = cli("fit", "graph", *TINY, "--no-backtest")
+    assert code == 0 and "the forecast score does not depend on the embeddings" in out
+    code, out, _ = cli("fit", "graph", *PAPER, "--preset", "program", "--no-backtest", "-o", "paper")
+    assert code == 0 and "does not depend" not in out
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--model", "incsat"], "--forecast-only belongs to --model dysat; incsat has no forecast score of its own"),
+        (["--epochs", 3], "--epochs 3 has no effect with --forecast-only"),
+        (["--set", "spectrum=3"], "--set spectrum=3 has no effect with --forecast-only"),
+        (["--preset", "text"], "--forecast-only and --set pair_score=False: there is nothing to learn"),
+        (["--resume", "x"], "no such folder|--resume x continues with the options of the run"),
+    ],
+)
+def test_forecast_only_refuses_what_it_cannot_use(cli: Cli, options: list[str], line: str) -> None:
+    small_graph().save("graph")
+    code, out, err = cli("fit", "graph", "--forecast-only", *options)
+    assert (code, out) == (2, "") and re.search(line, err) and err.count("\n") == 1
+    assert names(Path()) == {"graph"}
+
+
+def test_estimate_writes_nothing(cli: Cli) -> None:
+    small_graph().save("graph")
+    code, out, _ = cli("fit", "graph", *TINY, "--estimate", "--json")
+    facts = json.loads(out)
+    assert code == 0 and names(Path()) == {"graph"}
+    assert set(facts["phases"]) == {"reading", "pair score", "training", "heuristics", "writing", "ranking"}
+    assert all(seconds >= 0 for seconds in facts["phases"].values()) and facts["memory"] > 0
+    assert facts["range"][0] < facts["seconds"] < facts["range"][1]
+    code, out, _ = cli("fit", "graph", "--estimate", "--forecast-only", "--no-backtest")
+    assert code == 0 and names(Path()) == {"graph"} and re.search(r"in total +\d", out)
+    assert "training" not in out and "GiB of memory; nothing was written" in out
+    line = "dysat: --estimate knows the costs of dysat only, not of svd\n"
+    assert cli("fit", "graph", "--estimate", "--model", "svd") == (2, "", line)
+
+
+def test_seconds_are_wall_time(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They include reading, which is made to take long here, and what an interrupted run took."""
+    from dysat.cli import learn
+
+    small_graph().save("graph")
+    find = learn.find_graph
+    monkeypatch.setattr("dysat.cli.learn.find_graph", lambda *given: time.sleep(0.7) or find(*given))
+    code, out, _ = cli("fit", "graph", *PAPER, "--preset", "program", "--no-backtest")
+    metrics = Run.open("run").metrics()
+    total = re.search(r"1 epoch on cpu, (\S+) s in total", out)
+    assert code == 0 and metrics["seconds"] > 0.7 and total and float(total[1]) > metrics["seconds"] - 0.06
+
+
+def test_lines_for_work_without_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said = [0.0], list[str]()
+    monkeypatch.setattr(watching.time, "monotonic", lambda: now[0])
+    lines = watching._Lines(said.append)
+    lines.on_stage("heuristics", 0)
+    for moment in range(1, 80):
+        now[0] = float(moment)
+        if moment == 3:
+            lines.on_report("svd, heuristic", 1, 4)
+        lines.look()
+    assert said == [
+        "comparing with heuristics: svd, heuristic 2 of 4",
+        "comparing with heuristics: svd, heuristic 2 of 4 (32 s so far)",
+        "comparing with heuristics: svd, heuristic 2 of 4 (62 s so far)",
+    ]
+
+
+def test_the_last_epoch_does_not_claim_that_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said = [0.0], list[str]()
+    monkeypatch.setattr(watching.time, "monotonic", lambda: now[0])
+    lines = watching._Lines(said.append)
+    lines.on_stage("backtest", 3)
+    for number in (1, 2, 3):
+        now[0] += 6
+        lines.on_epoch(Epoch(number, 0.5, None, number, 6.0))
+        lines.look()
+    now[0] += 5
+    lines.look()
+    assert said == [
+        "backtest: epoch 1 of 3, loss 0.5, 12 s of training left",
+        "backtest: epoch 2 of 3, loss 0.5, 6 s of training left",
+        "backtest: epoch 3 of 3, loss 0.5, 3 epochs in 18.0 s",
+        "backtest: after the last epoch (5 s so far)",
+    ]

@@ -128,6 +128,7 @@ FORECASTING = replace(
     exempt=DYSAT.exempt
     | {
         "pair_score": "changes scores, not embeddings (tested in tests/models/test_dysat_forecast.py)",
+        "embeddings": "leaves no embeddings to compare (tested in tests/models/test_forecast_only.py)",
         "keep_epoch": "needs validation (tested in tests/models/test_dysat_forecast.py)",
     },
     # With these seeds no ReLU is 0 for all eight nodes.

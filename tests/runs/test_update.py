@@ -68,6 +68,21 @@ def run(runs: dict[str, Path], tmp_path: Path) -> Path:
 # What an update reports
 
 
+def test_update_of_a_run_without_embeddings(tmp_path: Path) -> None:
+    """It learns from all snapshots, as a fit on both logs together does."""
+    folder = fitted(tmp_path / "a", weeks(0, 3), "dysat", embeddings=False).folder
+    (update,) = take_in(folder, write_log(tmp_path / "log.csv", week(3)))
+    assert (update.epochs, update.loss, update.nodes) == (0, None, 16) and update.auc is not None
+    assert not list(folder.rglob("*.parquet"))
+    updated, whole = (
+        Run.open(each).model("cpu")
+        for each in (folder, fitted(tmp_path / "b", weeks(0, 4), "dysat", embeddings=False).folder)
+    )
+    assert list(updated.top_links(20)) == list(whole.top_links(20)) and len(updated.graph_) == 4
+    with pytest.raises(ModelError, match=r"^epochs=3 has no effect with embeddings=False$"):
+        take_in(folder, write_log(tmp_path / "log.csv", week(4)), epochs=3)
+
+
 def test_figures_of_an_update(run: Path, tmp_path: Path) -> None:
     before = Run.open(run).model("cpu")
     rows = [*week(3), *week(3)[:4]]  # with a self-loop and repeated events

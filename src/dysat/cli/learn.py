@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,7 @@ from rich.markup import escape
 from dysat.cli.app import StoppedError, app
 from dysat.cli.backtest import show_backtest
 from dysat.cli.data import find_graph
+from dysat.cli.estimate import print_estimate
 from dysat.cli.options import (
     RARE,
     Device,
@@ -33,7 +36,7 @@ from dysat.cli.show import (
     show_notes,
     status_line,
 )
-from dysat.cli.watching import watching
+from dysat.cli.watching import watching, working
 from dysat.errors import ModelError, listed
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import Calibrate, Incremental
@@ -50,6 +53,8 @@ FIT_OUT = option("Run folder to write [dim](default: run)[/dim].", "--out", "-o"
 FIT_MODEL = option("Method or method:preset [dim](default: dysat)[/dim].", "--model", panel="Model", metavar="NAME")
 FIT_DEVICE = option("cpu, cuda, cuda:1 [dim](default: CUDA if available)[/dim].", panel="Model", metavar="NAME")
 CALIBRATE = "Scores in a balanced mix of links and non-links, or real: among all pairs."
+FORECAST_ONLY = option("Learn forecasts without embeddings, in seconds.", "--forecast-only", hidden=True)
+ESTIMATE = option("Say how long it will take and how much memory, and stop.", "--estimate", hidden=True)
 RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat fit[/bold].", show_default=False)]
 
 
@@ -65,6 +70,8 @@ def fit(
         bool, option("Also predict a last window that is incomplete.", "--include-incomplete", hidden=True)
     ] = False,
     calibrate: Annotated[Calibrate, option(CALIBRATE, hidden=True)] = "balanced",
+    forecast_only: Annotated[bool, FORECAST_ONLY] = False,
+    estimate: Annotated[bool, ESTIMATE] = False,
     as_json: Json = False,
     data_dir: Annotated[Path | None, option("Folder of the paper's datasets.", metavar="FOLDER", hidden=True)] = None,
     model: Annotated[str, FIT_MODEL] = METHOD,
@@ -84,11 +91,12 @@ def fit(
       [bold]dysat fit --resume run/[/bold]
     See also [bold]dysat models[/bold] (presets, options) and [bold]dysat snapshots --help[/bold] (files).
     """
-    given = {"epochs": epochs, "seed": seed, "device": device}
+    began = time.monotonic()
+    given = {"epochs": epochs, "seed": seed, "device": device, "embeddings": False if forecast_only else None}
     flags = {name: value for name, value in given.items() if value is not None}
     if resume is not None:
         others = [source, *events.given(), *(settings or []), *(name for name in flags if name != "device")]
-        given_backtest = no_backtest or include_incomplete or backtest_windows != WINDOWS
+        given_backtest = no_backtest or include_incomplete or estimate or backtest_windows != WINDOWS
         if any(others) or given_backtest or (out, model, preset, data_dir) != (RUN, METHOD, None, None):
             raise ModelError(f"--resume {resume} continues with the options of the run; give nothing but --device")
         run = Run.open(resume)
@@ -97,26 +105,34 @@ def fit(
     else:
         if backtest_windows < 1:
             raise ModelError(f"--backtest-windows {backtest_windows} must be at least 1; --no-backtest predicts none")
-        check_new(Path(out).absolute())
+        if not estimate:
+            check_new(Path(out).absolute())
+        if forecast_only and model.partition(":")[0] != METHOD:
+            raise ModelError(f"--forecast-only belongs to --model {METHOD}; {model} has no forecast score of its own")
         learner = chosen_model(model, preset, {**dict(map(parse_setting, settings or [])), **flags}).build()
         if not isinstance(learner, EmbeddingModel):
             there = listed(LEARNERS, 20)
             raise ModelError(f"{learner.method} has no embeddings, use it with dysat evaluate; fit takes {there}")
-        with status_line() as set_status:
+        with working() as set_status:
             graph, made = find_graph(source, events, data_dir, set_status)
-            set_status(f"writing {out}")
             windows = 0 if no_backtest else backtest_windows
-            run = Run.start(
-                out, graph, learner, backtest=windows, include_incomplete=include_incomplete, source=source, events=made
-            )
+            if not estimate:
+                set_status(f"writing {out}")
+                run = Run.start(
+                    out, graph, learner, backtest=windows, include_incomplete=include_incomplete, source=source,
+                    events=made,
+                )  # fmt: skip
         if made:
             show_notes(graph)
+        if estimate:
+            reading = time.monotonic() - began
+            return print_estimate(graph, learner, windows=windows, reading=reading, as_json=as_json)
     keep_freed_memory()
     with watching() as watch:
-        ended = run.train(watch, device=device)
+        ended = run.train(watch, device=device, began=began)
     if not ended:
         raise StoppedError(f"stopped; progress is saved, dysat fit --resume {run.folder} continues")
-    _show_run(run, as_json, calibrate)
+    return _show_run(run, as_json, calibrate, time.monotonic())
 
 
 @app.command()
@@ -141,9 +157,13 @@ def embed(
     return new_console().print(f"{rows:,} embeddings written to [bold]{escape(str(out))}[/bold]", highlight=False)
 
 
-def _show_run(run: Run, as_json: bool, calibrate: Calibrate, top: int = 10) -> None:
-    metrics, model = run.metrics(), run.model()
-    links = model.top_links(top, calibrate=calibrate)
+def _show_run(run: Run, as_json: bool, calibrate: Calibrate, trained_at: float, top: int = 10) -> None:
+    metrics = run.metrics()
+    with working() as set_status:
+        set_status("loading the model")
+        model = run.model()
+        set_status("ranking the most likely links")
+        links = model.top_links(top, calibrate=calibrate)
     if as_json:
         facts = {"run": str(run.folder), "notes": run.graph().notes, **metrics}
         return print_json({**facts, "top_links": [link_facts(link) for link in links]})
@@ -152,15 +172,30 @@ def _show_run(run: Run, as_json: bool, calibrate: Calibrate, top: int = 10) -> N
         show_backtest(metrics["backtest"], model, console)
     console.print(links_table(links))
     console.print(f"[dim]{score_note(model, calibrate)}[/dim]", highlight=False, soft_wrap=True)
-    whole = "for the last snapshot" if isinstance(model, Incremental) else "in total"
-    epochs = f"{epochs_text(metrics['epochs'])} on {metrics['device']}, {metrics['seconds']:.1f} s {whole}"
+    for line in _score_and_embeddings(model):
+        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
+    epochs = (
+        f"{epochs_text(metrics['epochs'])}{' per snapshot' * isinstance(model, Incremental)} on {metrics['device']}"
+    )
     trained = epochs if metrics["epochs"] else model.method
+    seconds = metrics["seconds"] + time.monotonic() - trained_at
     console.print(
-        f"{trained}; written to [bold]{escape(str(run.folder))}[/bold]",
+        f"{trained}, {seconds:.1f} s in total; written to [bold]{escape(str(run.folder))}[/bold]",
         highlight=False,
         soft_wrap=True,
     )
     return None
+
+
+def _score_and_embeddings(model: EmbeddingModel) -> Iterator[str]:
+    """One line on what the forecast score depends on, if it does not depend on embeddings."""
+    if not model.has_embeddings:
+        yield "no embeddings were learned (--forecast-only); the forecast score does not depend on them"
+    elif getattr(model, "pair_score_", None) is not None and getattr(model, "pair_score", False):
+        yield (
+            "the forecast score does not depend on the embeddings: those are node features for other programs "
+            "(embeddings.parquet); --forecast-only learns the score alone, in seconds"
+        )
 
 
 def _step(text: str) -> int:

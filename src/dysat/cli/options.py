@@ -48,6 +48,7 @@ def as_options(text: str) -> str:
 
     values = r"'(?P<quoted>[^']*)'|\((?P<tuple>[\d, ]*|'[^'()]+', '[^'()]+')\)|(?P<bare>[\w:.-]*\w)"
     names = "|".join((*FLAGS, *SETTINGS))
+    text = text.replace("embeddings=False", "--forecast-only")
     named = rf"(?P<name>{names})=(?:(?:{values})(?![/\\]))?(?![\w/\\])"
     return re.sub(rf"(?<![\w/\\.-])(?:{named}|decimal='(?P<point>[.,])')", rewrite, text)
 

@@ -201,7 +201,8 @@ def _lines(update: Update) -> Iterator[str]:
             "came true"
         )
     if update.epochs or update.links:
-        yield f"[dim]  trained for {epochs_text(update.epochs)}, {update.seconds:.1f} s[/dim]"
+        learned = f"trained for {epochs_text(update.epochs)}" if update.epochs else "learned from all snapshots"
+        yield f"[dim]  {learned}, {update.seconds:.1f} s[/dim]"
     else:
         yield "[dim]  stored as an empty snapshot; there was nothing to learn from[/dim]"
 

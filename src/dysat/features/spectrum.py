@@ -11,6 +11,7 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Reals, decayed_links_by_step, lanczos
 from dysat.system.process import few_blas_threads
+from dysat.system.progress import report
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -27,8 +28,9 @@ def spectrum(graph: DynamicGraph, number: int) -> tuple[Tensor, ...]:
     """
     with few_blas_threads(graph.num_nodes):
         previous: tuple[Reals, Reals] | None = None
-        coordinates = []
+        coordinates = list[Tensor]()
         for links in decayed_links_by_step(graph.snapshots, DECAY):
+            report("spectrum: step", len(coordinates), len(graph))
             matrix = links.matrix()
             matrix.data = np.log1p(matrix.data)
             parts = _both_ends(matrix, number)

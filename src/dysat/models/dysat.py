@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, Unpack
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from dysat.features.activity import activity
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel, Sizes
-from dysat.models.base.link_model import OnProgress, best_of_each, pair_keys, pairs_without
+from dysat.models.base.link_model import LinkModel, OnProgress, best_of_each, pair_keys, pairs_without
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import likely_pairs, partners_of
 from dysat.models.forecast.pair_score import PairScore
@@ -27,7 +27,8 @@ from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
 from dysat.system.process import few_blas_threads
-from dysat.training import Settings
+from dysat.system.progress import report
+from dysat.training import Callbacks, Settings
 
 SCORE, PAIR, AXES = "score/", "pair/", "axes"
 TAUGHT = 12  # pairs per node and kind on which embeddings learn to agree with the pair score
@@ -45,6 +46,7 @@ PAPER: dict[str, Any] = {
     "keep_epoch": "best",
     "cool_down": 0.0,
 }
+FORECAST_OPTIONS = ("embeddings", "pair_score", "transitions", "seed", "device")  # of a model without embeddings
 WALK_OPTIONS = (
     *("walks_per_node", "walk_length", "window", "contexts", "negatives", "sharing", "negative_weight", "reduction"),
 )
@@ -62,6 +64,9 @@ class DySAT(AttentionModel):
     a pair score (docs/forecasting.md). The paper's model has two readings: `DySAT.from_preset("text")` follows its
     text, and `DySAT.from_preset("program")` follows the authors' program, which produced the published figures. Both
     learn from random walks: nodes that meet on a walk in a snapshot score high, others low.
+
+    The pair score is learned before the network and does not depend on it. `DySAT(embeddings=False)` learns only the
+    pair score, which takes seconds: its forecasts are those of the whole model, but `embed` and `attention` raise.
 
     Attributes:
         graph_: the graph passed to `fit`; with `history` the model uses its latest snapshots only.
@@ -93,6 +98,7 @@ class DySAT(AttentionModel):
     matched: Annotated[float, "Fraction of those negatives sampled to match the activity of linked nodes"] = 0.25
     agreement: Annotated[float, "Weight of the loss that makes embeddings agree with the pair score"] = 1.0
     pair_score: Annotated[bool, "Score links by features of the pair instead of by embeddings"] = True
+    embeddings: Annotated[bool, "Learn embeddings; without them only the pair score is learned, in seconds"] = True
     keep_epoch: Annotated[Literal["best", "last"], "Epoch to keep if there is a validation score"] = "last"
     cool_down: Annotated[float, "Fraction of the epochs, at the end, over which the learning rate falls"] = 0.3
     transitions: Annotated[int, "Number of latest transitions between snapshots to learn from"] = 3
@@ -127,10 +133,18 @@ class DySAT(AttentionModel):
         for name in ("matched", "cool_down"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ModelError(f"{name}={getattr(self, name)} must lie in [0, 1]")
-        if not self.walk_weight + self.future_weight + self.agreement:
+        if not self.embeddings and not self.pair_score:
+            raise ModelError("embeddings=False and pair_score=False: there is nothing to learn")
+        if self.embeddings and not self.walk_weight + self.future_weight + self.agreement:
             raise ModelError("walk_weight=0, future_weight=0 and agreement=0: there is nothing to learn from")
 
+    @property
+    def has_embeddings(self) -> bool:
+        return self.embeddings
+
     def without_effect(self, names: Iterable[str]) -> dict[str, str]:
+        if not self.embeddings:
+            return {name: "embeddings=False" for name in names if name not in FORECAST_OPTIONS}
         if self.walk_weight:
             return {}
         why = "walk_weight=0; the models that learn from random walks are dysat:text and dysat:program"
@@ -142,6 +156,37 @@ class DySAT(AttentionModel):
         if {"sharing", "reduction"} & parameters.keys() and "walk_weight" not in parameters:
             paper = ", ".join(f"{name} = {json.dumps(value)}" for name, value in PAPER.items())
             raise ModelError(f"{file}: written for the paper's model by an earlier version; add {paper}")
+
+    def check_graph(self, graph: DynamicGraph) -> None:
+        # A model without embeddings builds no network, so its options need not fit the graph or the machine.
+        super().check_graph(graph) if self.embeddings else LinkModel.check_graph(self, graph)
+
+    def fit(
+        self, graph: DynamicGraph, *, validate: Callable[[Self], float] | None = None, **how: Unpack[Callbacks]
+    ) -> Self:
+        """Learn from all snapshots of a graph; see `TrainedModel.fit`. Without embeddings there are no epochs."""
+        if self.embeddings:
+            return super().fit(graph, validate=validate, **how)
+        with self._or_as_before():
+            self.check_graph(graph)
+            self._forget()
+            self.graph_ = graph
+            self.pair_score_ = self._learn_pair_score()
+            if self.pair_score_ is None:
+                raise ModelError("no forecast can be learned: the graph has no links, or all of its pairs are linked")
+            self.epochs_, self.finished_ = [], True
+        return self
+
+    def _forget(self) -> None:
+        """Remove the network and its parts, which an earlier fit may have left."""
+        for name in ("network_", "block_", "inputs_", "scorer_"):
+            vars(self).pop(name, None)
+        self.score_ = self.pair_score_ = self.axes_ = None
+
+    def _must_have_embeddings(self) -> None:
+        self._must_be_fitted()
+        if not self.embeddings:
+            raise ModelError("this model has no embeddings: it was fitted with embeddings=False; fit again without it")
 
     def _needs_features(self, graph: DynamicGraph) -> bool:
         if not self._own_inputs:
@@ -187,7 +232,7 @@ class DySAT(AttentionModel):
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self.score_ = self.pair_score_ = self.axes_ = None
         if self.pair_score or self.agreement:
-            self.pair_score_ = PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
+            self.pair_score_ = self._learn_pair_score()
         ahead = self._ahead(device)
         if ahead is None:
             return super()._prepare(device, generator)
@@ -205,6 +250,9 @@ class DySAT(AttentionModel):
             return value if walks is None else value + self.walk_weight * walks(batch, generator)
 
         return Task(loss, self._parameters(), items, frozenset(self._penalized()))
+
+    def _learn_pair_score(self) -> PairScore | None:
+        return PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
 
     def _ahead(self, device: torch.device) -> Callable[[torch.Generator], Tensor] | None:
         """The loss on the next snapshot; None if there is nothing to predict."""
@@ -237,11 +285,18 @@ class DySAT(AttentionModel):
 
     def _taught(self, cells: Cells, last: int) -> tuple[Tensor, Tensor]:
         """Pairs of all kinds at the last step, and the pair score's probability that each is linked next."""
-        number = min(MOST, max(LEAST, TAUGHT * self.graph_.known[-1]))
-        pairs = mixed_pairs(self.graph_, number, self.seed)
-        log_odds = self._pair_score().log_odds(self.graph_, len(self.graph_) - 1, pairs)
+        pairs = self._taught_pairs()
         device = cells.nodes.device
-        return cells.at(pairs.to(device), last), torch.sigmoid(log_odds).to(device, torch.get_default_dtype())
+        return cells.at(pairs.to(device), last), self._expected(pairs).to(device, torch.get_default_dtype())
+
+    def _taught_pairs(self) -> Tensor:
+        """Pairs of all kinds for the embeddings to learn from.  # [B, 2]"""
+        number = min(MOST, max(LEAST, TAUGHT * self.graph_.known[-1]))
+        return mixed_pairs(self.graph_, number, self.seed)
+
+    def _expected(self, pairs: Tensor) -> Tensor:
+        """The probabilities that the pair score gives these pairs.  # [B, 2] → [B]"""
+        return torch.sigmoid(self._pair_score().log_odds(self.graph_, len(self.graph_) - 1, pairs))
 
     def _settings(self, num_items: int) -> Settings:
         found = replace(super()._settings(num_items), keep_best=self.keep_epoch == "best", cool_down=self.cool_down)
@@ -251,7 +306,12 @@ class DySAT(AttentionModel):
         scored = {} if self.score_ is None else {f"{SCORE}{n}": p for n, p in self.score_.named_parameters()}
         return {**dict(self.network_.named_parameters()), **scored}
 
+    def attention(self, step: int = -1) -> Tensor:
+        self._must_have_embeddings()
+        return super().attention(step)
+
     def embed(self, step: int = -1) -> Tensor:
+        self._must_have_embeddings()
         x = super().embed(step)
         if self.score_ is None:
             return x
@@ -287,14 +347,26 @@ class DySAT(AttentionModel):
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights of the network and of the product score."""
+        if not self.embeddings:
+            return {}
         score: Mapping[str, Tensor] = {} if self.score_ is None else self.score_.state_dict()
         return {**self.network_.state_dict(), **{f"{SCORE}{name}": value for name, value in score.items()}}
+
+    def _state(self) -> dict[str, Tensor]:
+        return super()._state() if self.embeddings else self._learned()
+
+    def _take_state(self, tensors: dict[str, Tensor]) -> None:
+        super()._take_state(tensors) if self.embeddings else self._restore(tensors)
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         parts: dict[str, dict[str, Tensor]] = {SCORE: {}, PAIR: {}, AXES: {}, "": {}}
         for name, value in tensors.items():
             prefix = next(p for p in parts if name.startswith(p))
             parts[prefix][name.removeprefix(prefix)] = value
+        if not self.embeddings:
+            self._forget()
+            self.pair_score_ = PairScore.of(parts[PAIR])
+            return
         super()._restore(parts[""])
         self.score_ = self.pair_score_ = None
         self.axes_ = parts[AXES].get("")
@@ -358,9 +430,9 @@ class DySAT(AttentionModel):
     def _vectors(self) -> tuple[Tensor, Tensor]:
         """Vectors of all nodes and weights whose product selects candidates: embeddings, or else the links' low ranks.
 
-        Without a network they are the leading eigenvectors and eigenvalues of the decayed links.  # [N, d], [d]
+        Without embeddings they are the leading eigenvectors and eigenvalues of the decayed links.  # [N, d], [d]
         """
-        if "network_" not in vars(self):
+        if not self.embeddings:
             with few_blas_threads(self.graph_.num_nodes):
                 values, vectors = pair_history(self.graph_.snapshots, self._pair_score().three_step).spectra[0]
             return torch.from_numpy(vectors), torch.from_numpy(values).float()
@@ -380,6 +452,7 @@ class DySAT(AttentionModel):
 
     def _ranked(self, k: int, without: Tensor | None) -> tuple[Tensor, Tensor]:
         """All candidates for the k most likely pairs and their log-odds, best first.  # [C, 2], [C]"""
+        report("candidates for the most likely links")
         pairs = likely_pairs(self.graph_, *self._vectors(), max(1000, 20 * k), self._log_odds)
         pairs = pairs_without(pairs, without, self.graph_.known[-1])
         best = self._log_odds(pairs).sort(descending=True, stable=True)
@@ -392,18 +465,19 @@ class DySAT(AttentionModel):
         """
         if not self.pair_score:
             return None
-        found = type(self)(**self.get_params())
+        found = type(self)(**{**self.get_params(), "embeddings": False})
         found.graph_ = graph
-        found.pair_score_ = PairScore.learn(graph, transitions=self.transitions, seed=self.seed)
+        found.pair_score_ = found._learn_pair_score()
         return None if found.pair_score_ is None else found
 
     def applied_to(self, graph: DynamicGraph) -> Self:
         """Apply the trained network to another graph, such as this one with later snapshots and nodes.
 
-        Inputs must not depend on identity: use `inputs="features"` with `activity`, `spectrum` or features.
+        Inputs must not depend on identity: use `inputs="features"` with `activity`, `spectrum` or features. A model
+        without embeddings has no such condition.
         """
         self._must_be_fitted()
-        if self.inputs != "features":
+        if self.embeddings and self.inputs != "features":
             raise ModelError(f"inputs={self.inputs!r}: only a model with inputs='features' can embed unseen nodes")
         found = type(self)(**self.get_params())
         found.check_graph(graph)

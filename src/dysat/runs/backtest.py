@@ -19,6 +19,7 @@ from dysat.evaluation.reliability import pooled, reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import LinkModel, pair_keys
+from dysat.system.progress import report
 from dysat.training import Progress
 
 Facts = dict[str, Any]
@@ -119,7 +120,8 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
 
 def heuristics(past: DynamicGraph, split: LinkSplit, *, probes: bool) -> Iterable[tuple[str, Tensor, ProbeResult]]:
     """Yield the name, scores and evaluation of every heuristic that can learn from the past.  # str, [B]"""
-    for name in OPPONENTS:
+    for number, name in enumerate(OPPONENTS):
+        report(f"{name}, heuristic", number, len(OPPONENTS))
         try:
             model = MODELS[name]().fit(past)
             scores = model.pair_scores(split.pairs).double().cpu()

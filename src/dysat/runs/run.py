@@ -4,7 +4,7 @@
     graph/                the snapshots
     checkpoint*           state of the training; removed when it is finished
     model.safetensors     the trained model
-    embeddings.parquet    label, step and embedding of every known node
+    embeddings.parquet    label, step and embedding of every known node, unless the model has no embeddings
     metrics.json          how well the last windows were predicted
     history.csv           one row per epoch (of the last snapshot, if the method learns snapshot by snapshot)
     stream/               what updates have added (see `stream`)
@@ -26,6 +26,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -51,6 +52,7 @@ from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
 from dysat.runs.newest import EMBEDDINGS, METRICS, first_folder, newest_metrics, read_metrics
 from dysat.runs.stream import Stream, without_features
 from dysat.system.locks import lock_folder
+from dysat.system.progress import report
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import CONFIG, STATE, STREAM
 from dysat.system.toml import as_toml
@@ -103,6 +105,7 @@ class Run:
         identity = [config["graph"], config["method"], config["backtest"], options]
         self.checkpoints = Checkpoints(folder, json.dumps(identity, sort_keys=True))
         self._last: tuple[Any, EmbeddingModel] | None = None  # the model of the last forecasts, and its state
+        self._began = time.monotonic()  # when training began, had it never been interrupted
 
     def __repr__(self) -> str:
         updates = len(self.updates())
@@ -279,8 +282,19 @@ class Run:
                 if self._state() == before:
                     raise
 
-    def train(self, watch: Watch | None = None, *, device: str | None = None, keep_every: float = KEEP_EVERY) -> bool:
-        """Train to the end, from the last checkpoint if there is one; return whether the end was reached."""
+    def train(
+        self,
+        watch: Watch | None = None,
+        *,
+        device: str | None = None,
+        keep_every: float = KEEP_EVERY,
+        began: float | None = None,
+    ) -> bool:
+        """Train to the end, from the last checkpoint if there is one; return whether the end was reached.
+
+        The seconds of metrics.json count from `began`, a time of `time.monotonic`, if the work began before this call.
+        Those of an interrupted run, up to its last checkpoint, are added.
+        """
         if self.finished:
             return True
         watch = watch or Watch()
@@ -295,6 +309,7 @@ class Run:
                 for file in self.folder.glob(f".{name}.*"):  # left by a killed write
                     file.unlink(missing_ok=True)
             saved = self.checkpoints.last(watch.on_note)
+            self._began = (began or time.monotonic()) - (saved.facts.get("seconds", 0.0) if saved else 0.0)
             backtest: dict[str, Any] | None = saved.facts.get("backtest") if saved else None
             history: list[dict[str, Any]] = list(saved.facts.get("earlier", [])) if saved else []
 
@@ -316,7 +331,8 @@ class Run:
 
             # Write the results. A stopped incremental model has not seen the whole graph, so it is not written.
             if done.finished or not isinstance(model, Incremental):
-                write_results(self.folder, model, backtest, history, done)
+                watch.on_stage("writing", 0)
+                write_results(self.folder, model, backtest, history, done, self.seconds)
             if done.finished:
                 if isinstance(model, IncSAT) and model.inputs == "identity":
                     Stream.begin(self.folder, model, self.config["graph"])
@@ -348,7 +364,7 @@ class Run:
         found, history = list(facts.get("windows", [])), list(facts.get("earlier", []))
         for split in windows[len(found) :]:
             model, past, done = kind.with_options(options), graph[: split.target], None
-            if found and found[0]["by"] == "score":
+            if not model.has_embeddings or (found and found[0]["by"] == "score"):
                 watch.on_stage("backtest", 0)
                 forecaster = model.forecaster(past)
                 if forecaster is None:
@@ -365,12 +381,21 @@ class Run:
                     return None
             watch.on_stage("heuristics", 0)
             found.append(window_facts(model, graph, split, done))
-            self.checkpoints.write({"stage": "backtest", "windows": found, "earlier": history}, {})
+            seen = {"stage": "backtest", "windows": found, "earlier": history, "seconds": self.seconds}
+            self.checkpoints.write(seen, {})
             if watch.stop() and len(found) < len(windows):
                 return None
+        if not found:
+            watch.on_note("no backtest: the snapshots before the last ones have no links to learn from")
+            return None, []
         covered = graph.report.covered if graph.report is not None else None
         left_out = {"step": len(graph) - 1, "covered": covered} if incomplete(graph) and not include else None
         return summary(found, left_out), history
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the training so far."""
+        return round(time.monotonic() - self._began, 3)
 
     def _fit(
         self,
@@ -384,7 +409,7 @@ class Run:
         validate: Callable[[EmbeddingModel], float] | None = None,
     ) -> Progress:
         """Train the model of one stage, from its checkpoint if there is one; a model without epochs has none."""
-        if not isinstance(model, TrainedModel):
+        if not isinstance(model, TrainedModel) or not model.has_embeddings:
             watch.on_stage(stage, 0)
             model.fit(graph)
             return Progress(finished=stage == "final" or not watch.stop())
@@ -400,7 +425,9 @@ class Run:
             on_epoch=watch.on_epoch,
             stop=watch.stop,
             progress=progress,
-            keep=lambda now: self.checkpoints.write({"stage": stage, "progress": now.facts(), **before}, now.tensors),
+            keep=lambda now: self.checkpoints.write(
+                {"stage": stage, "progress": now.facts(), "seconds": self.seconds, **before}, now.tensors
+            ),
             keep_every=keep_every,
         )
         return Progress(model.epochs_, {}, model.finished_)
@@ -412,13 +439,13 @@ def write_results(
     backtest: dict[str, Any] | None,
     history: list[dict[str, Any]],
     done: Progress,
+    seconds: float,
 ) -> None:
-    """Write the model, its embeddings, history.csv and metrics.json, each atomically."""
-    from dysat.system.table_files import write_table
-
+    """Write the model, its embeddings if it has any, history.csv and metrics.json, each atomically."""
     history = history + [{"stage": "final", **asdict(epoch)} for epoch in done.history]
     model.save_weights(folder)
-    write_table([model.table(step) for step in model.steps_at_hand()], folder / EMBEDDINGS)
+    if model.has_embeddings:
+        _write_embeddings(model, folder / EMBEDDINGS)
     table = io.StringIO()
     writer = csv.DictWriter(table, ["stage", *(Epoch.__dataclass_fields__)], lineterminator="\n")
     writer.writeheader()
@@ -428,13 +455,24 @@ def write_results(
         "backtest": backtest,
         "epochs": len(done.history),
         "loss": done.history[-1].loss if done.history else None,
-        "seconds": round(sum(row["seconds"] for row in history), 3),
-        "device": str(model.embed().device),
+        "seconds": seconds,
+        "device": str(model.embed().device) if model.has_embeddings else "cpu",
         "nodes": model.graph_.num_nodes,
         "snapshots": len(model.graph_),
         "notes": model.graph_.notes,
     }
     write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
+
+
+def _write_embeddings(model: EmbeddingModel, file: Path) -> None:
+    """Write the embeddings of all steps to one table."""
+    from dysat.system.table_files import write_table
+
+    tables, steps = list[dict[str, Any]](), model.steps_at_hand()
+    for step in steps:
+        report("embeddings: step", len(tables), len(steps))
+        tables.append(model.table(step))
+    write_table(tables, file)
 
 
 def _validation(model: EmbeddingModel, split: LinkSplit) -> Callable[[EmbeddingModel], float]:

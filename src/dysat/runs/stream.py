@@ -209,7 +209,7 @@ class Stream:
         self.facts["snapshots"] = self.snapshots.records
         rows = self.summary.append({"rows": _present(model.summary_[-1])}) if isinstance(model, IncSAT) else None
         self.facts["summary"] = [*self.facts["summary"], rows]
-        if getattr(model, "embeddings", True):
+        if model.has_embeddings:
             write_table([model.table()], self.folder / EMBEDDINGS.format(step))
 
     def _write_state(self, model: Updated) -> None:

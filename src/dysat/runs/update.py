@@ -131,7 +131,7 @@ class Updater:
     def _learn_and_keep(self, step: NextSnapshot, files: Sequence[dict[str, Any]]) -> Update:
         begin, model, snapshot = time.monotonic(), self.model, step.snapshot
         window = [write_moment(edge, self.graph.clock) for edge in (snapshot.start, snapshot.stop)]
-        self.watch.on_stage(f"{window[0]} … {window[1]}", model.epochs)
+        self.watch.on_stage(f"{window[0]} … {window[1]}", model.epochs if model.has_embeddings else 0)
         checked = check_forecast(model, step)
         stopped: list[bool] = []
 
@@ -334,6 +334,8 @@ def _keys(pairs: Any, size: int) -> Any:
 
 def _with_epochs(model: Updated, epochs: int) -> Updated:
     """The same model with another number of epochs."""
+    if not model.has_embeddings:
+        raise ModelError(f"epochs={epochs} has no effect with embeddings=False")
     changed = replace(model, epochs=epochs)
     vars(changed).update({name: value for name, value in vars(model).items() if name.endswith("_")})
     return changed

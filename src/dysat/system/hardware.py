@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,20 @@ def hardware() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+
+
+def resident_gib() -> float:
+    """Resident memory of this process now, in GiB; its peak where the system does not tell."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * resource.getpagesize() / 2**30 if statm.exists() else peak_gib()
+
+
+def reset_peak() -> None:
+    """Let `peak_gib` count from now on, where the system can do that (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
 
 
 def peak_gib(device: str | torch.device = "cpu") -> float:

@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
 AHEAD = {**SMALL, "activity": True, "positions": "relative", "walk_weight": 0.0, "future_weight": 0.5, "agreement": 1.0}
 LEARNERS = {
     "pair score": dysat.DySAT(**AHEAD, pair_score=True),
-    "paper": dysat.DySAT(**SMALL),
+    "paper": dysat.DySAT.from_preset("program", **SMALL),
     "incremental": dysat.IncSAT(**SMALL),
 }
 
@@ -67,8 +67,23 @@ def test_scores_do_not_depend_on_the_predicted_snapshot(name: str, graph: Dynami
     known = graph.known[step]
     pairs = torch.combinations(torch.arange(known))
     assert torch.equal(one.pair_scores(pairs), other.pair_scores(pairs))
-    assert torch.equal(one.embed(), other.embed())
-    assert len(one.epochs_) == 3 and all(epoch.score is None for epoch in one.epochs_)
+    assert one.has_embeddings == (name != "pair score")  # which does not depend on embeddings, so none are learned
+    assert len(one.epochs_) == 3 * one.has_embeddings and all(epoch.score is None for epoch in one.epochs_)
+    if one.has_embeddings:
+        assert torch.equal(one.embed(), other.embed())
+
+
+@pytest.mark.parametrize("probe", ["score", "present", "past"])
+def test_a_model_without_embeddings_is_measured_by_its_own_score(probe: str, graph: DynamicGraph) -> None:
+    models = [dysat.DySAT(**AHEAD, embeddings=embeddings) for embeddings in (True, False)]
+    found = [
+        evaluate(model, graph, opponents=("edgebank",), device="cpu", only=(5,), repeats=2, probe=probe)
+        for model in models
+    ]
+    whole, forecast_only = (next(figures for figures in each.figures if figures.method == "dysat") for each in found)
+    assert {result.probe for result in forecast_only.results} == {"score" if probe == "score" else "none"}
+    if probe == "score":
+        assert [each.facts() for each in whole.results] == [each.facts() for each in forecast_only.results]
 
 
 @pytest.mark.parametrize("name", ["pair score", "incremental"])

@@ -107,6 +107,7 @@ def test_paper_presets_set_every_option(name: str) -> None:
     """A preset that left an option to DySAT()'s defaults would change with them."""
     given = DySAT.presets()[name]["parameters"].keys()
     neutral = {"blocks", "inputs", "history", "seed", "device", "future_negatives", "matched", "clip_norm"}
+    neutral |= {"embeddings"}
     assert {option.name for option in DySAT.options()} - given <= neutral
     assert {key: getattr(DySAT.from_preset(name), key) for key in PAPER} == PAPER
 

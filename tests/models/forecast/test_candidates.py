@@ -46,7 +46,9 @@ def test_the_most_likely_links_of_uci_are_candidates() -> None:
     assert len(found) < n * (n - 1) // 2 / 5
 
 
-def test_past_pairs_and_pairs_two_steps_apart_by_hand() -> None:
+def test_past_pairs_and_pairs_two_steps_apart_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BUSY_NODES", 0)
+    monkeypatch.setattr(module, "MAX_HUBS", 0)
     graph = make_graph([7, 7], [[(0, 1), (1, 2), (5, 5)], [(3, 4)]])
     found = as_set(likely_pairs(graph, torch.zeros(7, 1), torch.ones(1), None, 1))
     assert {(0, 1), (1, 2), (3, 4), (0, 2)} <= found
@@ -59,6 +61,32 @@ def test_largest_products_match_a_loop() -> None:
     best = sorted(product, key=lambda pair: -product[pair])[:6]
     assert as_set(likely_pairs(graph, e, weights, None, 6)) == set(best)
     assert len(likely_pairs(graph, e, weights, None, 100)) == 36
+
+
+@pytest.mark.parametrize("kinds", [None, [0, 0, 1, 1, 0, 1, 1]])
+def test_all_pairs_of_the_busiest_nodes_are_candidates(
+    kinds: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link of the snapshot before counts 0.6; the busiest are the nodes with the largest sums, of each kind."""
+    monkeypatch.setattr(module, "MAX_BUSY_NODES", 2)
+    monkeypatch.setattr(module, "MAX_ACTIVE_NODES", 0)
+    graph = make_graph([7, 7], [[(0, 2), (0, 3), (0, 5)], [(1, 2), (3, 4)]])  # 0: 1.8; 2, 3: 1.6; 1, 4: 1; 5: 0.6
+    past = {(0, 2), (0, 3), (0, 5), (1, 2), (3, 4)}
+    if kinds is None:
+        monkeypatch.setattr(module, "MAX_BUSY_NODES", 3)
+        assert as_set(likely_pairs(graph, vectors(7), torch.ones(4), None, 1)) == past | {(2, 3)}
+    else:  # 0 and 1 of the one kind, 2 and 3 of the other
+        found = likely_pairs(graph.with_kinds(kinds, ["user", "item"]), vectors(7), torch.ones(4), None, 1)
+        assert as_set(found) == past | {(0, 2), (0, 3), (1, 2), (1, 3)}
+
+
+def test_all_pairs_of_a_hub_and_an_active_node_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_HUBS", 1)
+    monkeypatch.setattr(module, "MAX_BUSY_NODES", 0)
+    monkeypatch.setattr(module, "FAN_OUT", 0)
+    graph = make_graph([7, 7], [[(0, 1), (5, 6)], [(0, 2), (0, 3), (4, 5)]])
+    found = as_set(likely_pairs(graph, vectors(7), torch.ones(4), None, 1))
+    assert {(0, v) for v in range(1, 7)} <= found and len(found) <= 6 + 3
 
 
 def test_one_node_of_a_small_graph_is_paired_with_all_others() -> None:
@@ -88,17 +116,21 @@ def test_candidates_differ_in_kind() -> None:
 
 def test_number_of_candidates_grows_with_links_not_with_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ACTIVE_NODES", 64)
+    monkeypatch.setattr(module, "MAX_BUSY_NODES", 8)
+    monkeypatch.setattr(module, "MAX_HUBS", 0)
     counts = []
     for size in (500, 20_000):
         graph = random_graph(size, 400)
         counts.append(len(likely_pairs(graph, vectors(size), torch.ones(4), None, 100)))
-    assert max(counts) < 3 * 400 + 100 + 64 * 16 * 16
+    assert max(counts) < 3 * 400 + 100 + 64 * 16 * 16 + 8 * 7 / 2
     assert counts[1] <= counts[0]
 
 
 def test_only_the_latest_past_pairs_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PAST_PAIRS", 2)
     monkeypatch.setattr(module, "MAX_ACTIVE_NODES", 0)
+    monkeypatch.setattr(module, "MAX_BUSY_NODES", 0)
+    monkeypatch.setattr(module, "MAX_HUBS", 0)
     graph = make_graph([9] * 3, [[(0, 1), (2, 3)], [(4, 5)], [(2, 3)]])
     assert as_set(likely_pairs(graph, vectors(9), torch.ones(4), None, 5)) == {(2, 3), (4, 5)}
 

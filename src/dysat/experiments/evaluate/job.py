@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from dysat.models.attention import AttentionModel
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import Incremental, LinkModel
 from dysat.models.base.trained import TrainedModel
+from dysat.models.dysat import DySAT
 from dysat.nn.pair import PairFeature
 from dysat.system.tensors import read_tensors, write_tensors
 
@@ -120,9 +121,14 @@ class Worker:
 def _past_examples(model: LinkModel, graph: DynamicGraph, job: Job) -> LinkSplit | None:
     """Return examples of the last snapshot seen, if the request wants a probe trained on the past."""
     wanted = job.request.probe == "past" or (job.request.past_probe and job.request.probe != "score")
-    if not wanted or not isinstance(model, EmbeddingModel) or _knows_one_step(model):
+    if not wanted or not _embeds(model) or _knows_one_step(model):
         return None
     return job.request.past_split(graph, job.step)
+
+
+def _embeds(model: LinkModel) -> TypeGuard[EmbeddingModel]:
+    """Return whether the model has embeddings; if not, its own scores are measured, as those of a heuristic."""
+    return isinstance(model, EmbeddingModel) and model.has_embeddings
 
 
 def _knows_one_step(model: LinkModel) -> bool:
@@ -168,6 +174,16 @@ def _take_in(model: Any, graph: DynamicGraph, last: int, request: Request) -> No
 
 def _fit_without_validation(model: LinkModel, seen: DynamicGraph, job: Job) -> None:
     """Fit; such a fit is the same for every protocol, so it is shared through the folder `fits` if there is one."""
+    if isinstance(model, DySAT) and model.pair_score and job.request.probe == "score":
+        try:
+            model.set_params(embeddings=False)  # the score does not depend on them
+            return _fit_or_read(model, seen, job)
+        except ModelError:
+            model.set_params(embeddings=True)  # no pair score can be learned: the embeddings score
+    return _fit_or_read(model, seen, job)
+
+
+def _fit_or_read(model: LinkModel, seen: DynamicGraph, job: Job) -> None:
     if job.fits is None or not isinstance(model, EmbeddingModel) or job.contender.method in OPPONENTS:
         model.fit(seen)
         return
@@ -191,9 +207,9 @@ def _measure(
     lacking: list[tuple[str, int]],
 ) -> Iterator[StepResult]:
     """Evaluate a target against every kind of negatives, by probes on the present and the past or by own scores."""
-    own = "score" if isinstance(model, EmbeddingModel) else "none"
-    e = model.embed().cpu() if isinstance(model, EmbeddingModel) and request.probe != "score" else None
-    earlier = (model.embed(-2).cpu(), past) if isinstance(model, EmbeddingModel) and past is not None else None
+    own = "score" if isinstance(model, EmbeddingModel) and (_embeds(model) or request.probe == "score") else "none"
+    e = model.embed().cpu() if _embeds(model) and request.probe != "score" else None
+    earlier = (model.embed(-2).cpu(), past) if _embeds(model) and past is not None else None
     feature: PairFeature = model.pair_feature if isinstance(model, EmbeddingModel) else "product"
     ranking = _ranking(model, graph, split, request)
     for kind in request.negatives:

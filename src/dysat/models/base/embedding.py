@@ -28,6 +28,11 @@ class EmbeddingModel(LinkModel):
     settled: ClassVar[bool] = False  # whether embeddings of past steps never change
     scorer_: tuple[Tensor, Tensor] = field(init=False, repr=False)  # weights and bias of the log-odds of a link
 
+    @property
+    def has_embeddings(self) -> bool:
+        """Whether the model learns embeddings with its present options."""
+        return True
+
     def steps_at_hand(self) -> range:
         """Return the steps whose embeddings need no further training."""
         return self.steps()

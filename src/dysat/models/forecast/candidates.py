@@ -25,6 +25,9 @@ MIN_PROMISING = 25_000  # past pairs, and other pairs two steps apart, that are 
 SAMPLE = 2_000  # pairs that the approximation of the score is fitted to
 MAX_ACTIVE_NODES = 2_048  # nodes whose paths are followed, and whose pairs are all compared by their product
 FAN_OUT = 16  # latest neighbours per node that a path follows
+MAX_BUSY_NODES = 256  # nodes, of each kind if there are kinds, of which all pairs are candidates
+MAX_HUBS = 8  # the busiest of them, whose pairs with all active nodes are candidates
+RECENT = 0.6  # weight of a snapshot relative to the one after it, when links are counted to find busy nodes
 ALL_PARTNERS_NODES = 65_536  # up to this size, one node is paired with all others
 ALL_PARTNERS_PAIRS = 1 << 19  # up to this number of pairs, several nodes are too
 NODES_AT_ONCE = 16_384  # nodes whose candidates are held in memory at once, a few hundred of each
@@ -36,10 +39,10 @@ PRODUCTS = 1 << 23  # products of embeddings held in memory at once
 def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int, score: Score) -> Tensor:
     """Return candidates for the most likely next links: distinct pairs u < v, sorted.  # [C, 2]
 
-    Candidates are the latest pairs linked before and, among the nodes active most recently, other pairs two steps
-    apart and the `number` pairs with the largest Σ_d weights_d e_u[d] e_v[d]. If past pairs or pairs two steps apart
-    are many, only the most promising are candidates, by a linear approximation of `score`. If nodes have kinds, both
-    nodes of a pair differ in kind.
+    Candidates are the latest pairs linked before, all pairs of the nodes with most links lately and, among the nodes
+    active most recently, all pairs with the very busiest, other pairs two steps apart and the `number` pairs with the
+    largest Σ_d weights_d e_u[d] e_v[d]. If past pairs or pairs two steps apart are many, only the most promising are
+    candidates, by a linear approximation of `score`. If nodes have kinds, both nodes of a pair differ in kind.
 
     Shapes:
         e [N, d], weights [d]
@@ -49,7 +52,11 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int, s
     active = links.active_nodes()
     promising = max(MIN_PROMISING, 5 * number)
     parts = [_most_promising(graph, *found, score, promising) for found in (links.past_pairs(), links.closed(active))]
-    parts.append(_largest_products_among(graph, active, e, weights, number))
+    parts += [
+        _all_pairs(links.busy_nodes(graph.kinds, MAX_BUSY_NODES)),
+        _pairs_between(links.busy_nodes(graph.kinds, MAX_HUBS), active),
+        _largest_products_among(graph, active, e, weights, number),
+    ]
     return torch.from_numpy(distinct_pairs(_allowed(graph, np.concatenate(parts)), graph.num_nodes))
 
 
@@ -136,7 +143,8 @@ class LatestLinks:
     Shapes:
         keys [E]: u · N + v of all linked pairs u < v, sorted; last [E]: the step of their last link;
         sums [c, E]: decayed weights, weights at the next window's time of day and week, and counts of snapshots;
-        strengths [decays, N]: decayed weights of nodes; last_active [N];
+        strengths [decays, N]: decayed weights of nodes; last_active [N]; recent_degrees [N]: number of links, older
+        ones counting less;
         offsets [N + 1], neighbours and entry_links [2E]: CSR with indices into keys
     """
 
@@ -159,6 +167,8 @@ class LatestLinks:
         self.offsets = np.searchsorted(ends[order], np.arange(n + 1))
         self.last_active = np.full(n, -1)
         np.maximum.at(self.last_active, ends, both)
+        recent = np.power(RECENT, len(graph) - 1 - steps)
+        self.recent_degrees = np.bincount(u, recent, n) + np.bincount(v, recent, n)
 
     def past_pairs(self) -> tuple[Ids, Reals]:
         """Return linked pairs, latest first, and columns to approximate their scores.  # [≤ MAX_PAST_PAIRS, 2]"""
@@ -213,6 +223,24 @@ class LatestLinks:
         """Return the nodes linked most recently; ties go to those with more neighbours.  # [≤ MAX_ACTIVE_NODES]"""
         order = np.lexsort((np.arange(len(self.last_active)), -np.diff(self.offsets), -self.last_active))
         return np.sort(order[: MAX_ACTIVE_NODES if number is None else number])
+
+    def busy_nodes(self, kinds: NDArray[np.uint8] | None, number: int) -> Ids:
+        """Return the nodes with the largest `recent_degrees`, as many of each kind.  # [≤ number · kinds]"""
+        order = np.argsort(-self.recent_degrees, kind="stable")
+        order = order[self.recent_degrees[order] > 0]
+        groups = [order] if kinds is None else [order[kinds[order] == kind] for kind in np.unique(kinds)]
+        return np.sort(np.concatenate([group[:number] for group in groups]))
+
+
+def _all_pairs(nodes: Ids) -> Ids:
+    """Return all pairs of these nodes.  # [P, 2]"""
+    u, v = np.triu_indices(len(nodes), 1)
+    return np.stack([nodes[u], nodes[v]], axis=1)
+
+
+def _pairs_between(nodes: Ids, others: Ids) -> Ids:
+    """Return all pairs of one of these nodes and one of the others.  # [P, 2]"""
+    return np.stack([np.repeat(nodes, len(others)), np.tile(others, len(nodes))], axis=1)
 
 
 def _largest_products_among(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, number: int) -> Ids:

@@ -29,6 +29,7 @@ from dysat.models.forecast.examples import (
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
 from dysat.system.process import few_blas_threads
+from dysat.system.progress import report
 
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -117,7 +118,8 @@ class PairScore:
         scores, known = np.empty(len(ends)), np.empty(len(ends), dtype=np.bool_)
         with few_blas_threads(graph.known[step]):
             history = pair_history(graph.snapshots[: step + 1], self.three_step)
-            for rows in chunks(order):
+            for number, rows in enumerate(parts := chunks(order)):
+                report("scoring pairs: part", number, len(parts))
                 columns, linked_before = history.features(ends[rows])
                 features = np.column_stack([columns, pair_attributes(graph, step, ends[rows])])
                 scores[rows] = self.raw(features, history.ranks(columns), linked_before)
@@ -155,7 +157,12 @@ class PairScore:
 
         def learned(targets: Sequence[int]) -> PairScore:
             with few_blas_threads(graph.num_nodes):
-                return _learn([examples(target) for target in targets], three_step, seed)
+                past = list[Examples]()
+                for target in targets:
+                    report("pair score: transition", len(past), len(targets))
+                    past.append(examples(target))
+                report("pair score: regression and trees")
+                return _learn(past, three_step, seed)
 
         recent = recent_transitions(snapshots, transitions)
         if not recent:
