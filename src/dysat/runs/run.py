@@ -323,7 +323,7 @@ class Run:
             # Train the final model on all snapshots, for as many epochs as were best in the backtest (unless each
             # step starts from the weights of the previous one: then the last step says nothing about the others).
             warm = issubclass(kind, StepwiseModel) and kind.warm
-            if backtest is not None and backtest["validation_auc"] is not None and not warm:
+            if backtest is not None and backtest.get("validation_auc") is not None and not warm:
                 options |= {"epochs": backtest["best_epoch"], "patience": NONE}
             model = kind.with_options(options)
             before = {"backtest": backtest, "earlier": history}
