@@ -67,6 +67,20 @@ def as_rows(found: list[dysat.Forecast]) -> list[dict[str, Any]]:
     return [{"u": link.u, "v": link.v, "score": round(link.score, 9), "known": link.known} for link in found]
 
 
+def as_table(found: dysat.Forecasts) -> list[dict[str, Any]]:
+    """The rows of a table of forecasts."""
+    start, end = found.window
+    names = ("node", "partner") if found.by_node else ("u", "v")
+    rows = []
+    for i, (u, v, score, known) in enumerate(found):
+        row: dict[str, Any] = dict(zip(names, (u, v), strict=True))
+        if found.kinds is not None:
+            row |= {f"{name}_kind": str(kind) for name, kind in zip(names, found.kinds[i], strict=True)}
+        row |= {"score": round(score, 9), "known": known, "rank": int(found.ranks[i])}
+        rows.append({**row, "window_start": start, "window_end": end})
+    return rows
+
+
 def link_lines(out: str) -> list[list[str]]:
     """The rows of the table of links in an output."""
     lines = out[out.index("most likely next links") :].splitlines()[2:]
@@ -165,7 +179,7 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
         ("fit --resume nowhere", "nowhere: no such folder"),
         ("embed FRESH -o e.csv", "not trained yet; dysat fit --resume /"),
         ("embed RUN", "'--out'"),
-        ("embed RUN -o e.txt", "e.txt: tables are written as .parquet or .csv"),
+        ("embed RUN -o e.txt", "e.txt: tables are written as .parquet, .csv or .jsonl"),
         ("embed RUN -o nowhere/e.csv", "nowhere/e.csv: cannot be written: No such file or directory"),
         ("embed RUN -o e.csv --step soon", "--step soon is neither a whole number nor 'all'"),
         ("embed RUN -o e.csv --step 5", "step 5: the model knows steps 0 to 4"),
@@ -255,7 +269,7 @@ def test_forecast(cli: Cli, trained: Path, args: list[object], options: dict[str
     code, out, err = cli("forecast", trained, *args)
     assert (code, err) == (0, "") and len(found) == options.get("k", 10)
     assert link_lines(out) == [[str(u), str(v), f"{s:.3f}", "yes" if known else "no"] for u, v, s, known in found]
-    assert json.loads(cli("forecast", trained, *args, "--json")[1]) == as_rows(found)
+    assert json.loads(cli("forecast", trained, *args, "--json")[1]) == as_table(found)
     assert all(7 in (link.u, link.v) for link in found) or "node" not in options
     assert not any(link.known for link in found) or "known" not in options
 
@@ -264,11 +278,48 @@ def test_forecast(cli: Cli, trained: Path, args: list[object], options: dict[str
 def test_forecast_of_kinds(cli: Cli, films: Path, node: str, kind: str | None) -> None:
     found = Run.open(films).model("cpu").top_links(20, node=node, kind=kind)
     line = ["forecast", films, "--node", node, "--top", 20, *(["--kind", kind] if kind else []), "--json"]
-    assert json.loads(cli(*line)[1]) == as_rows(found) and all(link.u == node for link in found)
+    assert json.loads(cli(*line)[1]) == as_table(found) and all(link.u == node for link in found)
     others = (
         {"f0", "f1", "f2", "f3", "f4", "gandhi"} if kind in (None, "user") else {"gandhi", *(f"u{i}" for i in range(6))}
     )
     assert {link.v for link in found} == others
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    "args", [["--each", "--top", 2], ["--node", "u1", "--node", "f1"], []], ids=["each", "nodes", "all"]
+)
+def test_forecasts_are_written(cli: Cli, films: Path, tmp_path: Path, suffix: str, args: list[Any]) -> None:
+    options = {"--each": {"k": 2, "each": True}, "--node": {"node": ["u1", "f1"]}}.get(str(args[0]) if args else "", {})
+    found = Run.open(films).model("cpu").top_links(**options)
+    file = tmp_path / f"forecasts{suffix}"
+    code, out, err = cli("forecast", films, *args, "-o", file)
+    assert (code, err) == (0, "") and out == f"{found.title()} written to {file}\n"
+    table = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson}[suffix](file)
+    assert [{**row, "score": round(row["score"], 9)} for row in table.to_dicts()] == as_table(found)
+    facts = json.loads(cli("forecast", films, *args, "-o", file, "--json")[1])
+    assert facts == {"out": str(file), "rows": len(found)}
+
+
+def test_forecast_of_each_node(cli: Cli, trained: Path) -> None:
+    found = Run.open(trained).model("cpu").top_links(3, each=True)
+    code, out, err = cli("forecast", trained, "--each", "--top", 3)
+    assert (code, err) == (0, "") and len(found) > 20 and len(link_lines(out)) == 10
+    assert f"the first 10 of {found.title()}; -o forecasts.parquet writes all\n" in out
+    assert json.loads(cli("forecast", trained, "--each", "--top", 3, "--json")[1]) == as_table(found)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--each", "--node", 7], "--each ranks the links of every node; leave out --node"),
+        (["-o", "links.xlsx"], "links.xlsx: tables are written as .parquet, .csv or .jsonl"),
+        (["--each", "--kind", "film"], "no kind 'film'; nodes have no kinds"),
+    ],
+)
+def test_wrong_forecasts(cli: Cli, trained: Path, args: list[object], message: str) -> None:
+    code, out, err = cli("forecast", trained, *args)
+    assert (code, out, err) == (2, "", f"dysat: {message}\n")
 
 
 WAITING = """

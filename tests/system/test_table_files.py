@@ -115,7 +115,7 @@ def test_files_have_the_usual_permissions(tmp_path: Path) -> None:
 
 def test_other_suffixes_are_refused(tmp_path: Path) -> None:
     for name in ("e.txt", "e", "e.CSV", "e.parquet.gz", "csv"):
-        with pytest.raises(GraphError, match=rf"{name}: tables are written as \.parquet or \.csv$"):
+        with pytest.raises(GraphError, match=rf"{name}: tables are written as \.parquet, \.csv or \.jsonl$"):
             write_table(parts(LABELS["int"]), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -141,3 +141,29 @@ def test_columns_can_have_any_name_and_single_values(tmp_path: Path) -> None:
     table = [{"node": ["a", "b"], "degree": np.array([1, 2]), "step": 1, "score": 0.5}]
     assert write_table(table, tmp_path / "e.csv") == 2
     assert (tmp_path / "e.csv").read_text() == "node,degree,step,score\na,1,1,0.5\nb,2,1,0.5\n"
+
+
+@pytest.mark.parametrize("name", ["e.parquet", "e.csv", "e.jsonl"])
+def test_flags_and_moments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs read true and false as such; moments of a Parquet file are in UTC, with Polars or without."""
+    part: dict[str, Any] = {"node": np.array(ODD, dtype=object), "known": np.arange(len(ODD)) % 2 == 0}
+    if name == "e.parquet":
+        part["start"] = np.full(len(ODD), np.datetime64("2024-05-01T12:30", "us"))
+    assert write_table([part], tmp_path / name) == len(ODD)
+    read = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson}[Path(name).suffix]
+    frame = read(tmp_path / name)
+    assert frame["known"].to_list() == part["known"].tolist()
+    assert frame["node"].fill_null("").to_list() == ODD
+    if name == "e.parquet":
+        assert frame["start"].dtype == pl.Datetime("us", "UTC") and frame["start"][0].minute == 30
+        monkeypatch.setitem(sys.modules, "polars", None)
+        write_table([part], tmp_path / "arrow.parquet")
+        monkeypatch.undo()
+        assert_frame_equal(pl.read_parquet(tmp_path / "arrow.parquet"), frame)
+
+
+def test_json_lines_have_embeddings_as_lists(tmp_path: Path) -> None:
+    table = parts(LABELS["int"])
+    assert write_table(table, tmp_path / "e.jsonl") == 7
+    first = pl.read_ndjson(tmp_path / "e.jsonl").row(0, named=True)
+    assert first["node"] == 5 and first["embedding"] == pytest.approx(table[0]["embedding"][0].tolist())

@@ -138,7 +138,7 @@ def fit(
 @app.command()
 def embed(
     run: RunFolder,
-    out: Annotated[Path, option("File to write: .parquet or .csv.", "--out", "-o")],
+    out: Annotated[Path, option("File to write: .parquet, .csv or .jsonl.", "--out", "-o")],
     step: Annotated[str, option("Step to embed from 0; −1 is the last, [bold]all[/bold] is every step.")] = "-1",
     device: Device = "auto",
     as_json: Json = False,

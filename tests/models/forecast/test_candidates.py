@@ -12,12 +12,26 @@ import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.forecast import candidates as module
-from dysat.models.forecast.candidates import likely_pairs
+from dysat.models.forecast.candidates import likely_pairs, partners_of
 from dysat.models.forecast.pair_score import PairScore
 
 
 def vectors(size: int, seed: int = 0) -> Tensor:
     return torch.randn(size, 4, generator=torch.Generator().manual_seed(seed))
+
+
+def by_id(pairs: Tensor) -> Tensor:
+    """A score: pairs of low ids are likely."""
+    return -pairs.double().sum(1)
+
+
+def partners(graph: DynamicGraph, nodes: list[int], e: Tensor, k: int = 1) -> list[tuple[int, int]]:
+    """Candidates for the links of these nodes, checked to be distinct and sorted."""
+    weights = torch.ones(e.shape[1])
+    parts = [pairs for _, pairs in partners_of(graph, np.array(nodes), lambda: (e, weights), k)]
+    found = [(u, v) for part in parts for u, v in part.tolist()]
+    assert found == sorted(set(found))
+    return found
 
 
 def as_set(pairs: Tensor) -> set[tuple[int, int]]:
@@ -39,7 +53,7 @@ def test_the_most_likely_links_of_uci_are_candidates() -> None:
     n, step = graph.num_nodes, len(graph) - 1
     score = PairScore.learn(graph[:3], transitions=1, negatives=1)
     assert score is not None
-    found = likely_pairs(graph, torch.zeros(n, 1), torch.ones(1), None, 1)  # embeddings without information
+    found = likely_pairs(graph, torch.zeros(n, 1), torch.ones(1), 1, by_id)  # embeddings without information
     every = torch.combinations(graph[step].rows[graph[step].offsets.diff() >= 3])
     best = every[score.log_odds(graph, step, every).topk(20).indices]
     assert as_set(best) <= as_set(found)
@@ -50,7 +64,7 @@ def test_past_pairs_and_pairs_two_steps_apart_by_hand(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "MAX_BUSY_NODES", 0)
     monkeypatch.setattr(module, "MAX_HUBS", 0)
     graph = make_graph([7, 7], [[(0, 1), (1, 2), (5, 5)], [(3, 4)]])
-    found = as_set(likely_pairs(graph, torch.zeros(7, 1), torch.ones(1), None, 1))
+    found = as_set(likely_pairs(graph, torch.zeros(7, 1), torch.ones(1), 1, by_id))
     assert {(0, 1), (1, 2), (3, 4), (0, 2)} <= found
     assert len(found) <= 5  # and one with a large product
 
@@ -59,8 +73,8 @@ def test_largest_products_match_a_loop() -> None:
     graph, e, weights = make_graph([9], [[]]), vectors(9), torch.tensor([1.0, -2.0, 0.5, 3.0])
     product = {(u, v): float((weights * e[u] * e[v]).sum()) for u in range(9) for v in range(u + 1, 9)}
     best = sorted(product, key=lambda pair: -product[pair])[:6]
-    assert as_set(likely_pairs(graph, e, weights, None, 6)) == set(best)
-    assert len(likely_pairs(graph, e, weights, None, 100)) == 36
+    assert as_set(likely_pairs(graph, e, weights, 6, by_id)) == set(best)
+    assert len(likely_pairs(graph, e, weights, 100, by_id)) == 36
 
 
 @pytest.mark.parametrize("kinds", [None, [0, 0, 1, 1, 0, 1, 1]])
@@ -74,9 +88,9 @@ def test_all_pairs_of_the_busiest_nodes_are_candidates(
     past = {(0, 2), (0, 3), (0, 5), (1, 2), (3, 4)}
     if kinds is None:
         monkeypatch.setattr(module, "MAX_BUSY_NODES", 3)
-        assert as_set(likely_pairs(graph, vectors(7), torch.ones(4), None, 1)) == past | {(2, 3)}
+        assert as_set(likely_pairs(graph, vectors(7), torch.ones(4), 1, by_id)) == past | {(2, 3)}
     else:  # 0 and 1 of the one kind, 2 and 3 of the other
-        found = likely_pairs(graph.with_kinds(kinds, ["user", "item"]), vectors(7), torch.ones(4), None, 1)
+        found = likely_pairs(graph.with_kinds(kinds, ["user", "item"]), vectors(7), torch.ones(4), 1, by_id)
         assert as_set(found) == past | {(0, 2), (0, 3), (1, 2), (1, 3)}
 
 
@@ -85,33 +99,69 @@ def test_all_pairs_of_a_hub_and_an_active_node_are_candidates(monkeypatch: pytes
     monkeypatch.setattr(module, "MAX_BUSY_NODES", 0)
     monkeypatch.setattr(module, "FAN_OUT", 0)
     graph = make_graph([7, 7], [[(0, 1), (5, 6)], [(0, 2), (0, 3), (4, 5)]])
-    found = as_set(likely_pairs(graph, vectors(7), torch.ones(4), None, 1))
+    found = as_set(likely_pairs(graph, vectors(7), torch.ones(4), 1, by_id))
     assert {(0, v) for v in range(1, 7)} <= found and len(found) <= 6 + 3
 
 
 def test_one_node_of_a_small_graph_is_paired_with_all_others() -> None:
-    graph = meetings()
-    found = likely_pairs(graph, vectors(8), torch.ones(4), torch.tensor([3]), 2)
-    assert as_set(found) == {(min(3, v), max(3, v)) for v in range(8) if v != 3}
+    assert partners(meetings(), [3], vectors(8)) == [(3, v) for v in range(8) if v != 3]
+    assert partners(meetings(), [1, 6], vectors(8)) == [(u, v) for u in (1, 6) for v in range(8) if v != u]
 
 
-def test_one_node_of_a_large_graph_is_paired_with_close_and_similar_nodes(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("limit", ["ALL_PARTNERS_NODES", "ALL_PARTNERS_PAIRS"])
+def test_nodes_of_a_large_graph_are_paired_with_close_and_similar_nodes(
+    limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ALL_PARTNERS_NODES", 5)
-    graph = make_graph([9, 9], [[(3, 1), (1, 6)], [(0, 2)]])
-    e = torch.zeros(9, 1)
-    e[3], e[8], e[7] = 1.0, 5.0, 4.0
-    found = as_set(likely_pairs(graph, e, torch.ones(1), torch.tensor([3]), 2))
-    assert found == {(1, 3), (3, 6), (3, 8), (3, 7)}
+    monkeypatch.setattr(module, limit, 5)
+    e = torch.zeros(300, 1)
+    e[:] = torch.arange(300).flip(0)[:, None]
+    graph = make_graph([300, 300], [[(3, 201), (201, 206)], [(250, 252)]])
+    nodes = [3] if limit == "ALL_PARTNERS_NODES" else [3, 299]
+    monkeypatch.setattr(module, "MAX_PRODUCTS", 0)
+    monkeypatch.setattr(module, "MAX_PARTNERS", 5)  # 250, 252, 201, and two more with links or low ids
+    found = partners(graph, nodes, e)
+    assert {(3, 201), (3, 206), (3, 250), (3, 252)} <= set(found) and len(found) < 5 * len(nodes) + 1
+    monkeypatch.undo()
+    monkeypatch.setattr(module, limit, 5)
+    found = partners(graph, nodes, e)
+    near = 1000 if len(nodes) == 1 else 50
+    likely = [v for v in range(300) if v != 3][:near]
+    assert [v for u, v in found if u == 3] == sorted({*likely, 201, 206})
 
 
-def test_candidates_differ_in_kind() -> None:
-    kinds = [0, 1] * 4
-    graph = meetings().with_kinds(kinds, ["user", "item"])
-    for rows in (None, torch.tensor([3])):
-        found = as_set(likely_pairs(graph, vectors(8), torch.ones(4), rows, 50))
-        assert found and all((u + v) % 2 for u, v in found)
+def test_candidates_differ_in_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = meetings().with_kinds([0, 1] * 4, ["user", "item"])
+    found = as_set(likely_pairs(graph, vectors(8), torch.ones(4), 50, by_id))
+    assert found and all((u + v) % 2 for u, v in found)
+    for _ in range(2):
+        pairs = partners(graph, [3, 4], vectors(8))
+        assert pairs and all((u + v) % 2 for u, v in pairs)
+        monkeypatch.setattr(module, "ALL_PARTNERS_PAIRS", 0)
+
+
+def test_only_promising_pairs_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The score is a linear function of the columns, so the approximation is exact."""
+    graph = random_graph(200, 900)
+    links = module.latest_links(graph)
+    every = [links.past_pairs(), links.closed(links.active_nodes())]
+    columns = {(int(u), int(v)): row for pairs, rows in every for (u, v), row in zip(pairs, rows, strict=True)}
+    asked = []
+
+    def score(pairs: Tensor) -> Tensor:
+        asked.append(len(pairs))
+        return torch.tensor([3 * columns[u, v][0] - columns[u, v][-1] for u, v in pairs.tolist()])
+
+    monkeypatch.setattr(module, "MAX_BUSY_NODES", 0)
+    monkeypatch.setattr(module, "MAX_HUBS", 0)
+    monkeypatch.setattr(module, "MIN_PROMISING", 40)
+    monkeypatch.setattr(module, "SAMPLE", 300)
+    found = as_set(likely_pairs(graph, torch.zeros(200, 1), torch.ones(1), 1, score))
+    assert asked == [300, 300] and 80 <= len(found) <= 81
+    for pairs, _ in every:
+        values = score(torch.from_numpy(pairs)).numpy()
+        chosen = np.array([(u, v) in found for u, v in pairs.tolist()])
+        least = np.sort(values)[-40]
+        assert chosen[values > least + 1e-9].all() and (values[chosen] < least - 1e-9).sum() <= 1  # the largest product
 
 
 def test_number_of_candidates_grows_with_links_not_with_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +171,7 @@ def test_number_of_candidates_grows_with_links_not_with_pairs(monkeypatch: pytes
     counts = []
     for size in (500, 20_000):
         graph = random_graph(size, 400)
-        counts.append(len(likely_pairs(graph, vectors(size), torch.ones(4), None, 100)))
+        counts.append(len(likely_pairs(graph, vectors(size), torch.ones(4), 100, by_id)))
     assert max(counts) < 3 * 400 + 100 + 64 * 16 * 16 + 8 * 7 / 2
     assert counts[1] <= counts[0]
 
@@ -132,20 +182,20 @@ def test_only_the_latest_past_pairs_are_candidates(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "MAX_BUSY_NODES", 0)
     monkeypatch.setattr(module, "MAX_HUBS", 0)
     graph = make_graph([9] * 3, [[(0, 1), (2, 3)], [(4, 5)], [(2, 3)]])
-    assert as_set(likely_pairs(graph, vectors(9), torch.ones(4), None, 5)) == {(2, 3), (4, 5)}
+    assert as_set(likely_pairs(graph, vectors(9), torch.ones(4), 5, by_id)) == {(2, 3), (4, 5)}
 
 
 def test_candidates_are_reproducible() -> None:
     graph = random_graph(300, 900)
-    one, two = (likely_pairs(graph, vectors(300), torch.ones(4), None, 50) for _ in range(2))
+    one, two = (likely_pairs(graph, vectors(300), torch.ones(4), 50, by_id) for _ in range(2))
     assert torch.equal(one, two)
 
 
 def test_wrong_arguments_are_refused() -> None:
     graph = meetings()
     with pytest.raises(ModelError, match=r"shape \(7, 4\) and \(4,\), expected \[8, d\] and \[d\]"):
-        likely_pairs(graph, vectors(7), torch.ones(4), None, 5)
+        likely_pairs(graph, vectors(7), torch.ones(4), 5, by_id)
     with pytest.raises(ModelError, match="number=0 must be at least 1"):
-        likely_pairs(graph, vectors(8), torch.ones(4), None, 0)
+        likely_pairs(graph, vectors(8), torch.ones(4), 0, by_id)
     with pytest.raises(ModelError, match=r"^node 8 of a graph with 8 nodes"):
-        likely_pairs(graph, vectors(8), torch.ones(4), torch.tensor([8]), 5)
+        partners(graph, [8], vectors(8))

@@ -185,12 +185,13 @@ class LatestLinks:
         onward, end, second = self._latest(middle)
         start = nodes[which[onward]]
         keys = np.minimum(start, end) * self.num_nodes + np.maximum(start, end)
+        keys[start == end] = -1
         distinct, pair = np.unique(keys, return_inverse=True)
         damping = 1 / np.log(2 + np.diff(self.offsets))[middle[onward]]
         sums = self.sums[[*range(len(DECAYS)), -1]]
         terms = (a[first[onward]] * a[second] * damping for a in sums)
         columns = np.column_stack([np.log1p(np.bincount(pair, term, len(distinct))) for term in terms])
-        new = ~np.isin(distinct, self.keys, assume_unique=True)
+        new = (distinct >= 0) & ~np.isin(distinct, self.keys, assume_unique=True)
         pairs = np.stack(np.divmod(distinct[new], max(1, self.num_nodes)), axis=1)
         return pairs, np.column_stack([columns[new], self._node_columns(pairs)])
 
