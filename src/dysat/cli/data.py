@@ -18,7 +18,7 @@ from dysat.data.datasets import DATASETS, data_folder
 from dysat.errors import GraphError, nearest
 from dysat.system.storage import check_target
 
-WINDOWS = ("every", "count", "start", "stop", "self_loops")  # options passed to build_snapshots unchanged
+WINDOWS = ("every", "count", "start", "stop", "self_loops", "directed")  # options passed to build_snapshots unchanged
 
 
 @app.command()

@@ -23,8 +23,9 @@ from dysat.models import MODELS
 FLAGS = (
     *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
     *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "data_dir"),
-    *("until", "trials", "space", "epochs", "seed", "device"),
+    *("until", "trials", "space", "epochs", "seed", "device", "directed"),
 )
+SWITCHES = ("directed",)  # those without a value
 # Options of models; those without a flag of their own are set with --set.
 MODEL_OPTIONS = tuple(dict.fromkeys(option.name for model in MODELS.values() for option in model.options()))
 SETTINGS = tuple(name for name in MODEL_OPTIONS if name not in FLAGS)
@@ -38,6 +39,8 @@ def as_options(text: str) -> str:
         value = match["quoted"] or match["bare"] or re.sub(r"[\s,]+", ",", match["tuple"] or "").strip(",")
         if name in SETTINGS:
             return f"--set {name}={value}"
+        if name in SWITCHES:
+            return f"--{name}"
         return f"--{name.replace('_', '-')} {value}".rstrip()
 
     values = r"'(?P<quoted>[^']*)'|\((?P<tuple>[\d, ]*)\)|(?P<bare>[\w:.-]*\w)"
@@ -106,6 +109,7 @@ PairSeparator = Annotated[
     str | None,
     option("Both nodes are in the column --src, separated by this text.", panel="Columns", metavar="TEXT"),
 ]
+Directed = Annotated[bool, option("Keep who sent a link, from source to destination.", "--directed", panel="Columns")]
 EveryText = Annotated[str | None, _window("Width: 12h, 10d, 1w; calendar 1mo, 1q, 1y; or steps.", metavar="WIDTH")]
 Count = Annotated[int | None, _window("Number of equal-width windows.", metavar="N")]
 Boundaries = Annotated[
@@ -133,7 +137,7 @@ SkipBadRows = Annotated[bool, _file("Skip rows that cannot be read, and count th
 # Left out of `fit --help`, which fits a screen; `snapshots --help` shows them all.
 RARE = (
     *("pair_separator", "boundaries", "self_loops", "time_format", "time_unit", "timezone", "format", "header"),
-    *("separator", "skip_bad_rows"),
+    *("separator", "skip_bad_rows", "directed"),
 )
 
 
@@ -147,6 +151,7 @@ class EventOptions:
     weight: Weight = None
     kinds: Kinds = None
     pair_separator: PairSeparator = None
+    directed: Directed = False
     every: EveryText = None
     count: Count = None
     boundaries: Boundaries = None
@@ -192,7 +197,7 @@ class EventOptions:
                 if name in ("every", "count", "boundaries"):
                     was = ", ".join(f"{name}={value!r}" for name, value in windows.items())
                 else:
-                    was = f"{name}={before!r}" if before is not None else f"no {name}="
+                    was = f"{name}={before!r}" if before else f"no {name}="
                 raise ModelError(f"{name}={value!r}, but {run} was made with {was}")
         kept = {key: value for key, value in made.items() if key not in ("start", "stop", "boundaries")}
         return replace(self, **{**kept, **given})

@@ -38,6 +38,7 @@ def show_graph(graph: dysat.DynamicGraph, name: str, as_json: bool, out: Path | 
             "name": name,
             "nodes": graph.num_nodes,
             "kinds": graph.kind_counts,
+            "directed": graph.directed,
             "links": sum(row.links for row in rows),
             "distinct_links": graph.num_distinct_links,
             "clock": graph.clock,
@@ -106,8 +107,22 @@ def _footnotes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:
             fate = f"kept ({loops:,} links)" if report.self_loops_kept else "dropped"
             yield f"{report.self_loops:,} events of a node with itself: {fate}"
     yield from map(as_options, graph.notes)
+    if graph.kinds is None:
+        yield direction_text(graph)
     if graph.clock == "utc":
         yield "windows are [start, stop) in UTC; new links are those absent from the snapshot before"
+
+
+def direction_text(graph: dysat.DynamicGraph) -> str:
+    """One line: whether links have a direction, and how many pairs linked both ways."""
+    if not graph.directed:
+        return (
+            "undirected: who sent a link is not kept; 'dysat snapshots --directed' and 'dysat fit --directed' keep it"
+        )
+    pairs = sum(snapshot.num_links - snapshot.num_self_loops for snapshot in graph)
+    arcs = sum(len(snapshot.arcs()[0]) - snapshot.num_self_loops for snapshot in graph)
+    both = f"; in {(arcs - pairs) / pairs:.0%} of the linked pairs both sent one" if pairs else ""
+    return f"directed: {arcs:,} links from one node to another{both}"
 
 
 def new_table(*columns: str) -> Table:

@@ -175,7 +175,7 @@ def updating(
 ) -> Iterator[Updater]:
     """Lock a run for updates; a second process waits for the first one, or raises.
 
-    `made` says how the graph was cut if the run does not record it: `every` or `count`, and `self_loops`.
+    `made` says how the graph was cut if the run does not record it: `every` or `count`, `self_loops`, `directed`.
     """
     watch = watch or Watch()
     with lock_folder(run.folder, ModelError, wait=_waiting(run, watch) if wait else None):
@@ -223,6 +223,8 @@ def _checked(run: Run, base: DynamicGraph, made: Mapping[str, Any]) -> dict[str,
         kept = "keep" if base.report.self_loops_kept else "drop"
     if loops and kept and loops != kept:
         raise ModelError(f"self_loops={loops!r}, but {run.folder} was made with self_loops={kept!r}")
+    if made.get("directed") and not base.directed:
+        raise ModelError(f"directed=True, but {run.folder} was made with no directed=")
     return {**windows, "self_loops": loops or kept or "drop"}
 
 
