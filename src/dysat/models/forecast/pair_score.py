@@ -85,7 +85,7 @@ class PairScore:
         """Return the log-odds of pairs known at a step, from the snapshots up to it, on the CPU.  # [B, 2] → [B]"""
         if not 0 <= step < len(graph):
             raise ModelError(f"step={step} of a graph with {len(graph)} snapshots")
-        ends = sorted_ends(pairs.cpu().numpy(), graph.known[step])
+        ends = sorted_ends(pairs.cpu().numpy(), graph.known[step], directed=graph.directed)
         order = np.argsort(ends[:, 0], kind="stable")  # paths from a node are then followed once per chunk
         scores = np.empty(len(ends))
         with few_blas_threads(graph.known[step]):
