@@ -24,7 +24,17 @@ from dysat.cli.options import (
     parse_setting,
     takes,
 )  # fmt: skip
-from dysat.cli.show import SCORE, epochs_text, link_facts, links_table, new_console, new_table, print_json, status_line
+from dysat.cli.show import (
+    SCORE,
+    epochs_text,
+    link_facts,
+    links_table,
+    new_console,
+    new_table,
+    print_json,
+    status_line,
+    unused_direction,
+)
 from dysat.cli.watching import watching
 from dysat.errors import ModelError, listed
 from dysat.evaluation.reliability import mean_gap
@@ -148,8 +158,9 @@ def forecast(
     if as_json:
         return print_json([link_facts(link) for link in found])
     console = new_console()
-    console.print(links_table(found))
-    console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
+    console.print(links_table(found, model.graph_.directed))
+    for line in (SCORE, *unused_direction(model)):
+        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
     return None
 
 
@@ -180,8 +191,9 @@ def _show_run(run: Run, as_json: bool, top: int = 10) -> None:
         for line in (*_calibration(forecast), *_against_heuristics(backtest)):
             console.print(line, highlight=False, soft_wrap=True)
         console.print()
-    console.print(links_table(links))
-    console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)
+    console.print(links_table(links, model.graph_.directed))
+    for line in (SCORE, *unused_direction(model)):
+        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
     whole = "for the last snapshot" if isinstance(model, Incremental) else "in total"
     epochs = f"{epochs_text(metrics['epochs'])} on {metrics['device']}, {metrics['seconds']:.1f} s {whole}"
     trained = epochs if metrics["epochs"] else model.method

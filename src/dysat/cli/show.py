@@ -21,7 +21,7 @@ import dysat
 from dysat.cli.options import as_options
 from dysat.data.summary import SnapshotSummary
 from dysat.data.windows import write_edges
-from dysat.models.base.link_model import DIGITS
+from dysat.models.base.link_model import DIGITS, LinkModel
 
 WIDE = 120  # columns if the output is not a terminal
 BAR = 12
@@ -125,6 +125,12 @@ def direction_text(graph: dysat.DynamicGraph) -> str:
     return f"directed: {arcs:,} links from one node to another{both}"
 
 
+def unused_direction(model: LinkModel) -> Iterator[str]:
+    """One line if the graph has a direction that the model does not use."""
+    if model.graph_.directed and not model.uses_direction:
+        yield f"direction is not used by {model.method}; pairs are scored alike in both directions"
+
+
 def new_table(*columns: str) -> Table:
     """A plain table; a leading > right-aligns a column."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -133,9 +139,10 @@ def new_table(*columns: str) -> Table:
     return table
 
 
-def links_table(links: list[dysat.Forecast]) -> Table:
+def links_table(links: list[dysat.Forecast], directed: bool = False) -> Table:
     """A table of forecasts."""
-    table = new_table("most likely next links", "", ">score", "linked before")
+    ends = ("most likely next links: from →", "to") if directed else ("most likely next links", "")
+    table = new_table(*ends, ">score", "linked before")
     for link in links:
         table.add_row(escape(str(link.u)), escape(str(link.v)), score_text(link.score), "yes" if link.known else "no")
     return table

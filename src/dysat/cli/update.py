@@ -134,7 +134,7 @@ def _take_in_file(
                 "top_links": [link_facts(link) for link in links],
             }
         )
-    return _show_links(links)
+    return _show_links(links, updater.graph.directed)
 
 
 def _follow(
@@ -160,7 +160,7 @@ def _follow(
             typer.echo(json.dumps(facts, ensure_ascii=False))
         else:
             _show_update(update, as_json)
-            _show_links(links)
+            _show_links(links, updater.graph.directed)
 
 
 def _complete_options(updater: Updater, options: EventOptions) -> EventOptions:
@@ -206,7 +206,7 @@ def _lines(update: Update) -> Iterator[str]:
         yield "[dim]  stored as an empty snapshot; there was nothing to learn from[/dim]"
 
 
-def _show_links(links: list[dysat.Forecast]) -> None:
+def _show_links(links: list[dysat.Forecast], directed: bool) -> None:
     console = new_console()
-    console.print(links_table(links))
+    console.print(links_table(links, directed))
     console.print(f"[dim]{SCORE}[/dim]", highlight=False, soft_wrap=True)

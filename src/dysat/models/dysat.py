@@ -16,7 +16,6 @@ from dysat.errors import ModelError
 from dysat.features.activity import activity
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel, Sizes
-from dysat.models.base.link_model import pair_keys
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import likely_pairs
 from dysat.models.forecast.pair_score import PairScore
@@ -148,6 +147,11 @@ class DySAT(AttentionModel):
     @property
     def _looks_ahead(self) -> bool:
         return bool(self.future_weight or self.agreement)
+
+    @property
+    def uses_direction(self) -> bool:
+        """Whether the scores of u → v and v → u may differ; random walks, as in the paper, ignore direction."""
+        return self.pair_score or self._looks_ahead
 
     def _features(self, graph: DynamicGraph) -> Tensor | tuple[Tensor, ...] | None:
         given = super()._features(graph)
@@ -309,8 +313,10 @@ class DySAT(AttentionModel):
         if not self.pair_score or self.pair_score_ is None:
             return super().top_pairs(k, rows, without)
         pairs = likely_pairs(self.graph_, self.embed().cpu(), self.scorer_[0], rows, max(1000, 20 * k))
+        if self.graph_.directed:
+            pairs = _both_directions(pairs, rows)
         if without is not None:
-            pairs = pairs[~torch.isin(pair_keys(pairs, self.graph_.known[-1]), without)]
+            pairs = pairs[~torch.isin(self._pair_keys(pairs), without)]
         best = self.pair_scores(pairs).sort(descending=True, stable=True)
         pairs, scores = pairs[best.indices[:k]], best.values[:k]
         if rows is not None and len(rows) == 1:  # the node asked for comes first
@@ -330,3 +336,9 @@ class DySAT(AttentionModel):
         found.graph_ = graph
         found._take_state(self._state())
         return found
+
+
+def _both_directions(pairs: Tensor, rows: Tensor | None) -> Tensor:
+    """Return u → v and v → u of each pair; with `rows` only those that these nodes send.  # [B, 2] → [≤ 2B, 2]"""
+    both = torch.cat([pairs, pairs.flip(1)])
+    return both if rows is None else both[torch.isin(both[:, 0], rows)]

@@ -288,6 +288,7 @@ def write_results(
         "device": str(model.embed().device),
         "nodes": model.graph_.num_nodes,
         "snapshots": len(model.graph_),
+        "directed": model.graph_.directed,
     }
     write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
 

@@ -45,19 +45,28 @@ ABILITIES = ("embed", "attention", "partial_fit", "take_in")
 
 
 def highest(
-    scores_of: Callable[[Tensor], Tensor], size: int, rows: Tensor, k: int, without: Tensor | None, kinds: Tensor | None
+    scores_of: Callable[[Tensor], Tensor],
+    size: int,
+    rows: Tensor,
+    k: int,
+    without: Tensor | None,
+    kinds: Tensor | None,
+    directed: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return the k highest scores of rows u with all nodes v ≠ u, each pair once, and those pairs.  # [k], [k, 2]"""
+    """Return the k highest scores of rows u with all nodes v ≠ u, each pair once, and those pairs.  # [k], [k, 2]
+
+    With `directed`, u → v and v → u are two pairs.
+    """
     nodes = torch.arange(size)
     best, pairs = torch.empty(0), torch.empty(0, 2, dtype=torch.int64)
     for part in torch.split(rows, max(1, BLOCK // max(1, size))):
         scores = scores_of(part)  # [b, N]
-        allowed = nodes != part[:, None] if len(rows) == 1 else nodes > part[:, None]
+        allowed = nodes != part[:, None] if directed or len(rows) == 1 else nodes > part[:, None]
         if kinds is not None:
             allowed &= kinds[part][:, None] != kinds
         if without is not None:
             found = torch.stack([part[:, None].expand_as(scores), nodes.expand_as(scores)], 2).flatten(0, 1)
-            allowed &= ~torch.isin(pair_keys(found, size), without).view_as(allowed)
+            allowed &= ~torch.isin(pair_keys(found, size, directed), without).view_as(allowed)
         scores = scores.masked_fill_(~allowed, -torch.inf).flatten()
         top, at = scores.topk(min(k, len(scores)))
         at = at[top > -torch.inf]
@@ -68,9 +77,9 @@ def highest(
     return best, pairs
 
 
-def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
-    """Return one number per pair, whatever the order of its two nodes.  # [B, 2] → [B]"""
-    low, high = pairs.min(1).values, pairs.max(1).values
+def pair_keys(pairs: Tensor, num_nodes: int, directed: bool = False) -> Tensor:
+    """Return one number per pair, whatever the order of its two nodes unless `directed`.  # [B, 2] → [B]"""
+    low, high = pairs.unbind(1) if directed else (pairs.min(1).values, pairs.max(1).values)
     return low * num_nodes + high
 
 
@@ -79,7 +88,10 @@ class NotAbleError(ModelError, AttributeError):
 
 
 class Forecast(NamedTuple):
-    """A predicted link: labels `u` and `v`, a `score` in [0, 1], and `known`, whether the pair was linked before."""
+    """A predicted link: labels `u` and `v`, a `score` in [0, 1], and `known`, whether the pair was linked before.
+
+    In a directed graph `u` sends the link, and `known` says whether `u` has sent one to `v` before.
+    """
 
     u: Any  # labels
     v: Any
@@ -241,6 +253,11 @@ class LinkModel(ABC):
     def _check_preset(cls, parameters: Mapping[str, Any], file: str) -> None:
         """Raise if a preset file was written for other defaults than today's."""
 
+    @property
+    def uses_direction(self) -> bool:
+        """Whether the scores of u → v and v → u may differ in a directed graph."""
+        return False
+
     def without_effect(self, names: Iterable[str]) -> dict[str, str]:
         """Return those of the named options that have no effect in this model, each with the reason."""
         return {}
@@ -264,11 +281,11 @@ class LinkModel(ABC):
     ) -> list[Forecast]:
         """Return the k most likely links of the next snapshot, best first.
 
-        In bipartite data the two nodes of a link differ in kind.
+        In bipartite data the two nodes of a link differ in kind. In a directed graph a link goes from `u` to `v`.
 
         Parameters:
             k: number of links.
-            node: label of a node, to rank its links only.
+            node: label of a node, to rank its links only; in a directed graph, those that it sends.
             kind: kind of that node, if nodes of two kinds share the label.
             known: "exclude" leaves out pairs that were linked before.
         """
@@ -281,7 +298,7 @@ class LinkModel(ABC):
         linked = self._linked()
         pairs, chances = self.top_pairs(k, rows, linked if known == "exclude" else None)
         labels = self.graph_.nodes[pairs.numpy()].tolist()
-        linked_before = torch.isin(pair_keys(pairs, self.graph_.known[-1]), linked).tolist()
+        linked_before = torch.isin(self._pair_keys(pairs), linked).tolist()
         return [
             Forecast(u, v, chance, before)
             for (u, v), chance, before in zip(labels, chances.tolist(), linked_before, strict=True)
@@ -294,7 +311,7 @@ class LinkModel(ABC):
         """
         known = self.graph_.known[-1]
         rows = torch.arange(known) if rows is None else rows
-        scores, pairs = highest(self._all_scores(), known, rows, k, without, self._kinds())
+        scores, pairs = highest(self._all_scores(), known, rows, k, without, self._kinds(), self.graph_.directed)
         return pairs, self._chances(scores)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -365,9 +382,9 @@ class LinkModel(ABC):
 
     def _examples(self, snapshot: Snapshot, known: int) -> tuple[Tensor, Tensor]:
         """Links of a snapshot among the first `known` nodes, and as many unlinked pairs.  # [B, 2], [B]"""
-        u, v, _ = snapshot.links()
-        links = torch.stack([u, v], 1).cpu().numpy()[((v < known) & (u != v)).cpu().numpy()]
-        others = unlinked_pairs(known, links, len(links), np.random.default_rng(0))
+        u, v, _ = snapshot.pairs()
+        links = torch.stack([u, v], 1)[(u < known) & (v < known) & (u != v)].cpu().numpy()
+        others = unlinked_pairs(known, links, len(links), np.random.default_rng(0), directed=snapshot.directed)
         pairs = torch.from_numpy(np.concatenate([links, others]))
         return pairs, torch.arange(len(pairs)) < len(links)
 
@@ -377,8 +394,12 @@ class LinkModel(ABC):
 
     def _linked(self) -> Tensor:
         """Sorted `pair_keys` of all pairs ever linked."""
-        pairs = torch.cat([torch.stack(s.links()[:2], 1) for s in self.graph_]).cpu()
-        return torch.from_numpy(np.unique(pair_keys(pairs, self.graph_.num_nodes).numpy()))
+        pairs = torch.cat([torch.stack(s.pairs()[:2], 1) for s in self.graph_]).cpu()
+        return torch.from_numpy(np.unique(self._pair_keys(pairs).numpy()))
+
+    def _pair_keys(self, pairs: Tensor) -> Tensor:
+        """`pair_keys` of pairs of the graph, ordered pairs if it is directed.  # [B, 2] → [B]"""
+        return pair_keys(pairs, self.graph_.num_nodes, self.graph_.directed)
 
     def _kinds(self) -> Tensor | None:
         return None if self.graph_.kinds is None else torch.tensor(self.graph_.kinds.tolist())

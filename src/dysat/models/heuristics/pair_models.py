@@ -38,6 +38,8 @@ class PairModel(LinkModel):
     without one, with their features at t. A score of 0 means even odds in such a balanced mix, not among all pairs.
     """
 
+    uses_direction = True
+
     transitions: Annotated[int, "Number of past transitions to learn from"] = 6
     low_rank: Annotated[bool, "Add features from low-rank approximations of the adjacency matrix"] = True
     seed: Annotated[int, "Random seed"] = 0
