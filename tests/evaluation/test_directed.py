@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.support.directed import directed_graph, random_arcs
+from directed import directed_graph, random_arcs
 
 from dysat.errors import GraphError
 from dysat.evaluation.hard_negatives import with_negatives

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.support.directed import directed_graph, random_arcs
+from directed import directed_graph, random_arcs
 
 from dysat.features.link_memory import decayed_links, links_among, past_arcs
 from dysat.features.pair_direction import DECAYS, PairDirection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -26,7 +26,8 @@ from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
 from dysat.training import Settings
 
-SCORE, PAIR, AXES = "score/", "pair/", "axes"
+SCORE, PAIR, AXES, TARGET_AXES = "score/", "pair/", "axes", "axes_target"
+Role = Literal["source", "target"]
 TAUGHT = 12  # pairs per node and kind on which embeddings learn to agree with the pair score
 LEAST, MOST = 20_000, 80_000  # bounds on the number of those pairs
 # Values of the options that the paper's model lacks, at which they have no effect.
@@ -112,6 +113,7 @@ class DySAT(AttentionModel):
 
     score_: ProductScore | None = field(init=False, repr=False, default=None)
     axes_: Tensor | None = field(init=False, repr=False, default=None)  # rotates the network's output into embeddings
+    target_axes_: Tensor | None = field(init=False, repr=False, default=None)  # the same of targets in a directed graph
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
 
     def check(self) -> None:
@@ -182,14 +184,14 @@ class DySAT(AttentionModel):
         return torch.from_numpy(np.rint(ends / max(1.0, float(np.median(np.diff(edges)))))).long()
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
-        self.score_ = self.pair_score_ = self.axes_ = None
+        self.score_ = self.pair_score_ = self.axes_ = self.target_axes_ = None
         if self.pair_score or self.agreement:
             self.pair_score_ = PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
         ahead = self._ahead(device)
         if ahead is None:
             return super()._prepare(device, generator)
         self._build(device)
-        self.score_ = ProductScore(self.network_.width).to(device)
+        self.score_ = ProductScore(self.network_.width, directed=self.graph_.directed).to(device)
         self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # replaced when training ends
         items, walks = torch.zeros(1, dtype=torch.int64, device=device), None
         if self.walk_weight:
@@ -248,16 +250,33 @@ class DySAT(AttentionModel):
         scored = {} if self.score_ is None else {f"{SCORE}{n}": p for n, p in self.score_.named_parameters()}
         return {**dict(self.network_.named_parameters()), **scored}
 
-    def embed(self, step: int = -1) -> Tensor:
+    def embed(self, step: int = -1, role: Role = "source") -> Tensor:
+        """Return the embeddings of the nodes known at a step, in node order.  # [known, d]
+
+        In a directed graph a node has two: as a source of links, the default, and as a target. In other graphs, and in
+        the paper's model, both are the same.
+        """
+        if role not in get_args(Role):
+            raise ModelError(f"role={role!r} is neither 'source' nor 'target'")
+        found = self.roles(step)
+        return found if found.dim() == 2 else found[:, get_args(Role).index(role)]
+
+    def roles(self, step: int = -1) -> Tensor:
         x = super().embed(step)
         if self.score_ is None:
             return x
-        axes = self._axes()[0] if self.axes_ is None else self.axes_  # they change during training
-        return x @ axes.to(x.device)
+        # They change during training.
+        source, target = self._axes()[:2] if self.axes_ is None else (self.axes_, self.target_axes_)
+        e = x @ source.to(x.device)
+        return e if target is None else torch.stack([e, x @ target.to(x.device)], 1)
 
-    def _axes(self) -> tuple[Tensor, Tensor]:
-        """Principal axes of the scores at the last step, and their weights."""
-        return self._score().axes(super().embed())
+    def _axes(self) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Principal axes of the scores at the last step, of sources and of targets if they differ; and weights."""
+        x = super().embed()
+        if self._score().target is not None:
+            return self._score().role_axes(x)
+        axes, weights = self._score().axes(x)
+        return axes, None, weights
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
         """Return the log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
@@ -269,12 +288,14 @@ class DySAT(AttentionModel):
         if self.score_ is None:
             super()._fit_scorer()
         else:
-            axes, weights = self._axes()
+            axes, target, weights = self._axes()
             self.axes_, self.scorer_ = axes.cpu(), (weights.cpu(), self.score_.bias.detach().cpu())
+            self.target_axes_ = None if target is None else target.cpu()
 
     def _learned(self) -> dict[str, Tensor]:
         pair = {} if self.pair_score_ is None else self.pair_score_.tensors()
-        axes = {} if self.axes_ is None else {AXES: self.axes_}
+        named = {AXES: self.axes_, TARGET_AXES: self.target_axes_}
+        axes = {name: value for name, value in named.items() if value is not None}
         return {**self.weights(), **axes, **{f"{PAIR}{name}": value for name, value in pair.items()}}
 
     def weights(self) -> dict[str, Tensor]:
@@ -289,11 +310,13 @@ class DySAT(AttentionModel):
             parts[prefix][name.removeprefix(prefix)] = value
         super()._restore(parts[""])
         self.score_ = self.pair_score_ = None
-        self.axes_ = parts[AXES].get("")
+        self.axes_, self.target_axes_ = parts[AXES].get(""), parts[AXES].get(TARGET_AXES.removeprefix(AXES))
         if parts[SCORE]:
-            if self.axes_ is None or self.axes_.shape != (self.network_.width,) * 2:
+            directed = self.graph_.directed
+            needed = [self.axes_, *[self.target_axes_] * directed]
+            if any(axes is None or axes.shape != (self.network_.width,) * 2 for axes in needed):
                 raise ModelError(f"the weights do not fit the model: axes, {self.network_.width} wide, are needed")
-            self.score_ = ProductScore(self.network_.width).to(self.block_.node.device)
+            self.score_ = ProductScore(self.network_.width, directed=directed).to(self.block_.node.device)
             load_weights(self.score_, parts[SCORE])
         if parts[PAIR]:
             self.pair_score_ = PairScore.of(parts[PAIR])

@@ -19,7 +19,7 @@ from dysat.training import Progress
 def backtest_facts(model: EmbeddingModel, past: DynamicGraph, split: LinkSplit, done: Progress) -> dict[str, Any]:
     """The entry `backtest` of metrics.json; a figure that is not a number becomes None."""
     # Embeddings with a probe. If training diverged, there is no figure.
-    e = model.embed().cpu()
+    e = model.roles().cpu()
     result = evaluate_probe(e, split, feature=model.pair_feature) if bool(e.isfinite().all()) else None
     names = ("auc", "auc_sd", "average_precision", "average_precision_sd")
     facts: dict[str, Any] = {
@@ -64,7 +64,7 @@ def best_heuristics(
             scores = model.pair_scores(split.pairs)
             result = evaluate_scores(scores, split)
             if isinstance(model, EmbeddingModel):
-                result = evaluate_probe(model.embed(), split, feature=model.pair_feature)
+                result = evaluate_probe(model.roles(), split, feature=model.pair_feature)
         except DysatError:
             continue  # it needs more snapshots
         probed.append((result.auc, name))

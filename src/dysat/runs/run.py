@@ -204,7 +204,7 @@ class Run:
                 examples = split.to(choose_device(getattr(model, "device", "cpu")))
                 done = self._fit(
                     "backtest", model, graph[:-1], saved, {}, watch, keep_every,
-                    validate=lambda fitted: validation_auc(fitted.embed(), examples, feature=fitted.pair_feature),
+                    validate=lambda fitted: validation_auc(fitted.roles(), examples, feature=fitted.pair_feature),
                 )  # fmt: skip
                 history = [{"stage": "backtest", **asdict(epoch)} for epoch in done.history]
                 if not done.finished:

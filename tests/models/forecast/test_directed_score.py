@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from tests.support.directed import directed_graph, payments
+from directed import directed_graph, payments
 
 from dysat import DynamicGraph
 from dysat.evaluation.probe import auc
