@@ -114,8 +114,9 @@ def link_split(
     else:
         shift = lowest[0]  # nodes are counted from the lowest
         num_nodes, newest = graph.known[step] - shift, lowest[1] - shift
-        ordered = {"newest": newest, "directed": graph.directed}
-        negatives = shift + unlinked_pairs(num_nodes, links - shift, len(positives), rng, **ordered)
+        negatives = shift + unlinked_pairs(
+            num_nodes, links - shift, len(positives), rng, newest=newest, directed=graph.directed
+        )
     _check_counts(len(positives), len(negatives), fewest, step, target, protocol)
     split = _divide(positives, negatives, step, repeats, rng)
     return replace(split, target=target, lowest=lowest, typed=typed).to(graph.device)
@@ -191,7 +192,8 @@ def multi_step_targets(graph: DynamicGraph, ahead: int = AHEAD) -> list[tuple[in
 def link_pairs(snapshot: Snapshot, known: int) -> Ids:
     """Return the links u ≤ v between nodes with ids below `known`; with direction those u → v.  # [E, 2]"""
     u, v, _ = (part.cpu().numpy() for part in snapshot.pairs())
-    return np.stack([u, v], axis=1)[np.maximum(u, v) < known]
+    links: Ids = np.stack([u, v], axis=1)[np.maximum(u, v) < known]
+    return links
 
 
 def _positives(
