@@ -75,7 +75,7 @@ def test_past_probe_on_shuffled_labels_has_auc_one_half(uci: dysat.DynamicGraph,
     assert mean_auc(results) == pytest.approx(0.5, abs=0.02) and mean_auc(honest) > 0.7
 
 
-@pytest.mark.parametrize("kind", NEGATIVES)
+@pytest.mark.parametrize("kind", NEGATIVES[:-1])
 def test_noise_has_auc_one_half(uci: dysat.DynamicGraph, splits: list[LinkSplit], kind: Negatives) -> None:
     hard = [with_negatives(split, uci, kind) for split in splits]
     results = [evaluate_probe(normal(1809, 8, seed=split.step), split) for split in hard]
@@ -92,7 +92,7 @@ def test_noise_scaled_by_degree_is_above_one_half(uci: dysat.DynamicGraph, split
 
 
 # Every protocol and every kind of negatives; the code of the two is independent.
-CASES = [*product(PROTOCOLS, ["degree-matched"]), *product(["single-step"], NEGATIVES[:-1])]
+CASES = [*product(PROTOCOLS, ["degree-matched"]), *product(["single-step"], NEGATIVES[:-2])]
 
 
 @pytest.mark.parametrize(("protocol", "kind"), CASES)
@@ -167,6 +167,9 @@ METHODS: dict[str, Callable[[Any, Path], Any]] = {
     "load": lambda graph, folder: dysat.DynamicGraph.load(saved_to(graph, folder)),
     "entries": lambda snapshot, _: snapshot.entries(),
     "links": lambda snapshot, _: snapshot.links(),
+    "arcs": lambda snapshot, _: snapshot.arcs() if snapshot.directed else None,
+    "pairs": lambda snapshot, _: snapshot.pairs(),
+    "tensors": lambda snapshot, _: list(snapshot.tensors().values()),
     "from_links": lambda snapshot, _: None,  # a constructor
 }
 

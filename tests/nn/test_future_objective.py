@@ -8,6 +8,7 @@ from itertools import combinations, product
 
 import pytest
 import torch
+from directed import directed_graph
 from graphs import Plain, on_each_device, seeded
 from torch import Tensor
 from torch.testing import assert_close
@@ -220,3 +221,55 @@ def test_gradients_reach_inputs_and_weights(kind: str) -> None:
         used = pairs.unique()
     assert bool((x.grad[used] != 0).all())
     assert bool((score.weights.grad != 0).all()) and score.bias.grad.item() != 0
+
+
+class TestDirection:
+    def score(self) -> ProductScore:
+        score = ProductScore(5, directed=True).double()
+        with torch.no_grad():
+            for parameter in score.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=seeded(1), dtype=torch.float64))
+        return score
+
+    def test_equals_the_loop_and_starts_symmetric(self) -> None:
+        score, x = self.score(), torch.randn(6, 5, generator=seeded(), dtype=torch.float64)
+        w, r = score.weights.tolist(), score.target.tolist()  # type: ignore[union-attr]
+        for u, v in product(range(6), repeat=2):
+            target = [sum(float(x[v, i]) * r[i][d] for i in range(5)) for d in range(5)]
+            expected = sum(w[d] * float(x[u, d]) * target[d] for d in range(5)) + score.bias.item()
+            assert score(x[u], x[v]).item() == pytest.approx(expected)
+        one, two = x.float().split(3)
+        assert_close(ProductScore(5, directed=True)(one, two), ProductScore(5)(two, one))
+
+    def test_axes_of_both_roles_keep_all_scores_and_are_singular_vectors(self) -> None:
+        score, x = self.score(), torch.randn(40, 5, generator=seeded(), dtype=torch.float64)
+        source, target, weights = score.role_axes(x)
+        e, f = x @ source, x @ target
+        every = score(x.repeat_interleave(40, 0), x.repeat(40, 1)).view(40, 40)
+        assert_close((e * weights) @ f.mT + score.bias, every, rtol=1e-4, atol=1e-4)
+        for side in (e, f):  # orthogonal columns, the strongest first
+            gram = side.mT @ side
+            assert_close(gram, torch.diag(gram.diagonal()), rtol=0, atol=1e-4)
+        strengths = weights.abs() * e.norm(dim=0) * f.norm(dim=0)
+        assert_close(strengths, torch.linalg.svdvals(every - score.bias)[:5], rtol=1e-4, atol=1e-4)
+
+    def test_roles_are_equal_without_asymmetry(self) -> None:
+        score, x = self.score(), torch.randn(40, 5, generator=seeded(), dtype=torch.float64)
+        with torch.no_grad():
+            score.target.copy_(torch.eye(5))  # type: ignore[union-attr]
+        plain = ProductScore(5).double()
+        plain.load_state_dict({"weights": score.weights, "bias": score.bias})
+        source, target, weights = score.role_axes(x)
+        axes, expected = plain.axes(x)
+        assert_close(target, source)
+        assert_close(source, axes)
+        assert_close(weights, expected)
+
+    def test_transitions_are_arcs(self) -> None:
+        graph = directed_graph([4, 5], [{(0, 1): 1}, {(2, 0): 1, (0, 2): 1, (3, 1): 1, (4, 0): 1, (1, 1): 1}])
+        cells = Cells.of(graph.known, 0, torch.device("cpu"))
+        found = Transitions.of(graph, cells, negatives=200, matched=0.5)
+        assert found.pairs.tolist() == [[0, 2], [2, 0], [3, 1]]
+        _, negatives, counts = found.draw(seeded())
+        drawn = set(map(tuple, negatives[counts].tolist()))
+        assert drawn == {(u, v) for u in range(4) for v in range(4) if u != v} - {(0, 2), (2, 0), (3, 1)}

@@ -158,3 +158,14 @@ def test_free_ordered_pairs_of_the_largest_graph() -> None:
     size = 2**31 - 1
     pairs = UnlinkedPairs(torch.tensor([0, size + 1, size * size - 1]), size).draw(999, torch.Generator())
     assert (pairs >= 0).all() and (pairs < size).all() and pairs.max() > 0.99 * size
+
+
+def test_directed_pairs_are_all_ordered_pairs_but_the_links() -> None:
+    links = np.array([[0, 2], [2, 0], [3, 1]])
+    everything = {(u, v) for u in range(4) for v in range(4) if u != v}
+    for newest, missing in ((0, set()), (2, {(0, 1), (1, 0)})):
+        drawn = unlinked_pairs(4, links, 99, np.random.default_rng(0), newest=newest, directed=True).tolist()
+        assert len(drawn) == len(set(map(tuple, drawn)))
+        assert set(map(tuple, drawn)) == everything - set(map(tuple, links.tolist())) - missing
+    few = unlinked_pairs(400, NONE, 2000, np.random.default_rng(0), directed=True)
+    assert 900 < (few[:, 0] > few[:, 1]).sum() < 1100  # both directions are as frequent

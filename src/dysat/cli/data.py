@@ -20,7 +20,7 @@ from dysat.errors import GraphError, nearest
 from dysat.runs.run import Run
 from dysat.system.storage import check_target
 
-WINDOWS = ("every", "count", "start", "stop", "self_loops")  # options passed to build_snapshots unchanged
+WINDOWS = ("every", "count", "start", "stop", "self_loops", "directed")  # options passed to build_snapshots unchanged
 
 
 @app.command()

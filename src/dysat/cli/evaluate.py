@@ -58,7 +58,7 @@ def evaluate_command(
     settings: Settings = None,
     protocol: Annotated[Protocol, option("Links to predict; multi-step: the last six snapshots.")] = "single-step",
     negatives: Annotated[
-        str, option("Negative samplers, comma-separated: uniform, historical, inductive, degree-matched.")
+        str, option("Negative samplers, comma-separated: uniform, historical, inductive, degree-matched, reversed.")
     ] = "uniform",
     probe: Annotated[
         Probe,
@@ -198,6 +198,7 @@ def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:
         yield "own score: no probe; models train for all epochs, and no label of the predicted snapshot is used"
     if probes & {"present", "past"}:
         yield "probe on t+1: trained on a fifth of the predicted labels, as in the paper; on t: on the snapshot before"
+    yield from _direction(found)
     for kind, targets in found.asked()[0].lacking.items():
         yield f"too few {kind} negatives for snapshots {', '.join(map(str, targets))}"
     for snapshot, why in found.left_out.items():
@@ -205,6 +206,15 @@ def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:
     for model in found.shown():
         for step, why in model.problems.items():
             yield f"{model.name}, snapshots up to {step}: {why}"
+
+
+def _direction(found: Evaluation) -> Iterator[str]:
+    """One line if the graph is directed: what is predicted, and which models ignore it."""
+    if not found.about["graph"].get("directed", False):
+        return
+    ignore = [m.name for m in found.asked() if not MODELS[m.method].with_options(m.options).uses_direction]
+    unused = f"; direction is not used by {', '.join(ignore)}: pairs are scored alike in both directions"
+    yield "directed: links are predicted from sender to receiver" + unused * bool(ignore)
 
 
 def _cells(means: Means) -> list[str]:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from dysat.cli.app import app
 from dysat.cli.learn import CALIBRATE, RunFolder
 from dysat.cli.options import Device, Json, option
-from dysat.cli.show import links_table, new_console, print_json, score_note, status_line
+from dysat.cli.show import links_table, new_console, print_json, score_note, status_line, unused_direction
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.forecasts import DIGITS, Forecasts
@@ -81,7 +81,8 @@ def forecast(
     console.print(links_table(found[:SHOWN] if each else found))
     if each and len(found) > SHOWN:
         console.print(f"the first {SHOWN} of {found.title()}; -o forecasts.parquet writes all", highlight=False)
-    console.print(f"[dim]{score_note(model, calibrate)}[/dim]", highlight=False, soft_wrap=True)
+    for line in (score_note(model, calibrate), *unused_direction(model)):
+        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
     return None
 
 

@@ -35,6 +35,7 @@ from dysat.cli.show import (
     score_note,
     show_notes,
     status_line,
+    unused_direction,
 )
 from dysat.cli.watching import watching, working
 from dysat.errors import ModelError, listed
@@ -171,8 +172,7 @@ def _show_run(run: Run, as_json: bool, calibrate: Calibrate, trained_at: float, 
     if metrics["backtest"] is not None:
         show_backtest(metrics["backtest"], model, console)
     console.print(links_table(links))
-    console.print(f"[dim]{score_note(model, calibrate)}[/dim]", highlight=False, soft_wrap=True)
-    for line in _score_and_embeddings(model):
+    for line in (score_note(model, calibrate), *unused_direction(model), *_score_and_embeddings(model)):
         console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
     epochs = (
         f"{epochs_text(metrics['epochs'])}{' per snapshot' * isinstance(model, Incremental)} on {metrics['device']}"

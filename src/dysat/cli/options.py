@@ -26,6 +26,7 @@ FLAGS = (
     *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
     *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "encoding", "data_dir"),
     *("split_dst", "normalise_labels", "negative_weights", "until", "trials", "space", "epochs", "seed", "device"),
+    "directed",
 )
 # Options of models; those without a flag of their own are set with --set.
 MODEL_OPTIONS = tuple(dict.fromkeys(option.name for model in MODELS.values() for option in model.options()))
@@ -129,6 +130,7 @@ NormaliseLabels = Annotated[
 Negative = Annotated[
     NegativeWeights, option("Negative weights: refuse, make positive, drop, set to 0.", panel="Columns")
 ]
+Directed = Annotated[bool, option("Keep who sent a link, from source to destination.", "--directed", panel="Columns")]
 EveryText = Annotated[str | None, _window("Width: 12h, 10d, 1w; calendar 1mo, 1q, 1y; or steps.", metavar="WIDTH")]
 Count = Annotated[int | None, _window("Number of equal-width windows.", metavar="N")]
 Boundaries = Annotated[
@@ -189,7 +191,7 @@ NODE_OPTIONS = ("nodes", "node_id", "node_time", "node_columns")
 RARE = (
     *("pair_separator", "boundaries", "self_loops", "time_format", "time_unit", "timezone", "format", "header"),
     *("separator", "skip_bad_rows", "split_dst", "normalise_labels", "negative_weights", "encoding", "decimal_comma"),
-    *NODE_OPTIONS,
+    *("directed", *NODE_OPTIONS),
 )
 
 
@@ -206,6 +208,7 @@ class EventOptions:
     split_dst: SplitDst = None
     normalise_labels: NormaliseLabels = False
     negative_weights: Negative = "error"
+    directed: Directed = False
     every: EveryText = None
     count: Count = None
     boundaries: Boundaries = None
@@ -263,7 +266,7 @@ class EventOptions:
                 if name in ("every", "count", "boundaries"):
                     was = ", ".join(f"{name}={value!r}" for name, value in windows.items())
                 else:
-                    was = f"{name}={before!r}" if before is not None else f"no {name}="
+                    was = f"{name}={before!r}" if before else f"no {name}="
                 raise ModelError(f"{name}={value!r}, but {run} was made with {was}")
         kept = {key: value for key, value in made.items() if key not in ("start", "stop", "boundaries", *NODE_OPTIONS)}
         return replace(self, **{**kept, **given})

@@ -42,6 +42,7 @@ def show_graph(
             "name": name,
             "nodes": graph.num_nodes,
             "kinds": graph.kind_counts,
+            "directed": graph.directed,
             "links": sum(row.links for row in rows),
             "distinct_links": graph.num_distinct_links,
             "clock": graph.clock,
@@ -122,6 +123,8 @@ def log_notes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:
         changing = " in each window" * isinstance(graph.features, tuple)
         yield f"attributes{changing}: {', '.join(attributes)}"
     yield from map(as_options, graph.notes)
+    if graph.kinds is None:
+        yield direction_text(graph)
 
 
 def show_notes(graph: dysat.DynamicGraph) -> None:
@@ -140,6 +143,24 @@ def score_note(model: dysat.LinkModel, calibrate: Calibrate) -> str:
     return f"score: calibrated probability of a link, among all pairs of nodes (base rate: {rate})"
 
 
+def direction_text(graph: dysat.DynamicGraph) -> str:
+    """One line: whether links have a direction, and how many pairs linked both ways."""
+    if not graph.directed:
+        return (
+            "undirected: who sent a link is not kept; 'dysat snapshots --directed' and 'dysat fit --directed' keep it"
+        )
+    pairs = sum(snapshot.num_links - snapshot.num_self_loops for snapshot in graph)
+    arcs = sum(len(snapshot.arcs()[0]) - snapshot.num_self_loops for snapshot in graph)
+    both = f"; in {(arcs - pairs) / pairs:.0%} of the linked pairs both sent one" if pairs else ""
+    return f"directed: {arcs:,} links from one node to another{both}"
+
+
+def unused_direction(model: dysat.LinkModel) -> Iterator[str]:
+    """One line if the graph has a direction that the model does not use."""
+    if model.graph_.directed and not model.uses_direction:
+        yield f"direction is not used by {model.method}; pairs are scored alike in both directions"
+
+
 def new_table(*columns: str) -> Table:
     """A plain table; a leading > right-aligns a column."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -150,7 +171,8 @@ def new_table(*columns: str) -> Table:
 
 def links_table(links: dysat.Forecasts) -> Table:
     """A table of forecasts."""
-    table = new_table("most likely next links", "", ">score", "linked before")
+    ends = ("most likely next links: from →", "to") if links.graph.directed else ("most likely next links", "")
+    table = new_table(*ends, ">score", "linked before")
     for link in links:
         table.add_row(escape(str(link.u)), escape(str(link.v)), score_text(link.score), "yes" if link.known else "no")
     return table

@@ -82,7 +82,8 @@ def update(
         raise ModelError("--poll must be above 0, and --top at least 1")
     opened = Run.open(run)
     options = events.like(opened.config.get("events"), str(run))
-    windows = {name: getattr(options, name) for name in options.given() if name in ("every", "count", "self_loops")}
+    cut = ("every", "count", "self_loops", "directed")
+    windows = {name: getattr(options, name) for name in options.given() if name in cut}
     keep_freed_memory()
     try:
         with (

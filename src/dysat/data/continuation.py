@@ -213,6 +213,8 @@ def continue_snapshots(
 ) -> Continuation:
     """Cut new events into the next snapshots of a graph; nodes are numbered as if it were built from all events.
 
+    The new snapshots have direction if the graph has.
+
     Parameters:
         grid: rule for the next windows; by default recognised from those of the graph.
         boundaries: stops of the next windows, instead of a grid; the graph's last boundary may come first.
@@ -303,7 +305,9 @@ def _steps(
     ids = np.append(ids, np.int32(-1))  # dropped events keep −1
     weight = None if events.weight is None else events.weight[here]
     start = graph.num_nodes
-    snapshots = cut_snapshots(ids[src], ids[dst], weight, edges, cuts, known=start, self_loops=keep)
+    snapshots = cut_snapshots(
+        ids[src], ids[dst], weight, edges, cuts, known=start, self_loops=keep, directed=graph.directed
+    )
 
     counts = np.diff(cuts) - np.diff(np.searchsorted(dropped, cuts))
     tops = [start, *(snapshot.num_nodes for snapshot in snapshots)]

@@ -16,6 +16,7 @@ from dysat.errors import GraphError
 
 MAX_NODES = 2**31 - 1  # two ids fit in one 64-bit key
 CSR = ("rows", "offsets", "neighbours", "weights")
+SENT = "sent"  # stored beside them if the graph has direction
 HIGH = 1 if sys.byteorder == "little" else 0  # index of the upper half of a 64-bit number
 
 
@@ -27,8 +28,12 @@ class Snapshot:
     are `neighbours[offsets[i]:offsets[i + 1]]`, in increasing order; `weights` has the same layout.
     The window is `[start, stop)`, in microseconds since 1970 (UTC) or steps.
 
+    With direction there is also `sent`: the part of a weight that the node of the row sent to the neighbour. The weight
+    of a pair is what both sent, so everything that ignores direction sees the same snapshot.
+
     Shapes:
-        rows [R], offsets [R + 1], neighbours [E'], weights [E'] (float64), with E' = 2 · links − self-loops.
+        rows [R], offsets [R + 1], neighbours [E'], weights [E'] (float64), with E' = 2 · links − self-loops;
+        sent [E'] (float64), or None without direction.
     """
 
     rows: Tensor
@@ -38,6 +43,7 @@ class Snapshot:
     num_nodes: int  # known nodes have ids below it
     start: int
     stop: int
+    sent: Tensor | None = None
 
     @classmethod
     def from_links(
@@ -50,8 +56,12 @@ class Snapshot:
         start: int,
         stop: int,
         self_loops: bool = True,
+        directed: bool = False,
     ) -> Self:
-        """Build from pairs in any order and direction; repeated pairs add up (without weights, each counts 1)."""
+        """Build from pairs in any order and direction; repeated pairs add up (without weights, each counts 1).
+
+        With `directed`, the pair (u, v) is a link that u sends to v.
+        """
         if num_nodes > MAX_NODES:
             raise GraphError(f"{num_nodes:,} nodes are more than a graph can hold ({MAX_NODES:,})")
         loops = u == v
@@ -61,22 +71,13 @@ class Snapshot:
         keys = np.empty(2 * len(u), dtype=np.int64)  # receiver and neighbour in one number, both directions
         for half, (here, there) in zip(np.split(keys.view(np.int32), 2), ((u, v), (v, u)), strict=True):
             half[HIGH::2], half[1 - HIGH :: 2] = here, there
+        sent_keys = keys[: len(u)].copy() if directed else None
         both = None if weights is None else np.concatenate([weights, weights])
         if loops.any():  # a self-loop has no second direction
             once = np.concatenate([np.ones(len(u), dtype=bool), ~loops])
             keys, both = keys[once], None if both is None else both[once]
-        if both is None:
-            keys.sort()
-            runs = _runs(keys)
-            sums = np.subtract(runs[1:], runs[:-1], dtype=np.float64)
-        else:
-            keys, both = _sort_by_key(keys, both)
-            runs = _runs(keys)
-            with np.errstate(over="ignore"):
-                sums = np.add.reduceat(both, runs[:-1]) if len(keys) else both
-            if not np.isfinite(sums).all():
-                raise GraphError("the weights of one link add up to more than a float64 can hold")
-        keys = keys[runs[:-1]] if len(runs) <= len(keys) else keys
+        keys, sums = _sum_by_key(keys, both)
+        sent = None if sent_keys is None else _aligned(keys, *_sum_by_key(sent_keys, weights))
         receivers = keys.view(np.int32)[HIGH::2]
         offsets = _runs(receivers)
         rows = receivers[offsets[:-1]].astype(np.int64)
@@ -89,7 +90,13 @@ class Snapshot:
             num_nodes=num_nodes,
             start=start,
             stop=stop,
+            sent=None if sent is None else torch.from_numpy(sent),
         )
+
+    @property
+    def directed(self) -> bool:
+        """Whether the snapshot knows who sent a link."""
+        return self.sent is not None
 
     @property
     def num_active(self) -> int:
@@ -123,9 +130,25 @@ class Snapshot:
         once = receivers <= neighbours
         return receivers[once], neighbours[once], weights[once]
 
+    def arcs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return every directed link once as (u, v, weight), sent by u to v, sorted.  # each [A]"""
+        if self.sent is None:
+            raise GraphError("the snapshot does not know who sent a link; build it with directed=True")
+        senders, receivers, _ = self.entries()
+        sent = self.sent > 0
+        return senders[sent], receivers[sent], self.sent[sent]
+
+    def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what a forecast of this snapshot is about: its `arcs` if it has direction, else its `links`."""
+        return self.links() if self.sent is None else self.arcs()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors by name, `sent` only with direction."""
+        return {name: getattr(self, name) for name in (*CSR, *(SENT,) * self.directed)}
+
     def to(self, device: str | torch.device) -> Self:
         """Return the snapshot with its tensors on another device."""
-        moved = {name: getattr(self, name).to(device) for name in ("rows", "offsets", "neighbours", "weights")}
+        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in self.tensors().items()}
         return replace(self, **moved)
 
     def __repr__(self) -> str:
@@ -137,6 +160,31 @@ def _runs(ordered: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     change = np.ones(len(ordered) + 1, dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=change[1:-1])
     return np.flatnonzero(change) if len(ordered) else np.zeros(1, dtype=np.int64)
+
+
+def _sum_by_key(
+    keys: NDArray[np.int64], weights: NDArray[np.float64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the distinct keys, sorted, and the sum of the weights of each; without weights each counts 1."""
+    if weights is None:
+        keys.sort()
+        runs = _runs(keys)
+        sums = np.subtract(runs[1:], runs[:-1], dtype=np.float64)
+    else:
+        keys, weights = _sort_by_key(keys, weights)
+        runs = _runs(keys)
+        with np.errstate(over="ignore"):
+            sums = np.add.reduceat(weights, runs[:-1]) if len(keys) else weights
+        if not np.isfinite(sums).all():
+            raise GraphError("the weights of one link add up to more than a float64 can hold")
+    return (keys[runs[:-1]] if len(runs) <= len(keys) else keys), sums
+
+
+def _aligned(keys: NDArray[np.int64], some: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the values of all keys, 0 for keys that are not among `some`; both are sorted.  # [E'], [A], [A] → [E']"""
+    aligned = np.zeros(len(keys))
+    aligned[np.searchsorted(keys, some)] = values
+    return aligned
 
 
 def _sort_by_key(

@@ -1,4 +1,4 @@
-"""A dynamic graph: snapshots of an undirected, weighted graph over one growing set of nodes."""
+"""A dynamic graph: weighted snapshots over one growing set of nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from dysat.data.attributes import encode_tables
-from dysat.data.csr import CSR, Snapshot
+from dysat.data.csr import SENT, Snapshot
 from dysat.data.growth import (
     Features,
     as_features,
@@ -39,6 +39,9 @@ from dysat.system.superseded import check_graph_folder
 
 FORMAT_VERSION = 1
 SHOWN = 8  # first and last snapshots that a notebook shows
+TWO_KINDS = (
+    "directed=True with two kinds of nodes: a link of two kinds has no other direction; leave out one of the two"
+)
 
 
 class Parts(NamedTuple):
@@ -58,7 +61,7 @@ class Parts(NamedTuple):
 def pack_graph(graph: Parts) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the manifest and the arrays by name."""
     arrays: dict[str, NDArray[Any]] = pack_labels(graph.nodes)
-    for name in CSR:
+    for name in graph.snapshots[0].tensors():
         arrays[name] = np.concatenate([getattr(s, name).cpu().numpy() for s in graph.snapshots])
     if graph.kinds is not None:
         arrays["kinds"] = graph.kinds
@@ -77,6 +80,8 @@ def pack_graph(graph: Parts) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "notes": graph.notes,
         **({"feature_names": graph.feature_names} if graph.feature_names else {}),
     }
+    if graph.snapshots[0].directed:
+        manifest["directed"] = True
     return manifest, arrays
 
 
@@ -85,13 +90,15 @@ def unpack_graph(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> P
     known, edges = manifest["known"], manifest["boundaries"]
     num_rows, num_entries = np.array(manifest["rows"]), np.array(manifest["entries"])
     lengths = {"rows": num_rows, "offsets": num_rows + 1, "neighbours": num_entries, "weights": num_entries}
+    if manifest.get("directed", False):
+        lengths[SENT] = num_entries
     parts = {}
     for name, sizes in lengths.items():
         if sizes.sum() != len(arrays[name]):
             raise GraphError(f"{name} has {len(arrays[name]):,} entries, expected {sizes.sum():,}")
         parts[name] = torch.split(torch.from_numpy(arrays[name]), sizes.tolist())
     snapshots = [
-        Snapshot(**{name: parts[name][t] for name in CSR}, num_nodes=known[t], start=edges[t], stop=edges[t + 1])
+        Snapshot(**{name: parts[name][t] for name in parts}, num_nodes=known[t], start=edges[t], stop=edges[t + 1])
         for t in range(len(known))
     ]
     features: Features | None = None
@@ -117,7 +124,8 @@ class DynamicGraph:
     """T snapshots over N nodes that are numbered in order of first appearance.
 
     The nodes *known at t* are therefore those with ids below `known[t]`. `graph[:t]` is the past: the snapshots before
-    t and the nodes known by then, nothing else. `graph[t]` is one snapshot. Graphs are immutable.
+    t and the nodes known by then, nothing else. `graph[t]` is one snapshot. Graphs are immutable. If the snapshots know
+    who sent a link, the graph is `directed`: a pair (u, v) then means that u links to v.
 
     Shapes:
         nodes [N] labels (int64 or str), kinds [N] (uint8, an index into `kind_names`) for bipartite data;
@@ -150,6 +158,11 @@ class DynamicGraph:
     def num_snapshots(self) -> int:
         """Number of snapshots, T; the same as `len(graph)`."""
         return len(self.snapshots)
+
+    @property
+    def directed(self) -> bool:
+        """Whether the snapshots know who sent a link; forecasts and evaluations are then about ordered pairs."""
+        return self.snapshots[0].directed
 
     @property
     def kind_counts(self) -> dict[str, int]:
@@ -253,11 +266,10 @@ class DynamicGraph:
 
     def aggregate(self) -> Snapshot:
         """Merge all snapshots into one; weights add up."""
-        parts = [[part.cpu().numpy() for part in s.links()] for s in self.snapshots]
+        parts = [[part.cpu().numpy() for part in s.pairs()] for s in self.snapshots]
         u, v, weights = (np.concatenate([p[i] for p in parts]) for i in range(3))
-        whole = Snapshot.from_links(
-            u, v, weights, num_nodes=self.num_nodes, start=self.boundaries[0], stop=self.boundaries[-1]
-        )
+        n, start, stop = self.num_nodes, self.boundaries[0], self.boundaries[-1]
+        whole = Snapshot.from_links(u, v, weights, num_nodes=n, start=start, stop=stop, directed=self.directed)
         return whole.to(self.device)
 
     def with_features(
@@ -345,7 +357,9 @@ class DynamicGraph:
         digest.update("\0".join(map(repr, self.nodes.tolist())).encode("utf-8", "surrogatepass"))
         if self.kinds is not None:
             digest.update(self.kinds.tobytes())
-        tensors = [t for s in self.snapshots for t in (s.rows, s.offsets, s.neighbours, s.weights)]
+        if self.directed:
+            digest.update(b"directed")
+        tensors = [tensor for s in self.snapshots for tensor in s.tensors().values()]
         features = () if self.features is None else self.features
         tensors += [features] if isinstance(features, Tensor) else features
         for tensor in tensors:
@@ -400,7 +414,7 @@ class DynamicGraph:
         span = write_span((last - first) / len(self), self.clock)
         dates = f"{edges[0]} … {edges[-1]}"
         extra = [f"{number:,} {kind}" for kind, number in self.kind_counts.items()]
-        nodes = f"{self.num_nodes:,} nodes" + (f" ({', '.join(extra)})" if extra else "")
+        nodes = f"{'directed, ' * self.directed}{self.num_nodes:,} nodes" + (f" ({', '.join(extra)})" if extra else "")
         return (
             f"DynamicGraph: {nodes}, {len(self)} snapshots of about {span}, {dates}\n"
             f"  {sum(links):,} links, {min(links):,} to {max(links):,} per snapshot  {sparkline(links)}"
@@ -431,7 +445,11 @@ def _check(graph: DynamicGraph) -> None:
     for before, after in zip(graph.snapshots, graph.snapshots[1:], strict=False):
         if before.stop != after.start:
             raise GraphError("the windows of consecutive snapshots do not meet")
+    if len({s.directed for s in graph.snapshots}) > 1:
+        raise GraphError("some snapshots know who sent a link and others do not; directed= must be the same for all")
     if graph.kinds is not None:
+        if graph.directed:
+            raise GraphError(TWO_KINDS)
         if graph.kinds.shape != graph.nodes.shape:
             raise GraphError(f"{len(graph.kinds):,} kinds for {graph.num_nodes:,} nodes")
         if len(graph.kinds) and graph.kinds.max() >= len(graph.kind_names):
@@ -443,6 +461,9 @@ def _check(graph: DynamicGraph) -> None:
 
 def _check_next(graph: DynamicGraph, snapshot: Snapshot) -> None:
     last = graph.snapshots[-1]
+    if snapshot.directed != last.directed:
+        have, has = ("knows", "does not") if snapshot.directed else ("does not know", "does")
+        raise GraphError(f"the new snapshot {have} who sent a link, and the graph {has}")
     if snapshot.start != last.stop:
         start, stop = (write_moment(at, graph.clock) for at in (snapshot.start, last.stop))
         raise GraphError(f"the new snapshot begins at {start}, but the last one ends at {stop}")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
 from dysat.data.events import Events
-from dysat.data.graph import DynamicGraph
+from dysat.data.graph import TWO_KINDS, DynamicGraph
 from dysat.data.reading.labels import Labels, break_ties
 from dysat.data.reading.numbering import appearances, number_slots
 from dysat.data.summary import COMPLETE, Report
@@ -46,8 +46,9 @@ def build_snapshots(
     start: Moment | None = None,
     stop: Moment | None = None,
     self_loops: Literal["keep", "drop"] = "drop",
+    directed: bool = False,
 ) -> DynamicGraph:
-    """Cut events into half-open windows `[start, stop)` in UTC, each an undirected weighted snapshot.
+    """Cut events into half-open windows `[start, stop)` in UTC, each a weighted snapshot.
 
     The weight of a link is the number of its events, or the sum of their weights. Empty windows are kept.
 
@@ -61,6 +62,7 @@ def build_snapshots(
         start, stop: events before `start`, or at or after `stop`, are left out (and counted in the report).
             With `every`, the last window ends at `stop`.
         self_loops: "keep" or "drop" events of a node with itself; the report counts them either way.
+        directed: keep who sent a link, from src to dst. By default links have no direction.
 
     Example:
         >>> from dysat import read_events
@@ -72,6 +74,8 @@ def build_snapshots(
         raise SnapshotsError(f"self_loops={self_loops!r} is neither 'keep' nor 'drop'")
     if not len(events):
         raise SnapshotsError("there are no events to cut into snapshots")
+    if directed and events.kinds is not None:
+        raise SnapshotsError(TWO_KINDS)
     edges = _edges(events, every, boundaries, count, start, stop)
     cuts = np.searchsorted(events.time, np.array(edges))
     first, last = int(cuts[0]), int(cuts[-1])
@@ -87,7 +91,7 @@ def build_snapshots(
     nodes = np.arange(events.num_nodes)
     if len(dropped) or len(src) < len(events) or events.is_part:
         src, dst, nodes = renumber(events, slice(first, last), dropped)
-    snapshots = cut_snapshots(src, dst, weight, edges, cuts, self_loops=self_loops == "keep")
+    snapshots = cut_snapshots(src, dst, weight, edges, cuts, self_loops=self_loops == "keep", directed=directed)
     return DynamicGraph(
         nodes=events.labels[nodes],
         snapshots=snapshots,
@@ -204,6 +208,7 @@ def cut_snapshots(
     *,
     known: int = 0,
     self_loops: bool,
+    directed: bool = False,
 ) -> tuple[Snapshot, ...]:
     """Build a snapshot from the events of each window, `cuts[t]` to `cuts[t + 1]`.
 
@@ -215,7 +220,7 @@ def cut_snapshots(
         here = slice(int(cuts[t]), int(cuts[t + 1]))
         part = None if weight is None else weight[here]
         window = {"start": edges[t], "stop": edges[t + 1], "num_nodes": int(tops[t + 1])}
-        return Snapshot.from_links(src[here], dst[here], part, **window, self_loops=self_loops)
+        return Snapshot.from_links(src[here], dst[here], part, **window, self_loops=self_loops, directed=directed)
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # sorting releases the GIL
         return tuple(pool.map(snapshot, range(len(edges) - 1)))

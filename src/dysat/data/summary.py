@@ -71,6 +71,12 @@ def link_keys(snapshot: Snapshot) -> NDArray[np.int64]:
     return (u << 32 | v).cpu().numpy()
 
 
+def target_keys(snapshot: Snapshot) -> NDArray[np.int64]:
+    """Return each of `snapshot.pairs()` as one number, sorted: its arcs if it has direction, else its links."""
+    u, v, _ = snapshot.pairs()
+    return (u << 32 | v).cpu().numpy()
+
+
 def sparkline(values: Sequence[float]) -> str:
     """Draw values as a row of small bars."""
     top = max(values, default=0) or 1

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
-from dysat.data.summary import link_keys
+from dysat.data.summary import target_keys
 from dysat.errors import GraphError, nearest
 from dysat.evaluation.protocols import LinkSplit, TooFewLinksError
 
 Ids = NDArray[np.int64]
-Negatives = Literal["uniform", "historical", "inductive", "degree-matched"]
+Negatives = Literal["uniform", "historical", "inductive", "degree-matched", "reversed"]
 NEGATIVES: tuple[Negatives, ...] = get_args(Negatives)
 MAX_SHUFFLES = 100  # of the endpoints of the positives
 
@@ -32,6 +32,8 @@ def with_negatives(split: LinkSplit, graph: DynamicGraph, kind: Negatives, seed:
       none unless it is predicted several steps ahead.
     - `degree-matched`: the endpoints of the positives, shuffled. Every node is as frequent as among the positives, as
       far as unlinked pairs allow.
+    - `reversed`: v → u for positives u → v of a directed graph, unless v links to u too. A score that ignores direction
+      cannot tell them from the positives.
 
     Negatives obey the constraints of the split (known nodes, new nodes, kinds). Their number is that of the positives,
     or fewer if not enough exist. Each repeat tests as many negatives as positives and excludes those it was trained
@@ -46,10 +48,15 @@ def with_negatives(split: LinkSplit, graph: DynamicGraph, kind: Negatives, seed:
         raise GraphError(f"seed={seed} must not be negative")
     if kind == "uniform":
         return split
+    if kind == "reversed" and not graph.directed:
+        raise GraphError("reversed negatives need direction: build the graph with directed=True")
     rng = np.random.default_rng([seed, split.step, split.target, NEGATIVES.index(kind)])
-    target = link_keys(graph[split.target])
+    target = target_keys(graph[split.target])
     if kind == "degree-matched":
         pool = _shuffled_ends(graph, split, target, rng)
+    elif kind == "reversed":
+        back = _keys(split.pairs[split.labels].cpu().numpy()[:, ::-1])
+        pool = rng.permutation(np.setdiff1d(back, target))
     else:
         before, after = graph.snapshots[: split.step + 1], graph.snapshots[split.step + 1 :]
         pool = np.setdiff1d(_all_keys(before if kind == "historical" else after), target)
@@ -100,7 +107,8 @@ def _shuffled_ends(graph: DynamicGraph, split: LinkSplit, linked: Ids, rng: np.r
         if len(found) >= len(ends):
             break
         second = rng.permutation(second)
-        keys = _keys(np.sort(np.stack([ends[first, 0], ends[second, 1]], axis=1), axis=1))
+        pairs = np.stack([ends[first, 0], ends[second, 1]], axis=1)
+        keys = _keys(pairs if graph.directed else np.sort(pairs, axis=1))
         fits = _allowed(keys, graph, split) & (kinds[first] == kinds[second]).all(1)
         fits &= ~np.isin(keys, linked) & ~np.isin(keys, found)
         distinct = np.zeros(len(keys), dtype=bool)
@@ -115,8 +123,9 @@ def _shuffled_ends(graph: DynamicGraph, split: LinkSplit, linked: Ids, rng: np.r
 def _allowed(keys: Ids, graph: DynamicGraph, split: LinkSplit) -> NDArray[np.bool_]:
     """Return whether each pair obeys the constraints of the split.  # [B] → [B]"""
     u, v = keys >> 32, keys & 0xFFFFFFFF
+    low, high = np.minimum(u, v), np.maximum(u, v)
     allowed: NDArray[np.bool_] = (
-        (u != v) & (u >= split.lowest[0]) & (v >= split.lowest[1]) & (v < graph.known[split.step])
+        (low != high) & (low >= split.lowest[0]) & (high >= split.lowest[1]) & (high < graph.known[split.step])
     )
     if split.typed and graph.kinds is not None:
         allowed[allowed] = graph.kinds[u[allowed]] != graph.kinds[v[allowed]]
@@ -124,7 +133,7 @@ def _allowed(keys: Ids, graph: DynamicGraph, split: LinkSplit) -> NDArray[np.boo
 
 
 def _all_keys(snapshots: Iterable[Snapshot]) -> Ids:
-    return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(link_keys(s) for s in snapshots)]))
+    return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(target_keys(s) for s in snapshots)]))
 
 
 def _keys(pairs: Ids) -> Ids:

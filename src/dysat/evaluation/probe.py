@@ -96,7 +96,9 @@ def evaluate_probe(
     *,
     feature: PairFeature = "product",
 ) -> ProbeResult:
-    """Train and test a probe on the embeddings in every repeat; `feature` is its input for a pair.  # [N, d]
+    """Train and test a probe on the embeddings in every repeat; `feature` is its input for a pair.
+
+    Embeddings are [N, d], or [N, 2, d] if nodes have two roles, source and target.
 
     The paper trains the probe on links of the predicted snapshot itself. `past` holds embeddings of the same model at
     an earlier step and the examples of a snapshot up to `split.step`: a single probe is then trained on those, and no
@@ -126,9 +128,9 @@ def evaluate_scores(scores: Tensor, split: LinkSplit) -> ProbeResult:
 
 
 def pair_features(embeddings: Tensor, pairs: Tensor, kind: PairFeature = "product") -> Tensor:
-    """e_u ⊙ e_v or |e_u − e_v| in float64.  # [N, d], [B, 2] → [B, d]"""
-    u, v = pairs.unbind(-1)
-    return pair.pair_features(embeddings[u].double(), embeddings[v].double(), kind)
+    """e_u ⊙ e_v or |e_u − e_v| in float64; u as source and v as target, if there are roles.  # [N, d] → [B, d]"""
+    one, two = pair.both_ends(embeddings, pairs)
+    return pair.pair_features(one.double(), two.double(), kind)
 
 
 def macro_auc(results: Sequence[ProbeResult]) -> float:
@@ -200,9 +202,9 @@ def _fit_past(
     if examples.negatives != "uniform":
         raise GraphError(f"a probe is trained on uniform negatives, not on {examples.negatives} ones")
     _check_embeddings(before, examples)
-    if before.shape[1] != embeddings.shape[1]:
+    if before.shape[1:] != embeddings.shape[1:]:
         raise ModelError(
-            f"past embeddings have {before.shape[1]} dimensions, present ones {embeddings.shape[1]}: two models?"
+            f"past embeddings have {before.shape[-1]} dimensions, present ones {embeddings.shape[-1]}: two models?"
         )
     x = pair_features(before.to(embeddings.device), examples.pairs.to(embeddings.device), feature)
     return fit_logistic(x, examples.labels.to(embeddings.device))
@@ -210,13 +212,13 @@ def _fit_past(
 
 def _check_embeddings(embeddings: Tensor, split: LinkSplit) -> None:
     """Check that every node of the examples has a row of finite numbers."""
-    if embeddings.dim() != 2:
+    if embeddings.dim() != 2 and embeddings.shape[1:-1] != (2,):
         raise ModelError(f"embeddings have shape {tuple(embeddings.shape)}, expected [N, d]: one row per node")
     nodes: Tensor = split.pairs.unique().to(embeddings.device)  # type: ignore[no-untyped-call]
     if len(nodes) and int(nodes[-1]) >= len(embeddings):
         missing = int(nodes[nodes >= len(embeddings)][0])
         raise ModelError(f"embeddings have {len(embeddings):,} rows, but none for node {missing} of the examples")
-    bad = nodes[~embeddings[nodes].isfinite().all(1)]
+    bad = nodes[~embeddings[nodes].isfinite().flatten(1).all(1)]
     if len(bad):
         raise ModelError(f"the embedding of node {int(bad[0])} has a value that is not a finite number")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
-from dysat.data.summary import link_keys
+from dysat.data.summary import target_keys
 from dysat.errors import GraphError, nearest
 from dysat.sampling.pairs import unlinked_between, unlinked_pairs
 
@@ -38,7 +38,8 @@ class LinkSplit:
     class, and its AUC is NaN.
 
     Shapes:
-        pairs [B, 2] (int64, ids known at `step`, u ≤ v), labels [B], validation [B], train [K, B], test [K, B] (bool)
+        pairs [B, 2] (int64, ids known at `step`, u ≤ v, or u → v with direction);
+        labels [B], validation [B], train [K, B], test [K, B] (bool)
     """
 
     pairs: Tensor
@@ -48,7 +49,7 @@ class LinkSplit:
     test: Tensor
     step: int
     target: int  # the snapshot whose links are predicted
-    lowest: tuple[int, int] = (0, 0)  # smallest ids allowed for u and v; above 0 for new nodes
+    lowest: tuple[int, int] = (0, 0)  # smallest ids allowed for the lower and the higher node; above 0 for new nodes
     typed: bool = False  # negatives join the same kinds of nodes as the positives
     negatives: str = "uniform"  # kind of the test negatives
 
@@ -95,6 +96,8 @@ def link_split(
     With `typed`, negatives join the same kinds as the positives, equally often, such as a user and an item. Nothing
     depends on snapshots after the target. The authors' program keeps self-loops among the positives.
 
+    In a directed graph positives are the directed links u → v, and negatives are ordered pairs without that link.
+
     Raises `TooFewLinksError` without any link, or if a class has fewer than `fewest` examples. Three examples leave one
     each for validation, training and test.
     """
@@ -111,7 +114,9 @@ def link_split(
     else:
         shift = lowest[0]  # nodes are counted from the lowest
         num_nodes, newest = graph.known[step] - shift, lowest[1] - shift
-        negatives = shift + unlinked_pairs(num_nodes, links - shift, len(positives), rng, newest=newest)
+        negatives = shift + unlinked_pairs(
+            num_nodes, links - shift, len(positives), rng, newest=newest, directed=graph.directed
+        )
     _check_counts(len(positives), len(negatives), fewest, step, target, protocol)
     split = _divide(positives, negatives, step, repeats, rng)
     return replace(split, target=target, lowest=lowest, typed=typed).to(graph.device)
@@ -136,7 +141,7 @@ def check_links(
         negatives = sum(min(number, _count_between(left, right, links, lowest[1])) for left, right, number in parts)
     else:
         pairs, older = (n * (n - 1) // 2 for n in (graph.known[step] - lowest[0], lowest[1] - lowest[0]))
-        negatives = min(len(positives), pairs - older - len(links))
+        negatives = min(len(positives), (pairs - older) * (1 + graph.directed) - len(links))
     _check_counts(len(positives), negatives, fewest, step, target, protocol)
 
 
@@ -185,9 +190,10 @@ def multi_step_targets(graph: DynamicGraph, ahead: int = AHEAD) -> list[tuple[in
 
 
 def link_pairs(snapshot: Snapshot, known: int) -> Ids:
-    """Return the links u ≤ v between nodes with ids below `known`.  # [E, 2]"""
-    u, v, _ = (part.cpu().numpy() for part in snapshot.links())
-    return np.stack([u, v], axis=1)[v < known]
+    """Return the links u ≤ v between nodes with ids below `known`; with direction those u → v.  # [E, 2]"""
+    u, v, _ = (part.cpu().numpy() for part in snapshot.pairs())
+    links: Ids = np.stack([u, v], axis=1)[np.maximum(u, v) < known]
+    return links
 
 
 def _positives(
@@ -201,11 +207,11 @@ def _positives(
     first_new = graph.known[step - 1] if protocol == "new-nodes" and step else 0
     lowest = (first_new if new_ends == "both" else 0, first_new)
     links = link_pairs(graph[target], graph.known[step])
-    links = links[(links >= lowest).all(1)]
+    links = links[(np.sort(links, axis=1) >= lowest).all(1)]
     loops = links[:, 0] == links[:, 1]
     wanted = ~loops if self_loops == "drop" else np.ones(len(links), dtype=bool)
     if protocol == "new-links":
-        wanted &= ~np.isin(links[:, 0] << 32 | links[:, 1], link_keys(graph[step]))
+        wanted &= ~np.isin(links[:, 0] << 32 | links[:, 1], target_keys(graph[step]))
     if not wanted.any():
         nodes = f"nodes that first appear at step {step}" if first_new else f"two nodes known at step {step}"
         which = "new link" if protocol == "new-links" else "link"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
-from dysat.data.summary import link_keys
+from dysat.data.summary import target_keys
 from dysat.errors import GraphError
 from dysat.evaluation.protocols import LinkSplit
 
@@ -48,9 +48,9 @@ def ranking_candidates(
 ) -> Tensor:
     """Draw, for each positive (u, v) in order, K nodes that u is not linked with in the target.  # [P, K]
 
-    The candidates compete with v, the endpoint that appeared later. They are uniform among the nodes that could replace
-    v: known at the split's step, new if the split asks for new nodes, of v's kind if `typed`. u itself is excluded and
-    no candidate repeats within a row.
+    The candidates compete with v: the endpoint that appeared later, or the receiver in a directed graph. They are
+    uniform among the nodes that could replace v: known at the split's step, new if the split asks for new nodes, of v's
+    kind if `typed`. u itself is excluded and no candidate repeats within a row.
     """
     typed = split.typed if typed is None else typed
     if number < 1:
@@ -62,13 +62,18 @@ def ranking_candidates(
     u, v = split.pairs[split.labels].cpu().numpy().T
     rng = np.random.default_rng([seed, split.step, split.target, number])
     nodes = np.arange(split.lowest[1], graph.known[split.step])
-    linked = link_keys(graph[split.target])
-    linked = np.unique(np.concatenate([linked, (linked & 0xFFFFFFFF) << 32 | linked >> 32]))  # both directions
+    linked = target_keys(graph[split.target])
+    if not graph.directed:
+        linked = np.unique(np.concatenate([linked, (linked & 0xFFFFFFFF) << 32 | linked >> 32]))  # both directions
     found = np.empty((len(u), number), dtype=np.int64)
     groups = np.zeros(len(u), dtype=np.uint8) if not typed or graph.kinds is None else graph.kinds[v]
+    if graph.directed:
+        groups = (u < split.lowest[1]).astype(np.uint8)  # one of the two nodes must be new, and u is not
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
         pool = nodes if not typed or graph.kinds is None else nodes[graph.kinds[nodes] == group]
+        if graph.directed and not group:
+            pool = np.arange(split.lowest[0], graph.known[split.step])
         found[rows] = _unlinked_with(u[rows], pool, linked, number, rng)
     return torch.from_numpy(found).to(split.pairs.device)
 

@@ -35,11 +35,20 @@ TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ra
 # A fit on an hourly log reads thousands of small snapshots again and again: keep their arrays as long as they exist.
 SMALL_SNAPSHOT = 10_000  # links; reading a larger one takes no longer than everything that is done with it
 _kept_links: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDictionary()
+_kept_arcs: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDictionary()
 
 
 def past_links(snapshots: Sequence[Snapshot]) -> PastLinks:
     """Return u, v, weight and step of all links u < v, in order of the steps; self-loops are left out.  # each [ΣE]"""
-    parts = [_links_of(snapshot) for snapshot in snapshots]
+    return _joined([_links_of(snapshot) for snapshot in snapshots])
+
+
+def past_arcs(snapshots: Sequence[Snapshot]) -> PastLinks:
+    """Return the same of all arcs u → v of directed snapshots.  # each [ΣA]"""
+    return _joined([_arcs_of(snapshot) for snapshot in snapshots])
+
+
+def _joined(parts: list[tuple[Ids, Ids, Reals]]) -> PastLinks:
     u, v, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
     return u, v, weights, np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
 
@@ -55,15 +64,27 @@ def _links_of(snapshot: Snapshot) -> tuple[Ids, Ids, Reals]:
     return links
 
 
+def _arcs_of(snapshot: Snapshot) -> tuple[Ids, Ids, Reals]:
+    """Return u, v and weight of the arcs u → v of one snapshot, without self-loops.  # each [A]"""
+    if (arcs := _kept_arcs.get(snapshot)) is None:
+        u, v, weights = (part.cpu().numpy() for part in snapshot.arcs())
+        arcs = u[u != v], v[u != v], weights[u != v]
+        if len(u) <= SMALL_SNAPSHOT:
+            _kept_arcs[snapshot] = arcs
+    return arcs
+
+
 def links_among(snapshot: Snapshot, known: int) -> Ids:
-    """Return the links u < v of a snapshot between its first `known` nodes.  # [L, 2]"""
-    u, v, _ = (part.cpu().numpy() for part in snapshot.links())
-    links: Ids = np.stack([u, v], axis=1)[(v < known) & (u != v)]
+    """Return the links u < v of a snapshot between its first `known` nodes; with direction, its arcs.  # [L, 2]"""
+    u, v, _ = (part.cpu().numpy() for part in snapshot.pairs())
+    links: Ids = np.stack([u, v], axis=1)[(np.maximum(u, v) < known) & (u != v)]
     return links
 
 
 class Links(NamedTuple):
     """A symmetric sparse matrix with an empty diagonal; every link is stored once, sorted by key.
+
+    With `directed` the matrix is not symmetric, and every arc u → v is stored.
 
     Shapes:
         keys [E]: u · N + v with u < v, values [E]
@@ -72,10 +93,12 @@ class Links(NamedTuple):
     keys: Ids
     values: Reals
     num_nodes: int
+    directed: bool = False
 
     def look_up(self, u: Ids, v: Ids) -> Reals:
         """Return the values of pairs, 0 for pairs that are not linked; shapes broadcast."""
-        wanted = np.minimum(u, v) * self.num_nodes + np.maximum(u, v)
+        low, high = (u, v) if self.directed else (np.minimum(u, v), np.maximum(u, v))
+        wanted = low * self.num_nodes + high
         if not len(self.keys):
             return np.zeros(wanted.shape)
         at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
@@ -85,6 +108,14 @@ class Links(NamedTuple):
         """Return the sum of each node's values.  # [N]"""
         ends = np.concatenate(np.divmod(self.keys, max(1, self.num_nodes)))
         return np.bincount(ends, np.tile(self.values, 2), self.num_nodes).astype(np.float64)
+
+    def sent_and_received(self) -> tuple[Reals, Reals]:
+        """Return the sums of the values that each node sent and received; both are `degrees` without direction."""
+        if not self.directed:
+            return (degrees := self.degrees()), degrees
+        u, v = np.divmod(self.keys, max(1, self.num_nodes))
+        sent, received = (np.bincount(ends, self.values, self.num_nodes).astype(np.float64) for ends in (u, v))
+        return sent, received
 
     def matrix(self) -> csr_array[np.float64]:
         """Return both directions as compressed sparse rows.  # [N, N]"""
@@ -97,12 +128,17 @@ class Links(NamedTuple):
         return matrix
 
 
-def decayed_links(snapshots: Sequence[Snapshot], decay: float, *, weighted: bool = True) -> Links:
+def decayed_links(
+    snapshots: Sequence[Snapshot], decay: float, *, weighted: bool = True, directed: bool = False
+) -> Links:
     """Return m_uv = Σ_k decay^(t−k) w_uv^k with t the last step, or the same with 1 for each weight.
 
-    Pairs with the same history have the same sum to the last bit, whatever the order of the nodes.
+    Pairs with the same history have the same sum to the last bit, whatever the order of the nodes. With `directed`,
+    w_uv is what u sent to v.
     """
-    return _decayed_sums(past_links(snapshots), len(snapshots), snapshots[-1].num_nodes, decay, weighted)
+    past = past_arcs(snapshots) if directed else past_links(snapshots)
+    sums = _decayed_sums(past, len(snapshots), snapshots[-1].num_nodes, decay, weighted)
+    return sums._replace(directed=directed)
 
 
 def decayed_links_by_step(snapshots: Sequence[Snapshot], decay: float) -> Iterator[Links]:

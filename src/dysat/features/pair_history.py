@@ -1,7 +1,8 @@
 """Features of node pairs from the past: activity, earlier links, paths, low-rank scores, rhythm.
 
 `pair_history` returns the `PairHistory` of a step. Its `features` are read from sums over all links up to that step;
-its `ranks` compare them with the features of random pairs.
+its `ranks` compare them with the features of random pairs. In a directed graph a pair (u, v) means u → v: it has the
+features of the pair without direction, and those of `pair_direction`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dysat.features.link_memory import (
     recurrence,
     scaled_by_degree,
 )
+from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.system.compiled import native
 
 if TYPE_CHECKING:
@@ -127,18 +129,49 @@ class PairHistory:
         self.degrees: Reals = np.log1p(degrees)
 
     def features(self, pairs: Ids) -> tuple[Reals, Bools]:
-        """Return the features of a chunk of pairs u ≤ v, and whether each was linked before.  # [B, 2] → [B, F], [B]"""
-        links, paths = self.find(pairs), self.two_step_paths(pairs)
-        columns = self._basic_columns(pairs, links, paths, low_rank=True) + self._extended_columns(pairs, links, paths)
-        return np.column_stack(columns), links < len(self.keys)
+        """Return the features of a chunk of pairs u ≤ v, and whether each was linked before.  # [B, 2] → [B, F], [B]
+
+        In a directed graph pairs are u → v, in any order, and "before" means that u has sent to v.
+        """
+        ends = self._ends(pairs)
+        links, paths = self.find(ends), self.two_step_paths(ends)
+        columns = self._basic_columns(ends, links, paths, low_rank=True) + self._extended_columns(ends, links, paths)
+        columns += self._ordered_columns(pairs, links, paths)
+        before = links < len(self.keys) if self.direction is None else self.direction.linked(pairs, links)
+        return np.column_stack(columns), before
 
     def basic_features(self, pairs: Ids, *, low_rank: bool) -> Reals:
         """Return the first of these features alone, for any number of pairs.  # [B, 2] → [B, F']"""
-        parts = [
-            np.column_stack(self._basic_columns(part, self.find(part), self.two_step_paths(part), low_rank=low_rank))
-            for part in chunks(pairs)
-        ]
+        parts = []
+        for part in chunks(pairs):
+            ends = self._ends(part)
+            links, paths = self.find(ends), self.two_step_paths(ends)
+            columns = self._basic_columns(ends, links, paths, low_rank=low_rank)
+            parts.append(np.column_stack(columns + self._ordered_columns(part, links, paths)))
         return np.concatenate(parts)
+
+    @cached_property
+    def direction(self) -> PairDirection | None:
+        """What is known of ordered pairs; None without direction."""
+        return PairDirection(self.snapshots, self.keys) if self.snapshots[-1].directed else None
+
+    @property
+    def past_keys(self) -> Ids:
+        """Return u · N + v of all pairs linked before, sorted: links u < v, or arcs u → v.  # [E]"""
+        return self.keys if self.direction is None else self.direction.arc_keys
+
+    def _ends(self, pairs: Ids) -> Ids:
+        """Return pairs as u ≤ v.  # [B, 2]"""
+        return pairs if self.direction is None else np.sort(pairs, axis=1)
+
+    def _ordered_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths) -> list[Reals]:
+        if self.direction is None:
+            return []
+        first = paths.first  # a path starts at either end
+        starts = self.keys[first] // self.num_nodes + self.keys[first] % self.num_nodes - paths.middle
+        at_u = starts == pairs[paths.pair, 0]
+        u_link, v_link = np.where(at_u, first, paths.second), np.where(at_u, paths.second, first)
+        return self.direction.columns(pairs, links, DirectedPaths(paths.pair, paths.middle, u_link, v_link))
 
     def ranks(self, features: Reals) -> Reals:
         """Return the rank of each feature among random pairs of the same step, in [0, 1].  # [B, F] → [B, F]"""
@@ -150,9 +183,11 @@ class PairHistory:
         n = self.num_nodes
         if n * (n - 1) // 2 <= UNIFORM_PAIRS:
             pairs = np.stack(np.triu_indices(n, 1), axis=1)
+            pairs = pairs if self.direction is None else np.concatenate([pairs, pairs[:, ::-1]])
         else:
             drawn = np.random.default_rng([n, len(self.snapshots)]).integers(0, n, (UNIFORM_PAIRS, 2))
-            pairs = np.sort(drawn[drawn[:, 0] != drawn[:, 1]], axis=1)
+            pairs = drawn[drawn[:, 0] != drawn[:, 1]]
+            pairs = np.sort(pairs, axis=1) if self.direction is None else pairs
         return np.sort(rounded(self.features(pairs)[0]), axis=0)
 
     def find(self, pairs: Ids) -> Ids:
@@ -357,12 +392,12 @@ def rounded(values: Reals) -> NDArray[np.float32]:
     return np.round(values, 9).astype(np.float32)
 
 
-def sorted_ends(pairs: NDArray[Any], known: int) -> Ids:
-    """Return pairs as u ≤ v; raise unless all are among the first `known` nodes.  # [B, 2]"""
-    ends = np.sort(pairs.astype(np.int64), axis=1)
-    if len(ends) and not (ends[:, 0].min() >= 0 and ends[:, 1].max() < known):
-        raise ModelError(f"nodes {ends[:, 0].min()} to {ends[:, 1].max()}, where 0 to {known - 1} are known")
-    return ends
+def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> Ids:
+    """Return pairs as u ≤ v, or as they are with direction; raise unless all nodes are below `known`.  # [B, 2]"""
+    ends = pairs.astype(np.int64)
+    if len(ends) and not (ends.min() >= 0 and ends.max() < known):
+        raise ModelError(f"nodes {ends.min()} to {ends.max()}, where 0 to {known - 1} are known")
+    return ends if directed else np.sort(ends, axis=1)
 
 
 def differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, Self, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, get_args
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from dysat.features.activity import activity
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel, Sizes
-from dysat.models.base.link_model import LinkModel, OnProgress, best_of_each, pair_keys, pairs_without
+from dysat.models.base.link_model import LinkModel, OnProgress, best_of_each
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import likely_pairs, partners_of
 from dysat.models.forecast.pair_score import PairScore
@@ -30,7 +30,8 @@ from dysat.system.process import few_blas_threads
 from dysat.system.progress import report
 from dysat.training import Callbacks, Settings
 
-SCORE, PAIR, AXES = "score/", "pair/", "axes"
+SCORE, PAIR, AXES, TARGET_AXES = "score/", "pair/", "axes", "axes_target"
+Role = Literal["source", "target"]
 TAUGHT = 12  # pairs per node and kind on which embeddings learn to agree with the pair score
 SCORED_AT_ONCE = 1 << 17  # pairs between two reports of progress
 LEAST, MOST = 20_000, 80_000  # bounds on the number of those pairs
@@ -123,6 +124,7 @@ class DySAT(AttentionModel):
 
     score_: ProductScore | None = field(init=False, repr=False, default=None)
     axes_: Tensor | None = field(init=False, repr=False, default=None)  # rotates the network's output into embeddings
+    target_axes_: Tensor | None = field(init=False, repr=False, default=None)  # the same of targets in a directed graph
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
     _last: tuple[Tensor | None, Tensor] | None = field(init=False, repr=False, default=None)  # see `_vectors`
 
@@ -181,7 +183,7 @@ class DySAT(AttentionModel):
         """Remove the network and its parts, which an earlier fit may have left."""
         for name in ("network_", "block_", "inputs_", "scorer_"):
             vars(self).pop(name, None)
-        self.score_ = self.pair_score_ = self.axes_ = None
+        self.score_ = self.pair_score_ = self.axes_ = self.target_axes_ = None
 
     def _must_have_embeddings(self) -> None:
         self._must_be_fitted()
@@ -200,6 +202,11 @@ class DySAT(AttentionModel):
     @property
     def _looks_ahead(self) -> bool:
         return bool(self.future_weight or self.agreement)
+
+    @property
+    def uses_direction(self) -> bool:
+        """Whether the scores of u → v and v → u may differ; random walks, as in the paper, ignore direction."""
+        return self.pair_score or self._looks_ahead
 
     def _features(self, graph: DynamicGraph) -> Tensor | tuple[Tensor, ...] | None:
         given = graph.features  # beside inputs of its own, also with inputs="identity"
@@ -230,14 +237,14 @@ class DySAT(AttentionModel):
         return torch.from_numpy(np.rint(ends / max(1.0, float(np.median(np.diff(edges)))))).long()
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
-        self.score_ = self.pair_score_ = self.axes_ = None
+        self.score_ = self.pair_score_ = self.axes_ = self.target_axes_ = None
         if self.pair_score or self.agreement:
             self.pair_score_ = self._learn_pair_score()
         ahead = self._ahead(device)
         if ahead is None:
             return super()._prepare(device, generator)
         self._build(device)
-        self.score_ = ProductScore(self.network_.width).to(device)
+        self.score_ = ProductScore(self.network_.width, directed=self.graph_.directed).to(device)
         self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # replaced when training ends
         items, walks = torch.zeros(1, dtype=torch.int64, device=device), None
         if self.walk_weight:
@@ -310,17 +317,34 @@ class DySAT(AttentionModel):
         self._must_have_embeddings()
         return super().attention(step)
 
-    def embed(self, step: int = -1) -> Tensor:
+    def embed(self, step: int = -1, role: Role = "source") -> Tensor:
+        """Return the embeddings of the nodes known at a step, in node order.  # [known, d]
+
+        In a directed graph a node has two: as a source of links, the default, and as a target. In other graphs, and in
+        the paper's model, both are the same.
+        """
+        if role not in get_args(Role):
+            raise ModelError(f"role={role!r} is neither 'source' nor 'target'")
+        found = self.roles(step)
+        return found if found.dim() == 2 else found[:, get_args(Role).index(role)]
+
+    def roles(self, step: int = -1) -> Tensor:
         self._must_have_embeddings()
         x = super().embed(step)
         if self.score_ is None:
             return x
-        axes = self._axes()[0] if self.axes_ is None else self.axes_  # they change during training
-        return x @ axes.to(x.device)
+        # They change during training.
+        source, target = self._axes()[:2] if self.axes_ is None else (self.axes_, self.target_axes_)
+        e = x @ source.to(x.device)
+        return e if target is None else torch.stack([e, x @ target.to(x.device)], 1)
 
-    def _axes(self) -> tuple[Tensor, Tensor]:
-        """Principal axes of the scores at the last step, and their weights."""
-        return self._score().axes(super().embed())
+    def _axes(self) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Principal axes of the scores at the last step, of sources and of targets if they differ; and weights."""
+        x = super().embed()
+        if self._score().target is not None:
+            return self._score().role_axes(x)
+        axes, weights = self._score().axes(x)
+        return axes, None, weights
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
         """Return the log-odds that rank pairs, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
@@ -337,12 +361,14 @@ class DySAT(AttentionModel):
         if self.score_ is None:
             super()._fit_scorer()
         else:
-            axes, weights = self._axes()
+            axes, target, weights = self._axes()
             self.axes_, self.scorer_ = axes.cpu(), (weights.cpu(), self.score_.bias.detach().cpu())
+            self.target_axes_ = None if target is None else target.cpu()
 
     def _learned(self) -> dict[str, Tensor]:
         pair = {} if self.pair_score_ is None else self.pair_score_.tensors()
-        axes = {} if self.axes_ is None else {AXES: self.axes_}
+        named = {AXES: self.axes_, TARGET_AXES: self.target_axes_}
+        axes = {name: value for name, value in named.items() if value is not None}
         return {**self.weights(), **axes, **{f"{PAIR}{name}": value for name, value in pair.items()}}
 
     def weights(self) -> dict[str, Tensor]:
@@ -369,11 +395,13 @@ class DySAT(AttentionModel):
             return
         super()._restore(parts[""])
         self.score_ = self.pair_score_ = None
-        self.axes_ = parts[AXES].get("")
+        self.axes_, self.target_axes_ = parts[AXES].get(""), parts[AXES].get(TARGET_AXES.removeprefix(AXES))
         if parts[SCORE]:
-            if self.axes_ is None or self.axes_.shape != (self.network_.width,) * 2:
+            directed = self.graph_.directed
+            needed = [self.axes_, *[self.target_axes_] * directed]
+            if any(axes is None or axes.shape != (self.network_.width,) * 2 for axes in needed):
                 raise ModelError(f"the weights do not fit the model: axes, {self.network_.width} wide, are needed")
-            self.score_ = ProductScore(self.network_.width).to(self.block_.node.device)
+            self.score_ = ProductScore(self.network_.width, directed=directed).to(self.block_.node.device)
             load_weights(self.score_, parts[SCORE])
         if parts[PAIR]:
             self.pair_score_ = PairScore.of(parts[PAIR])
@@ -410,8 +438,8 @@ class DySAT(AttentionModel):
         size, done = self.graph_.known[-1], 0
         found, scores = [rows.new_empty(0, 2)], [torch.empty(0, dtype=torch.float64)]
         for nodes, candidates in partners_of(self.graph_, rows.numpy(), self._vectors, k):
-            pairs = pairs_without(torch.from_numpy(candidates), without, size)
-            keys, which = torch.unique(pair_keys(pairs, size), return_inverse=True)  # both ends may ask for a pair
+            pairs = self._without(torch.from_numpy(candidates), without)
+            keys, which = torch.unique(self._pair_keys(pairs), return_inverse=True)  # both ends may ask for a pair
             values = torch.empty(len(keys), dtype=torch.float64)
             for first in range(0, len(keys), SCORED_AT_ONCE):
                 part = keys[first : first + SCORED_AT_ONCE]
@@ -426,6 +454,11 @@ class DySAT(AttentionModel):
     def _log_odds(self, pairs: Tensor) -> Tensor:
         """Log-odds of pairs at the last step, in the order of their probabilities.  # [B, 2] → [B]"""
         return self._pair_score().class_log_odds(self.graph_, len(self.graph_) - 1, pairs)
+
+    def _best_log_odds(self, pairs: Tensor) -> Tensor:
+        """The same, in a directed graph of the more likely direction.  # [B, 2] → [B]"""
+        found = self._log_odds(pairs)
+        return torch.maximum(found, self._log_odds(pairs.flip(1))) if self.graph_.directed else found
 
     def _vectors(self) -> tuple[Tensor, Tensor]:
         """Vectors of all nodes and weights whose product selects candidates: embeddings, or else the links' low ranks.
@@ -447,14 +480,14 @@ class DySAT(AttentionModel):
         if not self.pair_score or self.pair_score_ is None:
             return super().likeliest(k)
         pairs, _ = self._ranked(k, None)  # all candidates are scored once
-        new = ~torch.isin(pair_keys(pairs, self.graph_.known[-1]), self._linked())
+        new = ~torch.isin(self._pair_keys(pairs), self._linked())
         return pairs[:k], pairs[new][:k]
 
     def _ranked(self, k: int, without: Tensor | None) -> tuple[Tensor, Tensor]:
         """All candidates for the k most likely pairs and their log-odds, best first.  # [C, 2], [C]"""
         report("candidates for the most likely links")
-        pairs = likely_pairs(self.graph_, *self._vectors(), max(1000, 20 * k), self._log_odds)
-        pairs = pairs_without(pairs, without, self.graph_.known[-1])
+        pairs = likely_pairs(self.graph_, *self._vectors(), max(1000, 20 * k), self._best_log_odds)
+        pairs = self._without(torch.cat([pairs, pairs.flip(1)]) if self.graph_.directed else pairs, without)
         best = self._log_odds(pairs).sort(descending=True, stable=True)
         return pairs[best.indices], best.values
 

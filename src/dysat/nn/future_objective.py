@@ -19,6 +19,9 @@ MAX_PAIRS = 1 << 15  # links, and pairs scored by another model, in one training
 class ProductScore(nn.Module):
     """Σ_d w_d x_u[d] x_v[d] + b, the log-odds of a link.
 
+    With `directed`, a node has another vector as a target than as a source: Σ_d w_d x_u[d] (x_v R)[d] + b, the log-odds
+    of a link from u to v. The matrix R is learned and starts as the identity, so that scores start symmetric.
+
     The weights start as +1/√width and −1/√width in turn, so that initial scores are near 0 even for hubs with large
     inputs. Without negative weights, similar nodes would always score high, although nodes on the same side of a
     bipartite graph are similar and never linked.
@@ -28,14 +31,16 @@ class ProductScore(nn.Module):
         - output: [B]
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, directed: bool = False) -> None:
         super().__init__()
+        self.target = nn.Parameter(torch.eye(width)) if directed else None  # R
         self.weights = nn.Parameter(torch.full((width,), width**-0.5))
         self.bias = nn.Parameter(torch.zeros(()))
         with torch.no_grad():
             self.weights[1::2] *= -1
 
     def forward(self, x_u: Tensor, x_v: Tensor) -> Tensor:
+        x_v = x_v if self.target is None else x_v @ self.target
         scores: Tensor = (x_u * x_v) @ self.weights + self.bias
         return scores
 
@@ -48,12 +53,8 @@ class ProductScore(nn.Module):
         such weights. The norm of a column is proportional to the fourth root of its eigenvalue's magnitude; with the
         square root a probe relies too much on the first columns. The squared norms sum to half of all magnitudes.
         """
-        x, weights = x.double(), self.weights.double()
-        gram = x.mT @ x
-        gram = gram + EPSILON * gram.diagonal().mean().clamp(min=EPSILON) * torch.eye(len(gram), device=x.device)
-        values, vectors = torch.linalg.eigh(gram)
-        root = (vectors * values.sqrt()) @ vectors.mT
-        inverse = (vectors * values.rsqrt()) @ vectors.mT
+        weights = self.weights.double()
+        root, inverse = _roots(x)
         strengths, axes = torch.linalg.eigh((root * weights) @ root)
         order = strengths.abs().argsort(descending=True, stable=True)
         strengths, axes = strengths[order], axes[:, order]
@@ -63,6 +64,39 @@ class ProductScore(nn.Module):
         projection = inverse @ (axes * (size * roots).sqrt())
         signed = torch.where(strengths < 0, -1.0, 1.0) * roots / size.clamp(min=EPSILON)
         return projection.to(self.weights.dtype), signed.to(self.weights.dtype)
+
+    @torch.no_grad()
+    def role_axes(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return A, B and s such that e = x A and f = x B give the same scores, Σ_d s_d e_u[d] f_v[d] + b.
+
+        The columns of e and f are the left and right singular vectors of the matrix of all scores, with lengths as in
+        `axes`. Signs are chosen such that both roles agree: if R is the identity, f equals e.
+
+        Shapes: x [N, d] → [d, d], [d, d], [d].
+        """
+        if self.target is None:
+            raise TypeError("a score without direction")
+        root, inverse = _roots(x)
+        matrix = self.weights.double()[:, None] * self.target.double().mT  # x_u · matrix · x_v is the score
+        left, strengths, right = torch.linalg.svd(root @ matrix @ root)
+        flips = torch.where(left.sum(0) < 0, -1.0, 1.0)
+        left, right = left * flips, right.mT * flips
+        signs = torch.where((left * right).sum(0) < 0, -1.0, 1.0)
+        roots = strengths.sqrt()
+        size = 0.5 * roots.square().sum() / roots.sum().clamp(min=EPSILON)
+        lengths = (size * roots).sqrt()
+        source, target = inverse @ (left * lengths), inverse @ (right * signs * lengths)
+        signed = signs * roots / size.clamp(min=EPSILON)
+        return source.to(self.weights.dtype), target.to(self.weights.dtype), signed.to(self.weights.dtype)
+
+
+def _roots(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the square root of the Gram matrix of x, and its inverse, in float64.  # [N, d] → two [d, d]"""
+    x = x.double()
+    gram = x.mT @ x
+    gram = gram + EPSILON * gram.diagonal().mean().clamp(min=EPSILON) * torch.eye(len(gram), device=x.device)
+    values, vectors = torch.linalg.eigh(gram)
+    return (vectors * values.sqrt()) @ vectors.mT, (vectors * values.rsqrt()) @ vectors.mT
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +131,7 @@ class Transitions:
 
     For each link, `negatives` pairs of nodes known at t' are drawn: uniform pairs or, for the fraction `matched`, one
     end each of two links of the same transition, so that they match the activity of linked nodes. Pairs that are
-    links do not count.
+    links do not count. In a directed graph a pair (u, v) is a link from u to v.
 
     Shapes: pairs [P, 2]; transition [P]: the index of each pair's transition; cells, links [2, S]: for each of the S
     transitions the first index and the number of the cells of its step, and of its links; keys [P]: u · C + v, sorted.
@@ -111,6 +145,7 @@ class Transitions:
     num_cells: int
     negatives: int
     matched: float
+    directed: bool = False
 
     @classmethod
     def of(cls, graph: DynamicGraph, cells: Cells, negatives: int, matched: float, *, ahead: int = 1) -> Transitions:
@@ -129,6 +164,7 @@ class Transitions:
             num_cells=len(cells.nodes),
             negatives=negatives,
             matched=matched,
+            directed=graph.directed,
         )
 
     def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,7 +177,8 @@ class Transitions:
         uniform = self.cells[0, transition] + (random[:2] * self.cells[1, transition]).long()  # [2, M']
         ends = self.links[0, transition] + (random[2:4] * self.links[1, transition]).long()
         matched = torch.stack([self.pairs[ends[0], 0], self.pairs[ends[1], 1]])
-        negatives = torch.where(random[4] < self.matched, matched, uniform).sort(0).values  # u ≤ v
+        negatives = torch.where(random[4] < self.matched, matched, uniform)
+        negatives = negatives if self.directed else negatives.sort(0).values  # u ≤ v
         keys = negatives[0] * self.num_cells + negatives[1]
         at = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
         counts = (self.keys[at] != keys) & (negatives[0] != negatives[1])
@@ -171,7 +208,7 @@ def _ends(x: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _links(snapshot: Snapshot, known: int) -> Tensor:
-    """Links between two different known nodes.  # [E, 2], u < v"""
-    u, v, _ = snapshot.links()
-    kept = (v < known) & (u != v)
+    """Links between two different known nodes.  # [E, 2], u < v, or u → v with direction"""
+    u, v, _ = snapshot.pairs()
+    kept = (u < known) & (v < known) & (u != v)
     return torch.stack([u[kept], v[kept]], 1)

@@ -16,6 +16,15 @@ def pair_features(e_u: Tensor, e_v: Tensor, kind: PairFeature = "product") -> Te
     return e_u * e_v if kind == "product" else (e_u - e_v).abs()
 
 
+def both_ends(e: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the vectors of u and of v; with two roles, u as a source and v as a target.  # two [B, d]
+
+    Shapes: e [N, d], or [N, 2, d] with the roles source and target; pairs [B, 2].
+    """
+    u, v = pairs.unbind(-1)
+    return (e[u], e[v]) if e.dim() == 2 else (e[u, 0], e[v, 1])
+
+
 def weighted_sums(e: Tensor, others: Tensor, weights: Tensor, kind: PairFeature = "product") -> Tensor:
     """Return `pair_features(e_i, e_j) · weights` for all i and j, without storing the features.
 

@@ -18,7 +18,7 @@ from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, link_pairs, 
 from dysat.evaluation.reliability import pooled, reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.embedding import EmbeddingModel
-from dysat.models.base.link_model import LinkModel, pair_keys
+from dysat.models.base.link_model import LinkModel
 from dysat.system.progress import report
 from dysat.training import Progress
 
@@ -64,7 +64,7 @@ def incomplete(graph: DynamicGraph) -> bool:
 
 def probe_facts(model: EmbeddingModel, split: LinkSplit, done: Progress) -> tuple[Facts, ProbeResult | None]:
     """Return how well the embeddings predict with a probe; if training diverged, there are no figures."""
-    e = model.embed().cpu()
+    e = model.roles().cpu()
     result = evaluate_probe(e, split, feature=model.pair_feature) if bool(e.isfinite().all()) else None
     facts = {
         "step": split.step,
@@ -127,7 +127,7 @@ def heuristics(past: DynamicGraph, split: LinkSplit, *, probes: bool) -> Iterabl
             scores = model.pair_scores(split.pairs).double().cpu()
             result = evaluate_scores(scores, split)
             if probes and isinstance(model, EmbeddingModel):
-                result = evaluate_probe(model.embed(), split, feature=model.pair_feature)
+                result = evaluate_probe(model.roles(), split, feature=model.pair_feature)
         except DysatError:
             continue  # it needs more snapshots
         yield name, scores, result
@@ -140,10 +140,10 @@ def precision(model: LinkModel, graph: DynamicGraph, split: LinkSplit) -> dict[s
     """
     number = min(MOST, int(split.labels.sum()))
     known = graph.known[split.step]
-    links = pair_keys(torch.from_numpy(link_pairs(graph[split.target], known)), known)
+    links = model._pair_keys(torch.from_numpy(link_pairs(graph[split.target], known)))
     found: dict[str, dict[str, int]] = {}
     for name, pairs in zip(("all", "new"), model.likeliest(max(*TOP, number)), strict=True):
-        true = torch.isin(pair_keys(pairs, known), links)
+        true = torch.isin(model._pair_keys(pairs), links)
         wanted = {**{str(k): k for k in TOP}, "links": number}
         found[name] = {key: int(true[:k].sum()) for key, k in wanted.items() if k <= len(pairs)}
     return found
@@ -218,7 +218,7 @@ def _rival(model: ProbeResult | None, rival: ProbeResult) -> Facts:
 def _reliability(model: LinkModel, split: LinkSplit, labels: Tensor) -> Facts:
     """Reliability curves of the probabilities of all examples, of new pairs, and of pairs linked before."""
     chances = model._probabilities(split.pairs)
-    before = torch.isin(pair_keys(split.pairs.cpu(), model.graph_.num_nodes), model._linked())
+    before = torch.isin(model._pair_keys(split.pairs.cpu()), model._linked())
     parts = {"all": torch.ones_like(before), "new": ~before, "known": before}
     return {name: reliability(chances[rows], labels[rows]) for name, rows in parts.items()}
 

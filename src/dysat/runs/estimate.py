@@ -372,7 +372,7 @@ def _validation_seconds(model: DySAT, graph: DynamicGraph) -> float:
     except GraphError:
         return 0.0
     examples = split.to(model.embed().device)
-    return _timed(lambda: validation_auc(model.embed(), examples, feature=model.pair_feature))[0]
+    return _timed(lambda: validation_auc(model.roles(), examples, feature=model.pair_feature))[0]
 
 
 def _heuristics(graph: DynamicGraph, pairs: _PairWork | None) -> float:

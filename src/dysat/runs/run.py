@@ -460,6 +460,7 @@ def write_results(
         "nodes": model.graph_.num_nodes,
         "snapshots": len(model.graph_),
         "notes": model.graph_.notes,
+        "directed": model.graph_.directed,
     }
     write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
 
@@ -478,7 +479,7 @@ def _write_embeddings(model: EmbeddingModel, file: Path) -> None:
 def _validation(model: EmbeddingModel, split: LinkSplit) -> Callable[[EmbeddingModel], float]:
     """Return a function from a model in training to its validation AUC."""
     examples = split.to(choose_device(getattr(model, "device", "cpu")))
-    return lambda fitted: validation_auc(fitted.embed(), examples, feature=fitted.pair_feature)
+    return lambda fitted: validation_auc(fitted.roles(), examples, feature=fitted.pair_feature)
 
 
 def write_text(file: Path, text: str) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from dysat.data.attributes import continued
-from dysat.data.csr import CSR, Snapshot
+from dysat.data.csr import CSR, SENT, Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.data.reading.labels import Labels, pack_labels, unpack_labels
 from dysat.errors import ModelError
@@ -125,7 +125,7 @@ class Stream:
         labels, kinds, snapshots = [base.nodes], [base.kinds], list(base.snapshots)
         for index, record in enumerate(self.snapshots.records):
             arrays = self.snapshots.read(index, verify=verify)
-            parts = {name: torch.from_numpy(arrays[name]) for name in CSR}
+            parts = {name: torch.from_numpy(arrays[name]) for name in (*CSR, *(SENT,) * base.directed)}
             snapshots.append(Snapshot(**parts, num_nodes=record["known"], start=record["start"], stop=record["stop"]))
             labels.append(_labels_in(arrays))
             kinds.append(arrays.get("kinds"))
@@ -200,7 +200,7 @@ class Stream:
         from dysat.system.table_files import write_table
 
         snapshot, step = model.graph_[-1], len(model.graph_) - 1
-        arrays = {name: getattr(snapshot, name).cpu().numpy() for name in CSR}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in snapshot.tensors().items()}
         arrays |= {LABELS + name: part for name, part in pack_labels(labels).items()}
         if kinds is not None:
             arrays["kinds"] = kinds

@@ -205,8 +205,8 @@ def updating(
 ) -> Iterator[Updater]:
     """Lock a run for updates; a second process waits for the first one, or raises.
 
-    `made` says how the graph was cut if the run does not record it: `every` or `count`, and `self_loops`. After all
-    updates, the files of the run are written for the newest state.
+    `made` says how the graph was cut if the run does not record it: `every` or `count`, `self_loops`, `directed`. After
+    all updates, the files of the run are written for the newest state.
     """
     watch = watch or Watch()
     with lock_folder(run.folder, ModelError, wait=_waiting(run, watch) if wait else None):
@@ -262,6 +262,8 @@ def _checked(run: Run, base: DynamicGraph, made: Mapping[str, Any]) -> dict[str,
         kept = "keep" if base.report.self_loops_kept else "drop"
     if loops and kept and loops != kept:
         raise ModelError(f"self_loops={loops!r}, but {run.folder} was made with self_loops={kept!r}")
+    if made.get("directed") and not base.directed:
+        raise ModelError(f"directed=True, but {run.folder} was made with no directed=")
     return {**windows, "self_loops": loops or kept or "drop"}
 
 
@@ -297,8 +299,8 @@ def new_features(graph: DynamicGraph, known: int) -> Tensor | None:
 def check_forecast(model: Updated, step: NextSnapshot) -> dict[str, Any]:
     """How well the model, which has not seen the snapshot, forecast its links."""
     known = model.graph_.known[-1]
-    u, v, _ = step.snapshot.links()
-    links = torch.stack([u, v], 1)[(v < known) & (u != v)].cpu().numpy()
+    u, v, _ = step.snapshot.pairs()
+    links = torch.stack([u, v], 1)[(u < known) & (v < known) & (u != v)].cpu().numpy()
     facts: dict[str, Any] = {"auc": None, "forecast_links": len(links), "likeliest": 0, "came_true": ()}
     if known < 2:
         return facts
@@ -307,7 +309,7 @@ def check_forecast(model: Updated, step: NextSnapshot) -> dict[str, Any]:
         pairs = torch.from_numpy(np.concatenate([links, others]))
         facts["auc"] = auc(model.pair_scores(pairs), torch.arange(len(pairs)) < len(links))
     pairs, chances = model.top_pairs(LIKELIEST)
-    came = np.isin(_keys(pairs.numpy(), known), _keys(links, known))
+    came = torch.isin(model._pair_keys(pairs), model._pair_keys(torch.from_numpy(links))).numpy()
     names = model.graph_.nodes[pairs.numpy()].tolist()
     true = (
         CameTrue(int(i) + 1, names[i][0], names[i][1], round(float(chances[i]), DIGITS)) for i in np.flatnonzero(came)
@@ -319,17 +321,13 @@ def _other_pairs(graph: DynamicGraph, links: Any, rng: np.random.Generator) -> A
     """As many unlinked pairs as links; in bipartite data, of the same kinds as the links.  # [≤ B, 2]"""
     kinds = graph.kinds
     if kinds is None or (kinds[links[:, 0]] == kinds[links[:, 1]]).any():
-        return unlinked_pairs(graph.known[-1], links, len(links), rng)
+        return unlinked_pairs(graph.known[-1], links, len(links), rng, directed=graph.directed)
     joined, counts = np.unique(np.sort(kinds[links], axis=1), axis=0, return_counts=True)
     parts = [
         unlinked_between(np.flatnonzero(kinds == left), np.flatnonzero(kinds == right), links, int(count), rng)
         for (left, right), count in zip(joined.tolist(), counts, strict=True)
     ]
     return np.concatenate(parts) if parts else links[:0]
-
-
-def _keys(pairs: Any, size: int) -> Any:
-    return pairs.min(1) * size + pairs.max(1) if len(pairs) else np.empty(0, dtype=np.int64)
 
 
 def _with_epochs(model: Updated, epochs: int) -> Updated:

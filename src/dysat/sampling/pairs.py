@@ -13,16 +13,26 @@ Ids = NDArray[np.int64]
 RECENT_SNAPSHOTS = 3
 
 
-def unlinked_pairs(num_nodes: int, links: Ids, wanted: int, rng: np.random.Generator, *, newest: int = 0) -> Ids:
-    """Draw up to `wanted` distinct unlinked pairs u < v with v ≥ `newest`, uniformly.  # [≤ wanted, 2]"""
+def unlinked_pairs(
+    num_nodes: int, links: Ids, wanted: int, rng: np.random.Generator, *, newest: int = 0, directed: bool = False
+) -> Ids:
+    """Draw up to `wanted` distinct unlinked pairs u < v with v ≥ `newest`, uniformly.  # [≤ wanted, 2]
+
+    With `directed`, pairs are u → v: in any order, one of the two nodes at least `newest`.
+    """
     last, skipped = (number * (number - 1) // 2 for number in (num_nodes, newest))
+    if directed:  # pair 2k is u → v and pair 2k + 1 is v → u
+        linked = 2 * (_number(np.sort(links, axis=1)) - skipped) + (links[:, 0] > links[:, 1])
+        numbers = _draw(2 * (last - skipped), linked, wanted, rng)
+        pairs = _pair(numbers // 2 + skipped)
+        return np.where((numbers % 2 == 0)[:, None], pairs, pairs[:, ::-1])
     linked = _number(links) - skipped  # pairs are numbered by v, so pairs of older nodes come first, below 0
     return _pair(_draw(last - skipped, linked, wanted, rng) + skipped)
 
 
-def distinct_pairs(pairs: Ids, num_nodes: int) -> Ids:
-    """Return each pair of different nodes once, as u < v, sorted.  # [B, 2] → [≤ B, 2]"""
-    low, high = np.sort(pairs, axis=1).T
+def distinct_pairs(pairs: Ids, num_nodes: int, *, directed: bool = False) -> Ids:
+    """Return each pair of different nodes once, as u < v, sorted; with `directed` as u → v.  # [B, 2] → [≤ B, 2]"""
+    low, high = (pairs if directed else np.sort(pairs, axis=1)).T
     keys = np.unique((low * num_nodes + high)[low != high])
     return np.stack(np.divmod(keys, max(1, num_nodes)), axis=1)
 
@@ -102,15 +112,18 @@ def mixed_pairs(graph: DynamicGraph, number: int, seed: int) -> Tensor:
 
     The kinds are: pairs linked in any snapshot, the latest first; two nodes with links in the last three snapshots; one
     such node and any node; any two nodes. Nodes with recent links are drawn in proportion to their number of links.
+    In a directed graph pairs are u → v, and the linked ones are there in both directions.
     """
     rng, known = np.random.default_rng([seed, len(graph)]), graph.known[-1]
-    links = [np.stack([part.cpu().numpy() for part in s.links()[:2]], 1) for s in reversed(graph.snapshots)]
+    links = [np.stack([part.cpu().numpy() for part in s.pairs()[:2]], 1) for s in reversed(graph.snapshots)]
     linked = np.concatenate(links)
     _, first = np.unique(linked[:, 0] * known + linked[:, 1], return_index=True)
     linked = linked[np.sort(first)[:number]]
     active = np.concatenate(links[:RECENT_SNAPSHOTS]).ravel()
     uniform = rng.integers(0, max(1, known), (3, number if known else 0))
     parts = [linked, uniform[:2].T]
+    if graph.directed:
+        parts += [linked[:, ::-1], uniform[1::-1].T]
     if len(active):
         parts += [rng.choice(active, (number, 2)), np.stack([rng.choice(active, number), uniform[2]], 1)]
-    return torch.from_numpy(distinct_pairs(np.concatenate(parts), known))
+    return torch.from_numpy(distinct_pairs(np.concatenate(parts), known, directed=graph.directed))

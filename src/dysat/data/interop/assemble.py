@@ -28,12 +28,13 @@ def assemble(
     *,
     known: Sequence[int] | None = None,
     both_ways: bool = False,
+    directed: bool = False,
     notes: Iterable[str] = (),
 ) -> DynamicGraph:
     """Build a graph from the links of each snapshot, between nodes numbered in any order.
 
     `known` [T + 1] is the number of nodes known before each snapshot and at the end; None: a node is known from its
-    first link. With `both_ways` the parts are the entries of matrices, not links.
+    first link. With `both_ways` the parts are the entries of matrices, not links. With `directed`, u sends to v.
     """
     (edges, clock, kind_names), num_steps = frame, len(parts)
     if not parts:
@@ -42,7 +43,7 @@ def assemble(
         raise GraphError(f"{len(edges)} boundaries for {num_steps} snapshots; {num_steps + 1} are needed")
     check_edges(edges, clock)
     links = [_checked(step, part, labels) for step, part in enumerate(parts)]
-    links = _as_links(links) if both_ways else links
+    links = _as_links(links) if both_ways and not directed else links
     first = np.full(len(labels), num_steps) if known is None else np.repeat(np.arange(num_steps), np.diff(known))
     if known is None:
         for step in reversed(range(num_steps)):
@@ -52,7 +53,9 @@ def assemble(
     new = np.empty(len(labels), dtype=np.int64)
     new[order] = np.arange(len(order))
     snapshots = tuple(
-        Snapshot.from_links(new[u], new[v], w, num_nodes=int(totals[t]), start=edges[t], stop=edges[t + 1])
+        Snapshot.from_links(
+            new[u], new[v], w, num_nodes=int(totals[t]), start=edges[t], stop=edges[t + 1], directed=directed
+        )
         for t, (u, v, w) in enumerate(links)
     )
     nodes, kinds, names = [labels[node] for node in order], None, ()

@@ -22,7 +22,7 @@ def to_networkx(graph: DynamicGraph) -> list[nx.Graph]:
     """Return one `nx.Graph` per snapshot: all known nodes, with their `kind` if any; links with a `weight`.
 
     Nodes are the labels, or pairs (kind, label) if two kinds share a label. Each graph has the attributes `start`,
-    `stop` and `clock`.
+    `stop` and `clock`. A directed graph gives `nx.DiGraph`.
     """
     import networkx as nx
 
@@ -32,17 +32,18 @@ def to_networkx(graph: DynamicGraph) -> list[nx.Graph]:
         nodes = list(zip(kinds, nodes, strict=True))
     result = []
     for snapshot in graph:
-        part = nx.Graph(**stored_attributes(graph, snapshot))
+        make = nx.DiGraph if graph.directed else nx.Graph
+        part = make(**stored_attributes(graph, snapshot))
         part.add_nodes_from(nodes[: snapshot.num_nodes])
         nx.set_node_attributes(part, dict(zip(part, kinds, strict=False)), "kind")
-        links = zip(*(column.tolist() for column in snapshot.links()), strict=True)
+        links = zip(*(column.tolist() for column in snapshot.pairs()), strict=True)
         part.add_weighted_edges_from((nodes[u], nodes[v], weight) for u, v, weight in links)
         result.append(part)
     return result
 
 
 def from_networkx(
-    graphs: Sequence[nx.Graph], *, weight: str = "weight", self_loops: SelfLoops = "keep"
+    graphs: Sequence[nx.Graph], *, weight: str = "weight", self_loops: SelfLoops = "keep", directed: bool = False
 ) -> DynamicGraph:
     """Read one snapshot per graph; directed and parallel edges of a pair add up.
 
@@ -52,6 +53,7 @@ def from_networkx(
     Parameters:
         weight: edge attribute; an edge without it counts 1.
         self_loops: "drop" leaves them out, but keeps their nodes.
+        directed: keep the direction of the edges; all graphs must be directed.
     """
     import networkx as nx
 
@@ -63,6 +65,8 @@ def from_networkx(
     for step, graph in enumerate(graphs):
         if not isinstance(graph, nx.Graph):
             raise GraphError(f"snapshot {step} is a {type(graph).__name__}, not a networkx graph")
+        if directed and not graph.is_directed():
+            raise GraphError(f"directed=True, but snapshot {step} is a {type(graph).__name__}, without direction")
         for node, kind in graph.nodes(data="kind"):
             ids.setdefault(node, len(ids))
             if kinds.setdefault(node, kind) != kind:
@@ -76,7 +80,8 @@ def from_networkx(
     nodes = list(ids)
     if None not in kinds.values() and not are_pairs(nodes):
         nodes = [(kinds[node], node) for node in nodes]
-    return assemble(parts, nodes, stored_windows([graph.graph for graph in graphs]), known=known)
+    windows = stored_windows([graph.graph for graph in graphs])
+    return assemble(parts, nodes, windows, known=known, directed=directed)
 
 
 def to_networkx_temporal(graph: DynamicGraph) -> tx.TemporalGraph:
@@ -87,11 +92,11 @@ def to_networkx_temporal(graph: DynamicGraph) -> tx.TemporalGraph:
 
 
 def from_networkx_temporal(
-    graph: tx.TemporalGraph, *, weight: str = "weight", self_loops: SelfLoops = "keep"
+    graph: tx.TemporalGraph, *, weight: str = "weight", self_loops: SelfLoops = "keep", directed: bool = False
 ) -> DynamicGraph:
     """Read the snapshots of a temporal graph that is sliced already, as `from_networkx` does."""
     import networkx_temporal as tx
 
     if not tx.is_temporal_graph(graph):
         raise GraphError(f"a {type(graph).__name__} is not a temporal graph of networkx-temporal")
-    return from_networkx(graph.graphs, weight=weight, self_loops=self_loops)
+    return from_networkx(graph.graphs, weight=weight, self_loops=self_loops, directed=directed)

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 
 def to_pandas(graph: DynamicGraph) -> pd.DataFrame:
-    """Return one row per link: step, start, stop (UTC or steps), source, target, kinds if any, weight, node ids."""
+    """Return one row per link: step, start, stop (UTC or steps), source, target, kinds if any, weight, node ids.
+
+    In a directed graph the source sent the link, and a pair that linked both ways has two rows.
+    """
     import pandas as pd
 
-    parts = [[column.cpu().numpy() for column in snapshot.links()] for snapshot in graph]
+    parts = [[column.cpu().numpy() for column in snapshot.pairs()] for snapshot in graph]
     u, v, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
     steps = np.repeat(np.arange(len(graph)), [len(part[0]) for part in parts])
     edges = np.array(graph.boundaries)
@@ -34,12 +37,12 @@ def to_pandas(graph: DynamicGraph) -> pd.DataFrame:
     return table.assign(weight=weights, source_id=u, target_id=v)
 
 
-def from_pandas(table: pd.DataFrame) -> DynamicGraph:
+def from_pandas(table: pd.DataFrame, *, directed: bool = False) -> DynamicGraph:
     """Read one link per row: step, source and target, and the other columns of `to_pandas` if present.
 
     Rows of the same pair add up, in either direction; without a weight each counts 1. The graph runs from the first
     step to the last; steps without rows share the gap between their neighbours evenly. Nodes that appear in the same
-    step are in order of their ids if present, else of kind and label.
+    step are in order of their ids if present, else of kind and label. With `directed`, the source sends the link.
     """
     missing = [name for name in ("step", "source", "target") if name not in table]
     if missing:
@@ -62,7 +65,7 @@ def from_pandas(table: pd.DataFrame) -> DynamicGraph:
     steps = table["step"].to_numpy(dtype=np.int64)
     cuts = np.searchsorted(steps, steps[0] + np.arange(len(edges)))
     parts = [(u[a:b], v[a:b], weights[a:b]) for a, b in pairwise(cuts)]
-    return assemble(parts, nodes, (edges, clock, names))
+    return assemble(parts, nodes, (edges, clock, names), directed=directed)
 
 
 def events_to_pandas(events: Events) -> pd.DataFrame:

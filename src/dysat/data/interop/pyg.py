@@ -33,13 +33,14 @@ def to_pyg(graph: DynamicGraph, *, dtype: torch.dtype | None = None) -> list[Dat
     """Return one `Data` per snapshot over its known nodes: links in both directions, self-loops once, tensors copied.
 
     Each has `start`, `stop` and `clock`, and `x`, `node_kind` and `kind_names` if the graph has features or kinds.
+    In a directed graph the entries are its links alone, from sender to receiver.
     Weights have torch's default dtype, because PyG's layers do not mix dtypes; `dtype=torch.float64` keeps them exact.
     """
     from torch_geometric.data import Data
 
     result = []
     for step, snapshot in enumerate(graph):
-        receivers, neighbours, weights = snapshot.entries()
+        receivers, neighbours, weights = snapshot.arcs() if graph.directed else snapshot.entries()
         known = snapshot.num_nodes
         data = Data(
             edge_index=torch.stack([receivers, neighbours]), num_nodes=known, **stored_attributes(graph, snapshot)
@@ -54,7 +55,9 @@ def to_pyg(graph: DynamicGraph, *, dtype: torch.dtype | None = None) -> list[Dat
     return result
 
 
-def from_pyg(snapshots: Sequence[Data], labels: Sequence[Any] | Labels | None = None) -> DynamicGraph:
+def from_pyg(
+    snapshots: Sequence[Data], labels: Sequence[Any] | Labels | None = None, *, directed: bool = False
+) -> DynamicGraph:
     """Read one snapshot per `Data`, over nodes 0 … `num_nodes` − 1, which may grow.
 
     If every snapshot is symmetric, weights included, the two entries of a pair are one link of that weight. Otherwise
@@ -64,6 +67,7 @@ def from_pyg(snapshots: Sequence[Data], labels: Sequence[Any] | Labels | None = 
         snapshots: weights are `edge_weight`, or an `edge_attr` of one column; features are `x`, shared by all
             snapshots if those of a node never change.
         labels: labels of the nodes; by default their numbers.
+        directed: keep the direction of the entries, from the first row of `edge_index` to the second.
     """
     known, parts, notes = [0], [], []
     for step, data in enumerate(snapshots):
@@ -88,7 +92,8 @@ def from_pyg(snapshots: Sequence[Data], labels: Sequence[Any] | Labels | None = 
         if not same or len(kinds) != known[-1] or any(not 0 <= kind < len(names) for kind in kinds):
             raise GraphError(f"node_kind must hold a number below {len(names)} per node, the same in all snapshots")
         nodes = [(names[kind], node) for kind, node in zip(kinds, nodes, strict=True)]
-    graph = assemble(parts, nodes, stored_windows(marks), known=known, both_ways=True, notes=dict.fromkeys(notes))
+    how = {"known": known, "both_ways": True, "directed": directed, "notes": dict.fromkeys(notes)}
+    graph = assemble(parts, nodes, stored_windows(marks), **how)  # type: ignore[arg-type]
     return _with_x(graph, [data.x for data in snapshots])
 
 

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 
 def to_scipy(graph: DynamicGraph) -> list[sp.csr_array[np.float64]]:
-    """Return one symmetric matrix [N, N] per snapshot, in node order; a self-loop is one entry on the diagonal."""
+    """Return one symmetric matrix [N, N] per snapshot, in node order; a self-loop is one entry on the diagonal.
+
+    In a directed graph, entry [u, v] is the weight that u sent to v.
+    """
     from scipy.sparse import coo_array
 
     matrices = []
     for snapshot in graph:
-        receivers, neighbours, weights = (part.cpu().numpy() for part in snapshot.entries())
+        entries = snapshot.arcs() if graph.directed else snapshot.entries()
+        receivers, neighbours, weights = (part.cpu().numpy() for part in entries)
         matrices.append(coo_array((weights, (receivers, neighbours)), shape=(graph.num_nodes,) * 2).tocsr())
     return matrices
 
@@ -34,6 +38,7 @@ def from_scipy(
     *,
     boundaries: Sequence[int] | None = None,
     clock: Clock = "step",
+    directed: bool = False,
 ) -> DynamicGraph:
     """Read one snapshot per square matrix, sparse or dense; later ones may be larger.
 
@@ -42,6 +47,7 @@ def from_scipy(
     Parameters:
         labels: labels of the rows; by default their numbers.
         boundaries, clock: the T + 1 window edges, as in a `DynamicGraph`; by default the steps 0, 1, ….
+        directed: keep direction; `a[i, j]` is then the weight that i sent to j.
     """
     from scipy.sparse import coo_array
 
@@ -56,4 +62,5 @@ def from_scipy(
         row, column = entries.coords
         parts.append((row.astype(np.int64), column.astype(np.int64), entries.data))
     edges = range(len(parts) + 1) if boundaries is None else boundaries
-    return assemble(parts, given_labels(labels, size), (list(edges), clock, ()), both_ways=True)
+    frame = (list(edges), clock, ())
+    return assemble(parts, given_labels(labels, size), frame, both_ways=True, directed=directed)

@@ -155,7 +155,7 @@ def fit_validated(model: TrainedModel, seen: DynamicGraph, split: LinkSplit) -> 
 
 
 def _validation(split: LinkSplit, step: int) -> Callable[[EmbeddingModel], float]:
-    return lambda model: validation_auc(model.embed(step).cpu(), split, feature=model.pair_feature)
+    return lambda model: validation_auc(model.roles(step).cpu(), split, feature=model.pair_feature)
 
 
 def _take_in(model: Any, graph: DynamicGraph, last: int, request: Request) -> None:
@@ -208,8 +208,8 @@ def _measure(
 ) -> Iterator[StepResult]:
     """Evaluate a target against every kind of negatives, by probes on the present and the past or by own scores."""
     own = "score" if isinstance(model, EmbeddingModel) and (_embeds(model) or request.probe == "score") else "none"
-    e = model.embed().cpu() if _embeds(model) and request.probe != "score" else None
-    earlier = (model.embed(-2).cpu(), past) if _embeds(model) and past is not None else None
+    e = model.roles().cpu() if _embeds(model) and request.probe != "score" else None
+    earlier = (model.roles(-2).cpu(), past) if _embeds(model) and past is not None else None
     feature: PairFeature = model.pair_feature if isinstance(model, EmbeddingModel) else "product"
     ranking = _ranking(model, graph, split, request)
     for kind in request.negatives:

@@ -151,6 +151,11 @@ def about(graph: DynamicGraph, request: Request, device: str, *packages: str) ->
         "hardware": hardware(),
         "packages": {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn", *packages)},
         "device": device,
-        "graph": {"fingerprint": graph.fingerprint, "nodes": graph.num_nodes, "snapshots": len(graph)},
+        "graph": {
+            "fingerprint": graph.fingerprint,
+            "nodes": graph.num_nodes,
+            "snapshots": len(graph),
+            "directed": graph.directed,
+        },
         "request": asdict(request),
     }

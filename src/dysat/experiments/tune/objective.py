@@ -92,7 +92,7 @@ def judge(
 def tuning_value(model: LinkModel, split: LinkSplit) -> float:
     """Return the AUC on the validation examples: of cross-validated probes, or of own scores without embeddings."""
     if isinstance(model, EmbeddingModel):
-        return tuning_auc(model.embed().cpu(), split, feature=model.pair_feature)
+        return tuning_auc(model.roles().cpu(), split, feature=model.pair_feature)
     split = validation_only(split)
     return auc(model.pair_scores(split.pairs), split.labels)
 

@@ -13,14 +13,15 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.logistic import fit_logistic
-from dysat.nn.pair import PairFeature, pair_features, weighted_sums
+from dysat.nn.pair import PairFeature, both_ends, pair_features, weighted_sums
 
 
 @dataclass(kw_only=True, eq=False)
 class EmbeddingModel(LinkModel):
     """A method that learns a vector for every node and scores a link by a weighted sum of its pair features.
 
-    The features of a pair are e_u ⊙ e_v, or |e_u − e_v| if `pair_feature` says so. A probe uses the same features.
+    The features of a pair are e_u ⊙ e_v, or |e_u − e_v| if `pair_feature` says so. A probe uses the same features. If
+    nodes have two roles, in a directed graph, e_u is the vector of u as a source and e_v that of v as a target.
     """
 
     pair_feature: ClassVar[PairFeature] = "product"
@@ -45,18 +46,31 @@ class EmbeddingModel(LinkModel):
     def embed(self, step: int = -1) -> Tensor:
         """Return the embeddings of the nodes known at a step, in node order.  # [known, d]"""
 
+    def roles(self, step: int = -1) -> Tensor:
+        """Return the embeddings of a step, or both roles of each node if it has two.  # [known, d] or [known, 2, d]
+
+        The roles are source and target, in this order.
+        """
+        return self.embed(step)
+
     def table(self, step: int = -1) -> dict[str, Any]:
-        """Return the columns of a table of the nodes known at a step: label, kind if any, step and embedding."""
-        e, graph = self.embed(step).cpu().numpy(), self.graph_
+        """Return the columns of a table of the nodes known at a step: label, kind if any, step and embedding.
+
+        If nodes have two roles, `embedding` is the source and `target_embedding` the target.
+        """
+        e, graph = self.roles(step).cpu().numpy(), self.graph_
         columns: dict[str, Any] = {"node": graph.nodes[: len(e)]}
         if graph.kinds is not None:
             columns["kind"] = [graph.kind_names[kind] for kind in graph.kinds[: len(e)]]
-        return {**columns, "step": step % len(graph), "embedding": e}
+        columns["step"] = step % len(graph)
+        if e.ndim == 2:
+            return {**columns, "embedding": e}
+        return {**columns, "embedding": e[:, 0], "target_embedding": e[:, 1]}
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
         """Return the log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
         weights, bias = self.scorer_
-        scores: Tensor = self._pair_features(self.embed(step).cpu(), pairs) @ weights + bias
+        scores: Tensor = self._pair_features(self.roles(step).cpu(), pairs) @ weights + bias
         return scores
 
     def _chances(self, scores: Tensor) -> Tensor:
@@ -71,9 +85,10 @@ class EmbeddingModel(LinkModel):
         self._restore(tensors)
 
     def _all_scores(self) -> Callable[[Tensor], Tensor]:
-        e = self.embed().cpu()
+        e = self.roles().cpu()
+        sources, targets = (e, e) if e.dim() == 2 else e.unbind(1)
         weights, bias = self.scorer_
-        return lambda rows: weighted_sums(e[rows], e, weights, self.pair_feature) + bias
+        return lambda rows: weighted_sums(sources[rows], targets, weights, self.pair_feature) + bias
 
     def _fit_scorer(self) -> None:
         """Fit the link score on the last transition.
@@ -84,10 +99,10 @@ class EmbeddingModel(LinkModel):
         pairs, labels = self._last_transition()
         if not len(pairs):
             return
-        e = self.embed(-2).cpu()
+        e = self.roles(-2).cpu()
         weights, bias = fit_logistic(self._pair_features(e, pairs), labels)
         self.scorer_ = weights.to(e.dtype), bias.to(e.dtype)
 
     def _pair_features(self, e: Tensor, pairs: Tensor) -> Tensor:
-        """Features of pairs of rows.  # [N, d], [B, 2] → [B, d]"""
-        return pair_features(e[pairs[:, 0]], e[pairs[:, 1]], self.pair_feature)
+        """Features of pairs of rows.  # [N, d] or [N, 2, d], [B, 2] → [B, d]"""
+        return pair_features(*both_ends(e, pairs), self.pair_feature)

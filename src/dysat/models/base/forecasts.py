@@ -27,7 +27,10 @@ DIGITS = 9  # most digits shown of a score, so that scores near 1 stay distinct
 
 
 class Forecast(NamedTuple):
-    """A predicted link: labels `u` and `v`, a `score` in [0, 1], and `known`, whether the pair was linked before."""
+    """A predicted link: labels `u` and `v`, a `score` in [0, 1], and `known`, whether the pair was linked before.
+
+    In a directed graph `u` sends the link, and `known` says whether `u` has sent one to `v` before.
+    """
 
     u: Any  # labels
     v: Any

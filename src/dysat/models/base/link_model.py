@@ -49,12 +49,21 @@ ABILITIES = ("embed", "attention", "partial_fit", "take_in")
 
 
 def highest(
-    scores_of: Callable[[Tensor], Tensor], size: int, k: int, without: Tensor | None, kinds: Tensor | None
+    scores_of: Callable[[Tensor], Tensor],
+    size: int,
+    k: int,
+    without: Tensor | None,
+    kinds: Tensor | None,
+    directed: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return the k highest scores of all pairs of nodes, each pair once, and those pairs.  # [k], [k, 2]"""
-    best, pairs = torch.empty(0), torch.empty(0, 2, dtype=torch.int64)
-    for part in _blocks(torch.arange(size), size):
-        scores = _masked(scores_of(part), part, torch.arange(size) > part[:, None], without, kinds).flatten()
+    """Return the k highest scores of all pairs of nodes, each pair once, and those pairs.  # [k], [k, 2]
+
+    With `directed`, u → v and v → u are two pairs.
+    """
+    nodes, best, pairs = torch.arange(size), torch.empty(0), torch.empty(0, 2, dtype=torch.int64)
+    for part in _blocks(nodes, size):
+        allowed = nodes != part[:, None] if directed else nodes > part[:, None]
+        scores = _masked(scores_of(part), part, allowed, without, kinds, directed).flatten()
         top, at = scores.topk(min(k, len(scores)))
         at = at[top > -torch.inf]
         best = torch.cat([best, scores[at]])
@@ -71,13 +80,14 @@ def highest_of_each(
     k: int,
     without: Tensor | None,
     kinds: Tensor | None,
+    directed: bool,
     on_progress: OnProgress,
 ) -> tuple[Tensor, Tensor]:
     """Return the k highest scores of each row with all other nodes, and those pairs.  # [≤ R · k], [≤ R · k, 2]"""
     best, pairs = [torch.empty(0)], [torch.empty(0, 2, dtype=torch.int64)]
     done = 0
     for part in _blocks(rows, size):
-        scores = _masked(scores_of(part), part, torch.arange(size) != part[:, None], without, kinds)
+        scores = _masked(scores_of(part), part, torch.arange(size) != part[:, None], without, kinds, directed)
         least = scores.topk(min(k, size), dim=1).values[:, -1:] if k else torch.inf
         row, node = ((scores >= least) & (scores > -torch.inf)).nonzero().unbind(1)
         found, values = torch.stack([part[row], node], 1), scores[row, node]
@@ -102,25 +112,22 @@ def _blocks(rows: Tensor, size: int) -> tuple[Tensor, ...]:
     return torch.split(rows, max(1, BLOCK // max(1, size)))
 
 
-def _masked(scores: Tensor, rows: Tensor, allowed: Tensor, without: Tensor | None, kinds: Tensor | None) -> Tensor:
+def _masked(
+    scores: Tensor, rows: Tensor, allowed: Tensor, without: Tensor | None, kinds: Tensor | None, directed: bool
+) -> Tensor:
     """Return the scores of rows with all nodes, −∞ for pairs that are not allowed.  # [b, N]"""
     if kinds is not None:
         allowed &= kinds[rows][:, None] != kinds
     if without is not None:
         nodes = torch.arange(scores.shape[1])
         pairs = torch.stack([rows[:, None].expand_as(scores), nodes.expand_as(scores)], 2).flatten(0, 1)
-        allowed &= ~torch.isin(pair_keys(pairs, scores.shape[1]), without).view_as(allowed)
+        allowed &= ~torch.isin(pair_keys(pairs, scores.shape[1], directed), without).view_as(allowed)
     return scores.masked_fill_(~allowed, -torch.inf)
 
 
-def pairs_without(pairs: Tensor, without: Tensor | None, num_nodes: int) -> Tensor:
-    """Return the pairs that are not among these `pair_keys`.  # [B, 2] → [≤ B, 2]"""
-    return pairs if without is None else pairs[~torch.isin(pair_keys(pairs, num_nodes), without)]
-
-
-def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
-    """Return one number per pair, whatever the order of its two nodes.  # [B, 2] → [B]"""
-    low, high = pairs.min(1).values, pairs.max(1).values
+def pair_keys(pairs: Tensor, num_nodes: int, directed: bool = False) -> Tensor:
+    """Return one number per pair, whatever the order of its two nodes unless `directed`.  # [B, 2] → [B]"""
+    low, high = pairs.unbind(1) if directed else (pairs.min(1).values, pairs.max(1).values)
     return low * num_nodes + high
 
 
@@ -228,8 +235,9 @@ class LinkModel(ABC):
     def _last_counts(self, step: int = -1) -> tuple[int, int]:
         """Numbers of linked and of other pairs in the last snapshot that links two nodes known before it."""
         for last in range(self._check_step(step), 0, -1):
-            known, (u, v, _) = self.graph_.known[last - 1], self.graph_[last].links()
-            links, pairs = int(((u != v) & (v < known)).sum()), known * (known - 1) // 2
+            known, (u, v, _) = self.graph_.known[last - 1], self.graph_[last].pairs()
+            links = int(((u != v) & (u < known) & (v < known)).sum())
+            pairs = known * (known - 1) // (1 if self.graph_.directed else 2)
             if 0 < links < pairs:
                 return links, pairs - links
         raise ModelError("calibrate='real': no snapshot links two nodes known before it, so there is no base rate")
@@ -312,6 +320,11 @@ class LinkModel(ABC):
     def _check_preset(cls, parameters: Mapping[str, Any], file: str) -> None:
         """Raise if a preset file was written for other defaults than today's."""
 
+    @property
+    def uses_direction(self) -> bool:
+        """Whether the scores of u → v and v → u may differ in a directed graph."""
+        return False
+
     def without_effect(self, names: Iterable[str]) -> dict[str, str]:
         """Return those of the named options that have no effect in this model, each with the reason."""
         return {}
@@ -361,11 +374,11 @@ class LinkModel(ABC):
     ) -> Forecasts:
         """Return the k most likely links of the next snapshot, best first.
 
-        In bipartite data the two nodes of a link differ in kind.
+        In bipartite data the two nodes of a link differ in kind. In a directed graph a link goes from `u` to `v`.
 
         Parameters:
             k: number of links; of each node, if nodes are chosen.
-            node: label of a node to rank its links only, or a list of labels.
+            node: label of a node to rank its links only, or a list of labels; in a directed graph, the links it sends.
             kind: kind of those nodes, if nodes of two kinds share a label; with `each`, nodes of this kind only.
             each: rank the links of every node.
             known: "exclude" leaves out pairs that were linked before.
@@ -392,7 +405,7 @@ class LinkModel(ABC):
             ids, scores = ids[order], scores[order]
             starts = np.flatnonzero(np.diff(ids[:, 0], prepend=-1))
             ranks -= np.repeat(starts, np.diff(starts, append=len(ids)))
-        before = torch.isin(pair_keys(torch.from_numpy(ids), graph.num_nodes), linked).numpy()
+        before = torch.isin(self._pair_keys(torch.from_numpy(ids)), linked).numpy()
         return Forecasts(graph, ids, scores, before, ranks, by_node=asked is not None)
 
     def _asked(self, node: Any, kind: str | None, each: bool) -> NDArray[np.int64] | None:
@@ -421,12 +434,12 @@ class LinkModel(ABC):
         With `rows`, which are sorted and distinct, these are the k most likely pairs of each of these nodes, sorted by
         node, which comes first in its pairs. `without` excludes pairs, given as sorted `pair_keys`.
         """
-        size, kinds = self.graph_.known[-1], self._kinds()
+        size, kinds, directed = self.graph_.known[-1], self._kinds(), self.graph_.directed
         if rows is None:
-            scores, pairs = highest(self._all_scores(), size, k, without, kinds)
+            scores, pairs = highest(self._all_scores(), size, k, without, kinds, directed)
         else:
             report = on_progress or (lambda done: None)
-            scores, pairs = highest_of_each(self._all_scores(), size, rows, k, without, kinds, report)
+            scores, pairs = highest_of_each(self._all_scores(), size, rows, k, without, kinds, directed, report)
         return pairs, self._chances(scores)
 
     def likeliest(self, k: int) -> tuple[Tensor, Tensor]:
@@ -506,9 +519,9 @@ class LinkModel(ABC):
 
     def _examples(self, snapshot: Snapshot, known: int) -> tuple[Tensor, Tensor]:
         """Links of a snapshot among the first `known` nodes, and as many unlinked pairs.  # [B, 2], [B]"""
-        u, v, _ = snapshot.links()
-        links = torch.stack([u, v], 1).cpu().numpy()[((v < known) & (u != v)).cpu().numpy()]
-        others = unlinked_pairs(known, links, len(links), np.random.default_rng(0))
+        u, v, _ = snapshot.pairs()
+        links = torch.stack([u, v], 1)[(u < known) & (v < known) & (u != v)].cpu().numpy()
+        others = unlinked_pairs(known, links, len(links), np.random.default_rng(0), directed=snapshot.directed)
         pairs = torch.from_numpy(np.concatenate([links, others]))
         return pairs, torch.arange(len(pairs)) < len(links)
 
@@ -528,8 +541,16 @@ class LinkModel(ABC):
 
     def _linked(self) -> Tensor:
         """Sorted `pair_keys` of all pairs ever linked."""
-        pairs = torch.cat([torch.stack(s.links()[:2], 1) for s in self.graph_]).cpu()
-        return torch.from_numpy(np.unique(pair_keys(pairs, self.graph_.num_nodes).numpy()))
+        pairs = torch.cat([torch.stack(s.pairs()[:2], 1) for s in self.graph_]).cpu()
+        return torch.from_numpy(np.unique(self._pair_keys(pairs).numpy()))
+
+    def _without(self, pairs: Tensor, keys: Tensor | None) -> Tensor:
+        """The pairs that are not among these `pair_keys`.  # [B, 2] → [≤ B, 2]"""
+        return pairs if keys is None else pairs[~torch.isin(self._pair_keys(pairs), keys)]
+
+    def _pair_keys(self, pairs: Tensor) -> Tensor:
+        """`pair_keys` of pairs of the graph, ordered pairs if it is directed.  # [B, 2] → [B]"""
+        return pair_keys(pairs, self.graph_.num_nodes, self.graph_.directed)
 
     def _kinds(self) -> Tensor | None:
         return None if self.graph_.kinds is None else torch.tensor(self.graph_.kinds.tolist())

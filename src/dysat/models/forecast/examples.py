@@ -23,6 +23,7 @@ ENOUGH_LINKS = 1_000  # no older transitions beyond these: the past changes
 MAX_TRANSITIONS = 24  # to go back for them
 SAME_TIME_WEIGHT = 3  # of a transition whose window is at the next window's time of day or week
 ADDED_PER_LINK = 0.04  # dropped pairs added per link; many more would cost what uniform pairs gain
+REVERSED_PER_LINK = 0.25  # reversed pairs added per link, so that the score learns who sends
 DROPPED_PAIRS = 1_000  # dropped pairs per transition, for the regression of pairs linked before
 
 
@@ -30,8 +31,9 @@ DROPPED_PAIRS = 1_000  # dropped pairs per transition, for the regression of pai
 class Examples:
     """Pairs of a transition t → t + 1 with their features at t.
 
-    The rows are, in this order: links of t + 1; uniform pairs not linked in t + 1; dropped pairs, which were linked
-    up to t but not in t + 1.
+    The rows are, in this order: links of t + 1; uniform pairs not linked in t + 1; reversed pairs; dropped pairs, which
+    were linked up to t but not in t + 1. In a directed graph all are ordered pairs u → v, and reversed pairs are those
+    with a link v → u in t + 1 but none u → v, neither then nor before; in other graphs there are none.
 
     Shapes:
         features [B, F], ranks [B, F − K] of all features but the K of `pair_attributes`, linked_before [B]: up to t
@@ -45,6 +47,7 @@ class Examples:
     num_added: int  # dropped pairs that the score of all pairs learns from
     num_dropped: int  # all dropped pairs of the transition
     num_unlinked: int  # all pairs that are not linked in t + 1
+    num_reversed: int = 0
 
     def labels(self, number: int) -> tuple[Bools, Reals]:
         """Return labels of the first rows, and weights that balance both classes.  # [B], [B]"""
@@ -54,7 +57,7 @@ class Examples:
     @property
     def num_training(self) -> int:
         """Number of rows that the score of all pairs learns from."""
-        return self.num_uniform + self.num_added
+        return self.num_uniform + self.num_reversed + self.num_added
 
     @property
     def expected_dropped(self) -> float:
@@ -64,7 +67,8 @@ class Examples:
     def recurring(self) -> tuple[Reals, Bools]:
         """Return features and ranks of pairs linked before, and whether they are linked again.  # [b, 2F − K], [b]"""
         again = np.flatnonzero(self.linked_before[: self.num_links])
-        rows = np.concatenate([again, np.arange(self.num_uniform, len(self.linked_before))])
+        dropped = np.arange(self.num_uniform + self.num_reversed, len(self.linked_before))
+        rows = np.concatenate([again, dropped])
         return np.column_stack([self.features[rows], self.ranks[rows]]), rows < self.num_links
 
 
@@ -95,7 +99,12 @@ def _num_positives(snapshots: Snapshots, target: int) -> int:
     """Return the number of links into a step between nodes known before it; 0 if all pairs are linked."""
     known = snapshots[target - 1].num_nodes
     links = len(links_among(snapshots[target], known))
-    return links if links < known * (known - 1) // 2 else 0
+    return links if links < _num_pairs(known, snapshots[target]) else 0
+
+
+def _num_pairs(known: int, snapshot: Snapshot) -> int:
+    """Return the number of pairs of different nodes, ordered pairs if the snapshot has direction."""
+    return known * (known - 1) // (1 if snapshot.directed else 2)
 
 
 def examples_of(
@@ -116,12 +125,13 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
     """Return the pairs of the last transition, and their examples without kinds and attributes.  # [B, 2]"""
     known, history = snapshots[-2].num_nodes, pair_history(snapshots[:-1], three_step)
     rng = np.random.default_rng([seed, len(snapshots)])
-    links = links_among(snapshots[-1], known)
-    uniform = unlinked_pairs(known, links, negatives * len(links), rng)
-    dropped = np.setdiff1d(history.keys, links @ [known, 1])
+    links, directed = links_among(snapshots[-1], known), snapshots[-1].directed
+    uniform = unlinked_pairs(known, links, negatives * len(links), rng, directed=directed)
+    dropped = np.setdiff1d(history.past_keys, links @ [known, 1])
     added = min(len(dropped), math.ceil(ADDED_PER_LINK * len(links)))
     keys = rng.permutation(dropped)[: max(added, DROPPED_PAIRS)]
-    pairs = np.concatenate([links, uniform, np.stack([keys // known, keys % known], axis=1)])
+    reversed_ = _reversed(links, history.past_keys, known, rng) if directed else links[:0]
+    pairs = np.concatenate([links, uniform, reversed_, np.stack([keys // known, keys % known], axis=1)])
     parts = [history.features(part) for part in chunks(pairs)]
     features, linked_before = (np.concatenate(part) for part in zip(*parts, strict=True))
     return pairs, Examples(
@@ -132,15 +142,26 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
         num_uniform=len(links) + len(uniform),
         num_added=added,
         num_dropped=len(dropped),
-        num_unlinked=known * (known - 1) // 2 - len(links),
+        num_unlinked=_num_pairs(known, snapshots[-1]) - len(links),
+        num_reversed=len(reversed_),
     )
+
+
+def _reversed(links: Ids, past: Ids, known: int, rng: np.random.Generator) -> Ids:
+    """Draw pairs v → u of links u → v that neither are links nor were before.  # [L, 2], [E] → [R, 2]"""
+    keys = np.setdiff1d(links @ [1, known], np.concatenate([links @ [known, 1], past]))
+    keys = rng.permutation(keys)[: math.ceil(REVERSED_PER_LINK * len(links))]
+    return np.stack([keys // known, keys % known], axis=1)
 
 
 def random_halves(snapshot: Snapshot, seed: int) -> Snapshots:
     """Return two snapshots of the same nodes that each contain every link with probability ½, independently."""
-    u, v, weights = (part.cpu().numpy() for part in snapshot.links())
+    u, v, weights = (part.cpu().numpy() for part in snapshot.pairs())
     parts = (np.random.default_rng([seed, 1]).random((2, len(u))) < 0.5) & (u != v)
     n, start, stop = snapshot.num_nodes, snapshot.start, snapshot.stop
     return tuple(
-        Snapshot.from_links(u[part], v[part], weights[part], num_nodes=n, start=start, stop=stop) for part in parts
+        Snapshot.from_links(
+            u[part], v[part], weights[part], num_nodes=n, start=start, stop=stop, directed=snapshot.directed
+        )
+        for part in parts
     )

@@ -113,7 +113,7 @@ class PairScore:
         """Return scores that are not calibrated, and whether pairs were linked before.  # [B, 2] → [B], [B]"""
         if not 0 <= step < len(graph):
             raise ModelError(f"step={step} of a graph with {len(graph)} snapshots")
-        ends = sorted_ends(pairs.cpu().numpy(), graph.known[step])
+        ends = sorted_ends(pairs.cpu().numpy(), graph.known[step], directed=graph.directed)
         order = np.argsort(ends[:, 0], kind="stable")  # paths from a node are then followed once per chunk
         scores, known = np.empty(len(ends)), np.empty(len(ends), dtype=np.bool_)
         with few_blas_threads(graph.known[step]):

@@ -39,6 +39,8 @@ class PairModel(LinkModel):
     without one, with their features at t. A score of 0 means even odds in such a balanced mix, not among all pairs.
     """
 
+    uses_direction = True
+
     transitions: Annotated[int, "Number of past transitions to learn from"] = 6
     low_rank: Annotated[bool, "Add features from low-rank approximations of the adjacency matrix"] = True
     seed: Annotated[int, "Random seed"] = 0
@@ -85,9 +87,9 @@ class PairModel(LinkModel):
 def history_features(graph: DynamicGraph, step: int, pairs: Ids, *, low_rank: bool) -> Reals:
     """Return features of pairs of nodes known at a step, from the snapshots up to it alone.  # [B, 2] → [B, F]
 
-    Counts, weights and paths are given as log(1 + x). The order of the two nodes does not matter.
+    Counts, weights and paths are given as log(1 + x). The order of the two nodes matters in a directed graph only.
     """
-    pairs = sorted_ends(pairs, graph.known[step])
+    pairs = sorted_ends(pairs, graph.known[step], directed=graph.directed)
     history = pair_history(graph.snapshots[: step + 1], _has_three_steps(graph))
     return np.column_stack([history.basic_features(pairs, low_rank=low_rank), pair_attributes(graph, step, pairs)])
 
@@ -108,7 +110,8 @@ def _examples(snapshots: Snapshots, low_rank: bool, three_step: bool, seed: int)
     """Return pairs, labels and features of the transition into the last snapshot.  # [B, 2], [B], [B, F]"""
     known = snapshots[-2].num_nodes
     links = links_among(snapshots[-1], known)
-    others = unlinked_pairs(known, links, len(links), np.random.default_rng([seed, len(snapshots)]))
+    rng = np.random.default_rng([seed, len(snapshots)])
+    others = unlinked_pairs(known, links, len(links), rng, directed=snapshots[-1].directed)
     pairs = np.concatenate([links, others])
     features = pair_history(snapshots[:-1], three_step).basic_features(pairs, low_rank=low_rank)
     return pairs, np.arange(len(pairs)) < len(links), features

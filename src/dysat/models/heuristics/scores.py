@@ -1,6 +1,7 @@
 """Link prediction heuristics: scores that need no training.
 
-Notation: w_uv^k is the weight of link uv in snapshot k ≤ t, without self-loops; t is the step asked for.
+Notation: w_uv^k is the weight of link uv in snapshot k ≤ t, without self-loops; t is the step asked for. In a directed
+graph it is what u sent to v, except for common neighbours, which ignore direction.
 """
 
 from __future__ import annotations
@@ -111,9 +112,10 @@ class LastSnapshot(Heuristic):
 
     method: ClassVar[str] = "last-snapshot"
     about: ClassVar[str] = "heuristic: the links of the last snapshot repeat"
+    uses_direction = True
 
     def _past(self, graph: DynamicGraph) -> Links:
-        return decayed_links(graph.snapshots[-1:], 1.0, weighted=False)
+        return decayed_links(graph.snapshots[-1:], 1.0, weighted=False, directed=graph.directed)
 
     def _score(self, past: Links, u: Ids, v: Ids) -> Floats:
         return past.look_up(u, v)
@@ -128,6 +130,7 @@ class EdgeBank(Heuristic):
 
     method: ClassVar[str] = "edgebank"
     about: ClassVar[str] = "heuristic: pairs linked before are linked again"
+    uses_direction = True
 
     window: Annotated[int | None, "Number of recent snapshots to remember; none remembers all"] = None
 
@@ -137,7 +140,7 @@ class EdgeBank(Heuristic):
 
     def _past(self, graph: DynamicGraph) -> Links:
         recent = graph.snapshots[-(self.window or len(graph)) :]
-        links = decayed_links(recent, 1.0, weighted=False)
+        links = decayed_links(recent, 1.0, weighted=False, directed=graph.directed)
         return links._replace(values=np.ones(len(links.keys)))
 
     def _score(self, past: Links, u: Ids, v: Ids) -> Floats:
@@ -157,30 +160,37 @@ class Decayed(Heuristic):
 
 @dataclass(kw_only=True, eq=False)
 class DegreeProduct(Decayed):
-    """log(1 + s_u) · log(1 + s_v) with s_u = Σ_v m_uv and m_uv = Σ_k decay^(t−k) w_uv^k."""
+    """log(1 + s_u) · log(1 + s_v) with s_u = Σ_v m_uv and m_uv = Σ_k decay^(t−k) w_uv^k.
+
+    In a directed graph s_u is what u sent and s_v is what v received.
+    """
 
     method: ClassVar[str] = "degree-product"
     about: ClassVar[str] = "heuristic: product of the activity of both nodes"
+    uses_direction = True
 
-    def _past(self, graph: DynamicGraph) -> Floats:
-        return np.log1p(decayed_links(graph.snapshots, self.decay).degrees())
+    def _past(self, graph: DynamicGraph) -> tuple[Floats, Floats]:
+        return _activity(decayed_links(graph.snapshots, self.decay, directed=graph.directed))
 
-    def _score(self, past: Floats, u: Ids, v: Ids) -> Floats:
-        return past[u] * past[v]
+    def _score(self, past: tuple[Floats, Floats], u: Ids, v: Ids) -> Floats:
+        sent, received = past
+        return sent[u] * received[v]
 
 
 @dataclass(kw_only=True, eq=False)
 class DegreeSum(Decayed):
-    """log(1 + s_u) + log(1 + s_v) with s_u = Σ_v m_uv and m_uv = Σ_k decay^(t−k) w_uv^k."""
+    """log(1 + s_u) + log(1 + s_v), with s_u and s_v as in `DegreeProduct`."""
 
     method: ClassVar[str] = "degree-sum"
     about: ClassVar[str] = "heuristic: sum of the activity of both nodes"
+    uses_direction = True
 
-    def _past(self, graph: DynamicGraph) -> Floats:
-        return np.log1p(decayed_links(graph.snapshots, self.decay).degrees())
+    def _past(self, graph: DynamicGraph) -> tuple[Floats, Floats]:
+        return _activity(decayed_links(graph.snapshots, self.decay, directed=graph.directed))
 
-    def _score(self, past: Floats, u: Ids, v: Ids) -> Floats:
-        return past[u] + past[v]
+    def _score(self, past: tuple[Floats, Floats], u: Ids, v: Ids) -> Floats:
+        sent, received = past
+        return sent[u] + received[v]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -193,17 +203,17 @@ class EdgeMemory(Decayed):
 
     method: ClassVar[str] = "edge-memory"
     about: ClassVar[str] = "heuristic: decayed weight of earlier links"
+    uses_direction = True
 
-    def _past(self, graph: DynamicGraph) -> tuple[Links, Floats]:
-        memory = decayed_links(graph.snapshots, self.decay)
+    def _past(self, graph: DynamicGraph) -> tuple[Links, Floats, Floats]:
+        memory = decayed_links(graph.snapshots, self.decay, directed=graph.directed)
         ranks = np.unique(np.append(memory.values, 0.0), return_inverse=True)[1][:-1]
-        size = np.log1p(memory.degrees())
-        size /= 2 * size.max(initial=0.5)  # products are at most ¼
-        return memory._replace(values=ranks.astype(np.float64)), size
+        sent, received = (size / (2 * size.max(initial=0.5)) for size in _activity(memory))  # products are at most ¼
+        return memory._replace(values=ranks.astype(np.float64)), sent, received
 
-    def _score(self, past: tuple[Links, Floats], u: Ids, v: Ids) -> Floats:
-        ranks, size = past
-        return ranks.look_up(u, v) + size[u] * size[v]
+    def _score(self, past: tuple[Links, Floats, Floats], u: Ids, v: Ids) -> Floats:
+        ranks, sent, received = past
+        return ranks.look_up(u, v) + sent[u] * received[v]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -265,6 +275,12 @@ class ResourceAllocation(CommonNeighbours):
 
     def _middle(self, degrees: Floats) -> Floats:
         return 1 / np.maximum(degrees, MIN_DEGREE)
+
+
+def _activity(links: Links) -> tuple[Floats, Floats]:
+    """log(1 + x) of what each node sent and received; the same twice without direction.  # two [N]"""
+    sent, received = links.sent_and_received()
+    return np.log1p(sent), np.log1p(received)
 
 
 def _row_products(matrix: csr_array[np.float64], u: Ids, v: Ids) -> Floats:
