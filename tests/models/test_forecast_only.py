@@ -110,10 +110,10 @@ def test_the_most_likely_of_all_pairs_are_found(monkeypatch: pytest.MonkeyPatch)
     graph = make_graph([size] * 3, drawn.tolist())
     model = DySAT(embeddings=False, transitions=1).fit(graph)
     every = torch.combinations(torch.arange(size))
-    scores, linked = model.pair_scores(every), model._linked()
+    scores, linked = model.score_links(every, ids=True), model._linked()
     new = ~torch.isin(pair_keys(every, size), linked)
     for mask, without in ((torch.ones_like(new), None), (new, linked)):
         best = every[mask][scores[mask].topk(100).indices]
         found, _ = model.top_pairs(100, without=without)
         assert torch.isin(pair_keys(best, size), pair_keys(found, size)).float().mean() >= 0.95
-    assert len(candidates.likely_pairs(graph, *model._candidate_vectors(), None, 1000)) < len(every) / 3
+    assert len(candidates.likely_pairs(graph, *model._vectors(), 1000, model.pair_scores)) < len(every) / 3
