@@ -285,7 +285,13 @@ class DySAT(AttentionModel):
         for name, value in tensors.items():
             prefix = next(p for p in parts if name.startswith(p))
             parts[prefix][name.removeprefix(prefix)] = value
-        super()._restore(parts[""])
+        try:
+            super()._restore(parts[""])
+        except ModelError:
+            if not self._own_inputs or self.graph_.features is None:
+                raise
+            reason = "earlier versions did not use the node features of the graph"
+            raise ModelError(f"the weights do not fit the model: {reason}; fit the model again") from None
         self.score_ = self.pair_score_ = None
         self.axes_ = parts[AXES].get("")
         if parts[SCORE]:
