@@ -267,3 +267,11 @@ def test_keep_epoch_last_ignores_validation() -> None:
     assert [epoch.number for epoch in last.epochs_] == [1, 2, 3, 4] and last.epochs_[-1].best == 4
     assert torch.equal(last.embed(), forecaster(epochs=4).fit(graph).embed())
     assert torch.equal(best.embed(), forecaster(epochs=1).fit(graph).embed())
+
+
+def test_a_model_from_before_features_were_used_is_refused() -> None:
+    graph = meetings()
+    old = forecaster(spectrum=2).fit(graph)
+    new = forecaster(spectrum=2).fit(graph.with_features(torch.ones(graph.num_nodes, 2)))
+    with pytest.raises(ModelError, match=r"earlier versions did not use the node features of the graph; fit the model"):
+        new._take_state(old._state())

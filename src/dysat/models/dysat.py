@@ -393,7 +393,13 @@ class DySAT(AttentionModel):
             self._forget()
             self.pair_score_ = PairScore.of(parts[PAIR])
             return
-        super()._restore(parts[""])
+        try:
+            super()._restore(parts[""])
+        except ModelError:
+            if not self._own_inputs or self.graph_.features is None:
+                raise
+            reason = "earlier versions did not use the node features of the graph"
+            raise ModelError(f"the weights do not fit the model: {reason}; fit the model again") from None
         self.score_ = self.pair_score_ = None
         self.axes_, self.target_axes_ = parts[AXES].get(""), parts[AXES].get(TARGET_AXES.removeprefix(AXES))
         if parts[SCORE]:

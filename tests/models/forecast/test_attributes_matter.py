@@ -18,7 +18,7 @@ from dysat.evaluation.probe import auc
 from dysat.models.base.embedding import EmbeddingModel
 
 PEOPLE, STEPS, DEPARTMENTS = 240, 8, 6
-MARGIN = 0.12  # the gain is 0.19 to 0.3 over many seeds
+MARGIN = 0.12  # with this seed, scores gain 0.23 to 0.31 and embeddings 0.17 to 0.25
 
 
 class World(NamedTuple):
