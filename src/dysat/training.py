@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dysat.errors import ModelError
 from dysat.nn.adam import Adam, gradient
+from dysat.system.progress import report
 
 Loss = Callable[[Tensor, torch.Generator], Tensor]
 MIN_COOL_DOWN = 0.05  # fraction of the learning rate that cooling down never goes below
@@ -128,6 +129,8 @@ def minimize(
         progress.history.append(Epoch(number, mean, score, top, time.monotonic() - begin))
         if on_epoch is not None:
             on_epoch(progress.history[-1])
+        else:
+            report("training: epoch", number, settings.epochs)
         stopping = stop is not None and stop()
         progress.finished = _done(progress, settings)
         if keep is not None and (stopping or progress.finished or time.monotonic() - kept >= keep_every):

@@ -7,8 +7,11 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from small import make_graph
 
-from dysat.system.notebook import PAUSE, html_table, in_notebook, notebook_bar
+import dysat
+from dysat.system.notebook import PAUSE, html_table, in_notebook, notebook_progress
+from dysat.system.progress import listening, report
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 
@@ -61,10 +64,10 @@ def test_a_bar_shows_the_work_and_disappears(
     monkeypatch.setattr("dysat.system.notebook.PAUSE", 0.0)
     assert PAUSE > 0
     assert in_notebook()
-    with notebook_bar() as bar:
-        assert bar is not None
-        bar.update(f"training {HOSTILE}", 3, 10)
-        bar.update("reading")
+    with notebook_progress():
+        report(f"training {HOSTILE}", 3, 10)
+        with notebook_progress():  # the work inside reports to the same bar
+            report("reading")
     first, half, unknown, last = (data["text/html"] for data, _ in shown)
     assert first.startswith("<progress")
     assert Cells(half).tags == ["progress"]
@@ -75,17 +78,32 @@ def test_a_bar_shows_the_work_and_disappears(
 
 
 def test_an_error_removes_the_bar(shown: list[tuple[dict[str, Any], bool]]) -> None:
-    with pytest.raises(ZeroDivisionError), notebook_bar():
+    with pytest.raises(ZeroDivisionError), notebook_progress():
         raise ZeroDivisionError
     assert shown[-1][0]["text/html"] == ""
 
 
-def test_no_bar_outside_a_notebook_or_if_not_wanted(shown: list[tuple[dict[str, Any], bool]]) -> None:
+def test_fitting_and_evaluating_show_a_bar(
+    shown: list[tuple[dict[str, Any], bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dysat.system.notebook.PAUSE", 0.0)
+    links = [[(0, 1), (2, 3), (4, 5), (6, 7)], [(1, 2), (4, 5), (0, 7), (3, 6)]]
+    graph = make_graph([8] * 4, links * 2)
+    dysat.DySAT.from_preset("program", epochs=3).fit(graph)
+    assert sum("training: epoch" in data["text/html"] for data, _ in shown) == 3
+    shown.clear()
+    dysat.evaluate("edge-memory", graph, opponents=(), first=2)
+    assert any("evaluating: step 2 of 2" in data["text/html"] for data, _ in shown)
+    assert shown[-1][0]["text/html"] == ""
+
+
+def test_no_bar_outside_a_notebook_or_if_somebody_listens(shown: list[tuple[dict[str, Any], bool]]) -> None:
     from IPython.core.interactiveshell import InteractiveShell
 
-    with notebook_bar(wanted=False) as bar:
-        assert bar is None
+    heard = []
+    with listening(lambda *what: heard.append(what)), notebook_progress():
+        report("reading", 1, 2)
     InteractiveShell.clear_instance()
-    with notebook_bar() as bar:
-        assert bar is None
-    assert not shown
+    with notebook_progress():
+        report("reading", 1, 2)
+    assert heard == [("reading", 1, 2)] and not shown

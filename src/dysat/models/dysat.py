@@ -26,6 +26,7 @@ from dysat.nn.temporal import Scale
 from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
+from dysat.system.notebook import notebook_progress
 from dysat.system.process import few_blas_threads
 from dysat.system.progress import report
 from dysat.training import Callbacks, Settings
@@ -169,7 +170,7 @@ class DySAT(AttentionModel):
         """Learn from all snapshots of a graph; see `TrainedModel.fit`. Without embeddings there are no epochs."""
         if self.embeddings:
             return super().fit(graph, validate=validate, **how)
-        with self._or_as_before():
+        with self._or_as_before(), notebook_progress():
             self.check_graph(graph)
             self._forget()
             self.graph_ = graph

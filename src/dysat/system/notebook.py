@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
+from dysat.system.progress import is_heard, listening
+
 STYLE = "text-align: {}; padding: 0.1em 0.8em"
 PAUSE = 0.1  # seconds between two changes of a progress bar
 
@@ -73,13 +75,14 @@ class NotebookBar:
 
 
 @contextmanager
-def notebook_bar(wanted: bool = True) -> Iterator[NotebookBar | None]:
-    """Show a bar for the work inside, if this is a notebook and it is wanted."""
-    if not wanted or not in_notebook():
-        yield None
+def notebook_progress() -> Iterator[None]:
+    """Show in a notebook what the work inside reports, unless somebody listens already."""
+    if is_heard() or not in_notebook():
+        yield
         return
     bar = NotebookBar()
     try:
-        yield bar
+        with listening(bar.update):
+            yield
     finally:
         bar.close()

@@ -21,6 +21,11 @@ def report(what: str, done: int = 0, total: int = 0) -> None:
         listener(what, done, total)
 
 
+def is_heard() -> bool:
+    """Whether anybody listens."""
+    return _listener.get() is not None
+
+
 @contextmanager
 def listening(on_report: OnReport) -> Iterator[None]:
     """Pass all reports of the work inside to a function."""

@@ -20,6 +20,7 @@ from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.device import choose_device
 from dysat.runs.run import Run
+from dysat.system.notebook import notebook_progress
 
 Models = str | LinkModel | Contender
 
@@ -76,7 +77,8 @@ def evaluate(
     processes = processes or processes_for(choose_device(device).type, len(graph) * len(contenders))
     path = Path(os.path.abspath(folder))
     plan = EvaluationPlan.make(list(contenders.values()), graph, path, Request(**request), device)
-    run_all(plan.jobs, processes, on_progress)
+    with notebook_progress():
+        run_all(plan.jobs, processes, on_progress)
     return plan.evaluation()
 
 

@@ -11,6 +11,7 @@ from dysat.experiments.evaluate.job import Job, Worker
 from dysat.models import OPPONENTS
 from dysat.system.pool import worker_pool
 from dysat.system.process import keep_freed_memory
+from dysat.system.progress import report as report_progress
 
 OnProgress = Callable[[int, int, str], None]  # jobs done, jobs in total, the job done last
 
@@ -33,6 +34,7 @@ def run_all(
         nonlocal done
         done += len(finished)
         on_done(finished)
+        report_progress("evaluating: step", done, len(jobs))
         on_progress(done, len(jobs), f"{finished[-1].contender.name}, snapshots up to {finished[-1].step}")
 
     if processes > 1 and len(chains) > 1:

@@ -32,8 +32,10 @@ from dysat.experiments.tune.trials import TuningPlan
 from dysat.models import MODELS
 from dysat.nn.device import choose_device
 from dysat.system.extras import require
+from dysat.system.notebook import notebook_progress
 from dysat.system.pool import worker_pool
 from dysat.system.process import keep_freed_memory
+from dysat.system.progress import report as report_progress
 from dysat.system.storage import replace_file
 
 DATABASE, RESULTS = "tuning.db", "tuning.json"
@@ -123,7 +125,8 @@ def tune(
         path.mkdir(parents=True, exist_ok=True)
         storage = f"sqlite:///{path / DATABASE}"
     work = Work(plan, wanted, storage, str(where))
-    found = _tune(work, graph, validation, facts, workers, on_progress)
+    with notebook_progress():
+        found = _tune(work, graph, validation, facts, workers, on_progress)
     if path is not None:
         path.mkdir(parents=True, exist_ok=True)
         with replace_file(path / RESULTS, ModelError) as beside:
@@ -148,7 +151,9 @@ def _tune(
             return Tuning(plan.contender, space, trials_of(study, plan), plan.total, dict(validation.left_out), facts)
 
         def report() -> None:
-            on_progress(current())
+            now = current()
+            report_progress("tuning: trial", now.count("done") + now.count("pruned") + now.count("failed"), plan.total)
+            on_progress(now)
 
         free_dead_tickets(study)
         report()

@@ -15,6 +15,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.nn.device import choose_device
+from dysat.system.notebook import notebook_progress
 from dysat.training import Callbacks, Epoch, Loss, Settings, minimize
 
 
@@ -81,7 +82,7 @@ class TrainedModel(EmbeddingModel):
             how: the `Callbacks` of `dysat.training.minimize`, to watch, stop and resume: on_epoch, stop, keep,
                 keep_every, progress.
         """
-        with self._or_as_before():
+        with self._or_as_before(), notebook_progress():
             self.check_graph(graph)
             self.graph_ = graph
             device = choose_device(self.device)
