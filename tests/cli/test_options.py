@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 import dysat
 from dysat.cli import app
+from dysat.cli.learn import HIDDEN
 from dysat.cli.options import (
     FLAGS,
     MODEL_OPTIONS,
     NODE_OPTIONS,
-    RARE,
     EventOptions,
     as_options,
     chosen_model,
@@ -108,9 +108,10 @@ def test_help_of_fit_fits_a_screen(monkeypatch: pytest.MonkeyPatch, columns: int
     monkeypatch.setenv("COLUMNS", str(columns))
     result = CliRunner().invoke(app, ["fit", "--help"])
     named = set(re.findall(r"--[a-z0-9-]+(?![a-z0-9…-])", result.output))
-    shown = {"out", "resume", "no-backtest", "json", "model", "preset", "epochs", "seed", "device", "set", "help"}
+    shown = {"out", "resume", "no-backtest", "forecast-only", "estimate", "json", "help"}
+    shown |= {"model", "preset", "epochs", "seed", "device", "set"}
     assert result.exit_code == 0 and result.output.count("\n") <= 40
-    assert named == {f"--{name}" for name in shown} | {as_option(name) for name in EVENTS if name not in RARE}
+    assert named == {f"--{name}" for name in shown} | {as_option(name) for name in EVENTS if name not in HIDDEN}
 
 
 def test_help_of_snapshots_shows_every_event_option() -> None:

@@ -54,13 +54,14 @@ FIT_OUT = option("Run folder to write [dim](default: run)[/dim].", "--out", "-o"
 FIT_MODEL = option("Method or method:preset [dim](default: dysat)[/dim].", "--model", panel="Model", metavar="NAME")
 FIT_DEVICE = option("cpu, cuda, cuda:1 [dim](default: CUDA if available)[/dim].", panel="Model", metavar="NAME")
 CALIBRATE = "Scores in a balanced mix of links and non-links, or real: among all pairs."
-FORECAST_ONLY = option("Learn forecasts without embeddings, in seconds.", "--forecast-only", hidden=True)
-ESTIMATE = option("Say how long it will take and how much memory, and stop.", "--estimate", hidden=True)
+FORECAST_ONLY = option("Forecast without embeddings, in seconds.", "--forecast-only")
+ESTIMATE = option("Say how long it will take, and stop.", "--estimate")
+HIDDEN = (*(name for name in RARE if name != "directed"), "start", "stop")  # event options left out of its help
 RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat fit[/bold].", show_default=False)]
 
 
 @app.command()
-@takes(events=EventOptions, hide=RARE)
+@takes(events=EventOptions, hide=HIDDEN)
 def fit(
     source: Annotated[str | None, FIT_SOURCE] = None,
     out: Annotated[Path, FIT_OUT] = RUN,
@@ -86,11 +87,10 @@ def fit(
 ) -> None:
     """Learn from a log, report how well it predicts, and forecast the next links.
 
-    SOURCE is a log of events, a graph folder, or the name of a dataset.
-
+    SOURCE is a log, a graph folder, a run folder or the name of a dataset:
       [bold]dysat fit mail.csv --src from --dst to --time sent --every 30d -o run/[/bold]
       [bold]dysat fit --resume run/[/bold]
-    See also [bold]dysat models[/bold] (presets, options) and [bold]dysat snapshots --help[/bold] (files).
+    See also [bold]dysat models[/bold] (options) and [bold]dysat snapshots --help[/bold] (files, attributes).
     """
     began = time.monotonic()
     given = {"epochs": epochs, "seed": seed, "device": device, "embeddings": False if forecast_only else None}

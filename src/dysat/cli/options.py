@@ -106,10 +106,10 @@ EventsFile = Annotated[
         show_default=False,
     ),
 ]
-Src = Annotated[str | None, _column("Source column: name, or 1-based index if no header.")]
+Src = Annotated[str | None, _column("Source column: name, or number from 1.")]
 Dst = Annotated[str | None, _column("Destination column.")]
 Time = Annotated[str | None, _column("Time column.")]
-Weight = Annotated[str | None, _column("Weight column to sum [dim](default: each event counts 1)[/dim].")]
+Weight = Annotated[str | None, _column("Weight column to sum [dim](default: 1 per event)[/dim].")]
 Kinds = Annotated[
     str | None,
     option("Bipartite data: names of the sides, as user,item.", panel="Columns", metavar="A,B"),

@@ -73,8 +73,19 @@ def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _backtest(facts: Mapping[str, Any]) -> Iterator[str]:
-    """The figures of a backtest that are there."""
-    forecast = facts.get("forecast") or {}
+    """The figures of a backtest that are there: the mean over its windows, or of the one window of an old run."""
+    forecast, windows = facts.get("forecast") or {}, facts.get("windows") or []
+    mean, rival = (facts.get("mean") or {}).get("auc"), facts.get("comparison") or {}
+    if isinstance(mean, float):
+        deviation = (facts.get("sd") or {}).get("auc")
+        spread = f" ± {deviation:.4f}" if isinstance(deviation, float) else ""
+        yield f"{'forecast score ' * bool(forecast)}AUC {mean:.4f}{spread} over {len(windows)} windows"
+        if isinstance(rival.get("auc"), float):
+            yield f"strongest heuristic {rival.get('heuristic')} AUC {rival['auc']:.4f}: {facts.get('verdict')}"
+        if forecast and isinstance(facts.get("auc"), float):
+            yield f"embeddings and probe AUC {facts['auc']:.4f} on the newest window"
+        yield f"{sum(window['links'] for window in windows):,} links to predict"
+        return
     if isinstance(forecast.get("auc"), float):
         yield f"forecast score AUC {forecast['auc']:.4f}"
     if isinstance(facts.get("auc"), float):
