@@ -54,7 +54,7 @@ FIT_OUT = option("Run folder to write [dim](default: run)[/dim].", "--out", "-o"
 FIT_MODEL = option("Method or method:preset [dim](default: dysat)[/dim].", "--model", panel="Model", metavar="NAME")
 FIT_DEVICE = option("cpu, cuda, cuda:1 [dim](default: CUDA if available)[/dim].", panel="Model", metavar="NAME")
 CALIBRATE = "Scores in a balanced mix of links and non-links, or real: among all pairs."
-FORECAST_ONLY = option("Forecast without embeddings, in seconds.", "--forecast-only")
+FORECAST_ONLY = option("Forecast without embeddings: no epochs.", "--forecast-only")
 ESTIMATE = option("Say how long it will take, and stop.", "--estimate")
 HIDDEN = (*(name for name in RARE if name != "directed"), "start", "stop")  # event options left out of its help
 RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat fit[/bold].", show_default=False)]
@@ -90,7 +90,7 @@ def fit(
     SOURCE is a log, a graph folder, a run folder or the name of a dataset:
       [bold]dysat fit mail.csv --src from --dst to --time sent --every 30d -o run/[/bold]
       [bold]dysat fit --resume run/[/bold]
-    See also [bold]dysat models[/bold] (options) and [bold]dysat snapshots --help[/bold] (files, attributes).
+    See also [bold]dysat models[/bold] and [bold]dysat snapshots --help[/bold] (files, attributes).
     """
     began = time.monotonic()
     given = {"epochs": epochs, "seed": seed, "device": device, "embeddings": False if forecast_only else None}
@@ -194,7 +194,7 @@ def _score_and_embeddings(model: EmbeddingModel) -> Iterator[str]:
     elif getattr(model, "pair_score_", None) is not None and getattr(model, "pair_score", False):
         yield (
             "the forecast score does not depend on the embeddings: those are node features for other programs "
-            "(embeddings.parquet); --forecast-only learns the score alone, in seconds"
+            "(embeddings.parquet); --forecast-only learns the score alone, without epochs"
         )
 
 
