@@ -43,7 +43,7 @@ FIT_SOURCE = typer.Argument(
 FIT_OUT = option("Run folder to write [dim](default: run)[/dim].", "--out", "-o", metavar="FOLDER")
 FIT_MODEL = option("Method or method:preset [dim](default: dysat)[/dim].", "--model", panel="Model", metavar="NAME")
 FIT_DEVICE = option("cpu, cuda, cuda:1 [dim](default: CUDA if available)[/dim].", panel="Model", metavar="NAME")
-FORECAST_ONLY = option("Learn forecasts without embeddings, in seconds.", "--forecast-only", hidden=True)
+FORECAST_ONLY = option("Learn forecasts without embeddings, which needs no epochs.", "--forecast-only", hidden=True)
 ESTIMATE = option("Say how long it will take and how much memory, and stop.", "--estimate", hidden=True)
 RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat fit[/bold].", show_default=False)]
 
@@ -224,7 +224,7 @@ def _score_and_embeddings(model: EmbeddingModel) -> Iterator[str]:
     elif getattr(model, "pair_score_", None) is not None and getattr(model, "pair_score", False):
         yield (
             "the forecast score does not depend on the embeddings: those are node features for other programs "
-            "(embeddings.parquet); --forecast-only learns the score alone, in seconds"
+            "(embeddings.parquet); --forecast-only learns the score alone, without epochs"
         )
 
 
