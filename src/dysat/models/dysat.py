@@ -68,7 +68,7 @@ class DySAT(AttentionModel):
     learn from random walks: nodes that meet on a walk in a snapshot score high, others low.
 
     The pair score is learned before the network and does not depend on it. `DySAT(embeddings=False)` learns only the
-    pair score, which takes seconds: its forecasts are those of the whole model, but `embed` and `attention` raise.
+    pair score, without any training: its forecasts are those of the whole model, but `embed` and `attention` raise.
 
     Attributes:
         graph_: the graph passed to `fit`; with `history` the model uses its latest snapshots only.
@@ -100,7 +100,9 @@ class DySAT(AttentionModel):
     matched: Annotated[float, "Fraction of those negatives sampled to match the activity of linked nodes"] = 0.25
     agreement: Annotated[float, "Weight of the loss that makes embeddings agree with the pair score"] = 1.0
     pair_score: Annotated[bool, "Score links by features of the pair instead of by embeddings"] = True
-    embeddings: Annotated[bool, "Learn embeddings; without them only the pair score is learned, in seconds"] = True
+    embeddings: Annotated[
+        bool, "Learn embeddings; without them only the pair score is learned, which needs no epochs"
+    ] = True
     keep_epoch: Annotated[Literal["best", "last"], "Epoch to keep if there is a validation score"] = "last"
     cool_down: Annotated[float, "Fraction of the epochs, at the end, over which the learning rate falls"] = 0.3
     transitions: Annotated[int, "Number of latest transitions between snapshots to learn from"] = 3

@@ -53,6 +53,7 @@ TRIAL_EPOCHS = 3  # the first is a warm-up
 NEGATIVES = 3  # uniform pairs per link, as in PairScore.learn
 PAIR_MODEL_TRANSITIONS, PAIR_MODELS = 6, ("pair-logistic", "pair-boosting")
 WRITTEN_PER_SECOND = 100e6  # bytes of a table of embeddings
+COPIES = 6  # of the examples at the peak, found by measuring three fits
 LOW, HIGH = 0.6, 1.7  # range around the total: machines are busy, and eigenvectors converge at their own pace
 
 
@@ -196,8 +197,8 @@ class _PairWork:
         return self.history + self.eigenvectors + UNIFORM_PAIRS * self.pair + number * self.candidate
 
     def memory(self) -> float:
-        """GiB of the examples, copied for the regression and for the trees, and of what was measured."""
-        return self.grown + 4 * 8 * self.rows * self.num_columns / 2**30
+        """GiB of what was measured, and of the examples with their copies for regression, trees and later fits."""
+        return self.grown + COPIES * 8 * self.rows * self.num_columns / 2**30
 
 
 class _PairSample:
