@@ -18,7 +18,7 @@ from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel, Sizes
 from dysat.models.base.link_model import OnProgress, best_of_each, pair_keys, pairs_without
 from dysat.models.base.trained import Task, load_weights
-from dysat.models.forecast.candidates import likely_pairs, partners_of
+from dysat.models.forecast.candidates import likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.pair_score import PairScore
 from dysat.nn.future_objective import Cells, ProductScore, Transitions, agreement_loss, future_loss
 from dysat.nn.temporal import Scale
@@ -327,9 +327,13 @@ class DySAT(AttentionModel):
         self, k: int, rows: Tensor, without: Tensor | None, on_progress: OnProgress
     ) -> tuple[Tensor, Tensor]:
         """Return the k most likely pairs of each row.  # [≤ R · k, 2], [≤ R · k]"""
+
+        def vectors() -> list[tuple[Tensor, Tensor]]:
+            return [self._vectors(), spectral_vectors(self.graph_, self._pair_score().three_step)]
+
         size, done = self.graph_.known[-1], 0
         found, scores = [rows.new_empty(0, 2)], [torch.empty(0, dtype=torch.float64)]
-        for nodes, candidates in partners_of(self.graph_, rows.numpy(), self._vectors, k):
+        for nodes, candidates in partners_of(self.graph_, rows.numpy(), vectors, k):
             pairs = pairs_without(torch.from_numpy(candidates), without, size)
             keys, which = torch.unique(pair_keys(pairs, size), return_inverse=True)  # both ends may ask for a pair
             values = torch.empty(len(keys), dtype=torch.float64)
