@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.activity import activity
-from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel, Sizes
 from dysat.models.base.link_model import LinkModel, OnProgress, best_of_each
 from dysat.models.base.trained import Task, load_weights
-from dysat.models.forecast.candidates import likely_pairs, partners_of
+from dysat.models.forecast.candidates import likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.pair_score import PairScore
 from dysat.nn.future_objective import Cells, ProductScore, Transitions, agreement_loss, future_loss
 from dysat.nn.temporal import Scale
@@ -27,7 +26,6 @@ from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
 from dysat.system.notebook import notebook_progress
-from dysat.system.process import few_blas_threads
 from dysat.system.progress import report
 from dysat.training import Callbacks, Settings
 
@@ -444,9 +442,14 @@ class DySAT(AttentionModel):
         self, k: int, rows: Tensor, without: Tensor | None, on_progress: OnProgress
     ) -> tuple[Tensor, Tensor]:
         """Return the k most likely pairs of each row.  # [≤ R · k, 2], [≤ R · k]"""
+
+        def vectors() -> list[tuple[Tensor, Tensor]]:
+            spectral = spectral_vectors(self.graph_, self._pair_score().three_step)
+            return [self._vectors(), spectral] if self.embeddings else [spectral]
+
         size, done = self.graph_.known[-1], 0
         found, scores = [rows.new_empty(0, 2)], [torch.empty(0, dtype=torch.float64)]
-        for nodes, candidates in partners_of(self.graph_, rows.numpy(), self._vectors, k):
+        for nodes, candidates in partners_of(self.graph_, rows.numpy(), vectors, k):
             pairs = self._without(torch.from_numpy(candidates), without)
             keys, which = torch.unique(self._pair_keys(pairs), return_inverse=True)  # both ends may ask for a pair
             values = torch.empty(len(keys), dtype=torch.float64)
@@ -475,9 +478,7 @@ class DySAT(AttentionModel):
         Without embeddings they are the leading eigenvectors and eigenvalues of the decayed links.  # [N, d], [d]
         """
         if not self.embeddings:
-            with few_blas_threads(self.graph_.num_nodes):
-                values, vectors = pair_history(self.graph_.snapshots, self._pair_score().three_step).spectra[0]
-            return torch.from_numpy(vectors), torch.from_numpy(values).float()
+            return spectral_vectors(self.graph_, self._pair_score().three_step)
         if self._last is None or self._last[0] is not self.axes_:  # new axes end every training
             last = self.axes_, self.embed().cpu()
             if self.axes_ is None:

@@ -12,7 +12,7 @@ import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.forecast import candidates as module
-from dysat.models.forecast.candidates import likely_pairs, partners_of
+from dysat.models.forecast.candidates import likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.pair_score import PairScore
 
 
@@ -28,7 +28,7 @@ def by_id(pairs: Tensor) -> Tensor:
 def partners(graph: DynamicGraph, nodes: list[int], e: Tensor, k: int = 1) -> list[tuple[int, int]]:
     """Candidates for the links of these nodes, checked to be distinct and sorted."""
     weights = torch.ones(e.shape[1])
-    parts = [pairs for _, pairs in partners_of(graph, np.array(nodes), lambda: (e, weights), k)]
+    parts = [pairs for _, pairs in partners_of(graph, np.array(nodes), lambda: [(e, weights)], k)]
     found = [(u, v) for part in parts for u, v in part.tolist()]
     assert found == sorted(set(found))
     return found
@@ -199,3 +199,14 @@ def test_wrong_arguments_are_refused() -> None:
         likely_pairs(graph, vectors(8), torch.ones(4), 0, by_id)
     with pytest.raises(ModelError, match=r"^node 8 of a graph with 8 nodes"):
         partners(graph, [8], vectors(8))
+
+
+def test_spectrum_finds_partners_three_steps_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a ring of 300 nodes, the largest products are those of nodes nearby."""
+    monkeypatch.setattr(module, "ALL_PARTNERS_PAIRS", 0)
+    graph = make_graph([300], [[(i, (i + 1) % 300) for i in range(300)]])
+    e, weights = spectral_vectors(graph, True)
+    found = [
+        v for _, pairs in partners_of(graph, np.array([10, 200]), lambda: [(e, weights)], 1) for v in pairs.tolist()
+    ]
+    assert {(10, 7), (10, 13), (200, 197), (200, 203)} <= {(u, v) for u, v in found}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -13,11 +13,13 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.link_memory import past_links, recurrence
-from dysat.features.pair_history import expand
+from dysat.features.pair_history import expand, pair_history
 from dysat.sampling.pairs import distinct_pairs
+from dysat.system.process import few_blas_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
+Vectors = tuple[Tensor, Tensor]  # e [N, d] and weights [d] of a product
 Score = Callable[[Tensor], Tensor]  # [B, 2] → [B]
 DECAYS = (0.0, 0.6, 0.9, 1.0)  # weight of a snapshot relative to the one after it
 MAX_PAST_PAIRS = 200_000  # pairs linked before
@@ -75,15 +77,26 @@ def _most_promising(graph: DynamicGraph, pairs: Ids, columns: Reals, score: Scor
     return pairs[_largest(x @ w, number)]
 
 
+def spectral_vectors(graph: DynamicGraph, three_step: bool) -> Vectors:
+    """Return eigenvectors of the links so far, scaled by degree, and their eigenvalues.  # [N, d], [d]
+
+    The pair score has them among its features, so they are computed already. A large Σ_d λ_d x_u[d] x_v[d] means many
+    short paths, also of more than two steps.
+    """
+    with few_blas_threads(graph.num_nodes):
+        values, vectors = pair_history(graph.snapshots, three_step).spectra[-1]
+    return torch.from_numpy(vectors), torch.from_numpy(values)
+
+
 def partners_of(
-    graph: DynamicGraph, nodes: Ids, vectors: Callable[[], tuple[Tensor, Tensor]], k: int
+    graph: DynamicGraph, nodes: Ids, vectors: Callable[[], Sequence[Vectors]], k: int
 ) -> Iterator[tuple[Ids, Ids]]:
     """Yield candidates for the k most likely links of each node, for some nodes at a time: (nodes, pairs).
 
     A pair is (node, partner); pairs are distinct and sorted. A node is paired with all others if it is the only one
     and the graph has at most 65,536 nodes, or if there are at most 524,288 pairs. Otherwise candidates are past
-    neighbours, nodes two steps away along the latest links, and nodes with a large Σ_d weights_d e_u[d] e_v[d], where
-    `vectors` returns e [N, d] and weights [d]. If nodes have kinds, both nodes of a pair differ in kind.
+    neighbours, nodes two steps away along the latest links, and nodes with a large Σ_d weights_d e_u[d] e_v[d], for
+    each e [N, d] and weights [d] that `vectors` returns. If nodes have kinds, both nodes of a pair differ in kind.
     """
     n, alone = graph.num_nodes, len(nodes) == 1
     if len(nodes) and not 0 <= nodes.min() <= nodes.max() < n:
@@ -92,15 +105,17 @@ def partners_of(
     number = max(1000, 20 * k) if alone else max(50, 3 * k)
     for first in range(0, len(nodes), max(1, NODES_AT_ONCE)):
         part = nodes[first : first + NODES_AT_ONCE]
-        yield part, _with_all(graph, part) if every else likely_partners(graph, part, *vectors(), number)
+        yield part, _with_all(graph, part) if every else likely_partners(graph, part, vectors(), number)
 
 
-def likely_partners(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, number: int) -> Ids:
-    """Return past neighbours, nodes two steps away, and `number` nodes with the largest products.  # [C, 2]"""
-    _check(graph, e, weights, number)
+def likely_partners(graph: DynamicGraph, nodes: Ids, vectors: Sequence[Vectors], number: int) -> Ids:
+    """Return past neighbours, nodes two steps away, and `number` nodes with the largest products of each e.  # [C, 2]"""
     links = latest_links(graph)
-    products = _largest_products(graph, links, nodes, e, weights, number)
-    found = np.concatenate([links.past_neighbours(nodes), links.two_steps(nodes), products])
+    parts = [links.past_neighbours(nodes), links.two_steps(nodes)]
+    for e, weights in vectors:
+        _check(graph, e, weights, number)
+        parts.append(_largest_products(graph, links, nodes, e, weights, number))
+    found = np.concatenate(parts)
     keys = np.unique(found[:, 0] * graph.num_nodes + found[:, 1])
     return _allowed(graph, np.stack(np.divmod(keys, max(1, graph.num_nodes)), axis=1))
 
