@@ -109,7 +109,7 @@ def partners_of(
 
 
 def likely_partners(graph: DynamicGraph, nodes: Ids, vectors: Sequence[Vectors], number: int) -> Ids:
-    """Return past neighbours, nodes two steps away, and `number` nodes with the largest products of each e.  # [C, 2]"""
+    """Return past neighbours, nodes two steps away, and `number` nodes of largest product for each e.  # [C, 2]"""
     links = latest_links(graph)
     parts = [links.past_neighbours(nodes), links.two_steps(nodes)]
     for e, weights in vectors:
