@@ -24,6 +24,7 @@ PRINTED = [
     "1 events of a node with itself: dropped",
     "columns recognised: --src from, --dst to, --time timestamp",
     "the events end 29% into the last window; --stop can leave it out",
+    "undirected: who sent a link is not kept; --directed keeps it",
 ]
 STORED = [
     "columns recognised: src='from', dst='to', time='timestamp'",
@@ -45,7 +46,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_snapshots_prints_the_notes_below_its_table(cli: Cli, log: str) -> None:
     code, out, err = cli("snapshots", log, "--every", "7d")
     assert code == 0, err
-    assert [line.rstrip() for line in out.rstrip().splitlines()][-5:-1] == PRINTED
+    assert [line.rstrip() for line in out.rstrip().splitlines()][-6:-1] == PRINTED
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_commands_that_read_a_log_print_its_notes(cli: Cli, log: str, command: l
     words += TINY if name == "fit" else ["--device=cpu"]
     code, out, err = cli(name, log, "--every", "7d", *words, *["--json"] * as_json)
     assert code == 0, err
-    assert [line.rstrip() for line in err.splitlines()][:4] == PRINTED
+    assert [line.rstrip() for line in err.splitlines()][:5] == PRINTED
     if as_json:
         assert json.loads(out)["notes"] == STORED
 
@@ -100,7 +101,7 @@ def test_forecasts_at_the_real_base_rate(cli: Cli, log: str) -> None:
         code, out, err = cli("forecast", "run", "--calibrate", calibrate, "--json")
         assert code == 0, err
         found[calibrate] = json.loads(out)
-    assert found["real"] == fitted
+    assert [{name: link[name] for name in fitted[0]} for link in found["real"]] == fitted
     assert [(link["u"], link["v"]) for link in found["real"]] == [(link["u"], link["v"]) for link in found["balanced"]]
     assert all(real["score"] < link["score"] for real, link in zip(found["real"], found["balanced"], strict=True))
     code, out, _ = cli("forecast", "run", "--calibrate", "real")

@@ -59,7 +59,8 @@ def test_info_of_a_backtest(cli: Cli, tmp_path: Path, updated: Path) -> None:
     assert "training not finished; dysat fit --resume continues" in text and "updates" not in text
     assert run.train()
     backtest, text = run.metrics()["backtest"], words(cli("info", run.folder)[1])
-    assert f"embeddings and probe AUC {backtest['auc']:.4f}" in text and "updates none" in text
+    assert f"backtest AUC {backtest['mean']['auc']:.4f} ± {backtest['sd']['auc']:.4f} over 3 windows" in text
+    assert "updates none" in text
     assert json.loads(cli("info", run.folder, "--json")[1])["run"]["backtest"] == backtest
 
 

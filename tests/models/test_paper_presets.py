@@ -36,7 +36,7 @@ ROWS = {
     "dynaernn": ("DynAERNN", "dynaernn", ""),
 }
 # Options without effect in the paper's model.
-UNUSED = ("future_negatives", "matched")
+UNUSED = ("future_negatives", "matched", "embeddings")
 FIGURES = {"macro", "macro_std", "micro", "micro_std"}
 ABLATIONS = ("No Structural", "No Temporal")
 LAYERS = ("structural_heads", "structural_features", "temporal_heads", "temporal_features")

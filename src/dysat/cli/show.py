@@ -146,9 +146,7 @@ def score_note(model: dysat.LinkModel, calibrate: Calibrate) -> str:
 def direction_text(graph: dysat.DynamicGraph) -> str:
     """One line: whether links have a direction, and how many pairs linked both ways."""
     if not graph.directed:
-        return (
-            "undirected: who sent a link is not kept; 'dysat snapshots --directed' and 'dysat fit --directed' keep it"
-        )
+        return "undirected: who sent a link is not kept; --directed keeps it"
     pairs = sum(snapshot.num_links - snapshot.num_self_loops for snapshot in graph)
     arcs = sum(len(snapshot.arcs()[0]) - snapshot.num_self_loops for snapshot in graph)
     both = f"; in {(arcs - pairs) / pairs:.0%} of the linked pairs both sent one" if pairs else ""
