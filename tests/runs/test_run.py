@@ -153,7 +153,7 @@ def test_results_of_a_run(tmp_path: Path) -> None:
     scores = [epoch.score or 0.0 for epoch in first]
     best = 1 + scores.index(max(scores))
     stages = [stage for stage in seen if not isinstance(stage, Epoch)]
-    assert stages == [("backtest", 4), ("heuristics", 0)] * 3 + [("final", best)]
+    assert stages == [("backtest", 4), ("heuristics", 0)] * 3 + [("final", best), ("writing", 0)]
     assert backtest["heuristic"]["name"] in backtests.OPPONENTS and backtest["heuristic"]["auc"] > 0.5
     assert (backtest["best_epoch"], backtest["validation_auc"], backtest["epochs"]) == (best, max(scores), 4)
     rows = history(run.folder)
