@@ -115,7 +115,6 @@ class DySAT(AttentionModel):
     score_: ProductScore | None = field(init=False, repr=False, default=None)
     axes_: Tensor | None = field(init=False, repr=False, default=None)  # rotates the network's output into embeddings
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
-    _last: tuple[Tensor | None, Tensor] | None = field(init=False, repr=False, default=None)  # see `_vectors`
 
     def check(self) -> None:
         super().check()
@@ -318,7 +317,8 @@ class DySAT(AttentionModel):
             return super().top_pairs(k, rows, without, on_progress)
         if rows is not None:
             return self._top_partners(k, rows, without, on_progress or (lambda done: None))
-        pairs = likely_pairs(self.graph_, *self._vectors(), max(1000, 20 * k), self.pair_scores)
+        vectors = spectral_vectors(self.graph_, self.pair_score_.three_step)
+        pairs = likely_pairs(self.graph_, *vectors, max(1000, 20 * k), self.pair_scores)
         pairs = pairs_without(pairs, without, self.graph_.known[-1])
         best = self.pair_scores(pairs).sort(descending=True, stable=True)
         return pairs[best.indices[:k]], self._chances(best.values[:k])
@@ -328,12 +328,9 @@ class DySAT(AttentionModel):
     ) -> tuple[Tensor, Tensor]:
         """Return the k most likely pairs of each row.  # [≤ R · k, 2], [≤ R · k]"""
 
-        def vectors() -> list[tuple[Tensor, Tensor]]:
-            return [self._vectors(), spectral_vectors(self.graph_, self._pair_score().three_step)]
-
         size, done = self.graph_.known[-1], 0
         found, scores = [rows.new_empty(0, 2)], [torch.empty(0, dtype=torch.float64)]
-        for nodes, candidates in partners_of(self.graph_, rows.numpy(), vectors, k):
+        for nodes, candidates in partners_of(self.graph_, rows.numpy(), self._pair_score().three_step, k):
             pairs = pairs_without(torch.from_numpy(candidates), without, size)
             keys, which = torch.unique(pair_keys(pairs, size), return_inverse=True)  # both ends may ask for a pair
             values = torch.empty(len(keys), dtype=torch.float64)
@@ -346,15 +343,6 @@ class DySAT(AttentionModel):
             scores.append(values[which[best]])
             done += len(nodes)
         return torch.cat(found), self._chances(torch.cat(scores))
-
-    def _vectors(self) -> tuple[Tensor, Tensor]:
-        """Embeddings of the last step, and weights of their product, by which candidates are found.  # [N, d], [d]"""
-        if self._last is None or self._last[0] is not self.axes_:  # new axes end every training
-            last = self.axes_, self.embed().cpu()
-            if self.axes_ is None:
-                return last[1], self.scorer_[0]
-            self._last = last
-        return self._last[1], self.scorer_[0]
 
     def applied_to(self, graph: DynamicGraph) -> Self:
         """Apply the trained network to another graph, such as this one with later snapshots and nodes.
