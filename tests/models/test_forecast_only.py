@@ -116,4 +116,7 @@ def test_the_most_likely_of_all_pairs_are_found(monkeypatch: pytest.MonkeyPatch)
         best = every[mask][scores[mask].topk(100).indices]
         found, _ = model.top_pairs(100, without=without)
         assert torch.isin(pair_keys(best, size), pair_keys(found, size)).float().mean() >= 0.95
-    assert len(candidates.likely_pairs(graph, *model._vectors(), 1000, model.pair_scores)) < len(every) / 3
+    assert (
+        len(candidates.likely_pairs(graph, *candidates.spectral_vectors(graph, True), 1000, model.pair_scores))
+        < len(every) / 3
+    )

@@ -127,7 +127,6 @@ class DySAT(AttentionModel):
     axes_: Tensor | None = field(init=False, repr=False, default=None)  # rotates the network's output into embeddings
     target_axes_: Tensor | None = field(init=False, repr=False, default=None)  # the same of targets in a directed graph
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
-    _last: tuple[Tensor | None, Tensor] | None = field(init=False, repr=False, default=None)  # see `_vectors`
 
     def check(self) -> None:
         super().check()
@@ -442,14 +441,9 @@ class DySAT(AttentionModel):
         self, k: int, rows: Tensor, without: Tensor | None, on_progress: OnProgress
     ) -> tuple[Tensor, Tensor]:
         """Return the k most likely pairs of each row.  # [≤ R · k, 2], [≤ R · k]"""
-
-        def vectors() -> list[tuple[Tensor, Tensor]]:
-            spectral = spectral_vectors(self.graph_, self._pair_score().three_step)
-            return [self._vectors(), spectral] if self.embeddings else [spectral]
-
         size, done = self.graph_.known[-1], 0
         found, scores = [rows.new_empty(0, 2)], [torch.empty(0, dtype=torch.float64)]
-        for nodes, candidates in partners_of(self.graph_, rows.numpy(), vectors, k):
+        for nodes, candidates in partners_of(self.graph_, rows.numpy(), self._pair_score().three_step, k):
             pairs = self._without(torch.from_numpy(candidates), without)
             keys, which = torch.unique(self._pair_keys(pairs), return_inverse=True)  # both ends may ask for a pair
             values = torch.empty(len(keys), dtype=torch.float64)
@@ -472,20 +466,6 @@ class DySAT(AttentionModel):
         found = self._log_odds(pairs)
         return torch.maximum(found, self._log_odds(pairs.flip(1))) if self.graph_.directed else found
 
-    def _vectors(self) -> tuple[Tensor, Tensor]:
-        """Vectors of all nodes and weights whose product selects candidates: embeddings, or else the links' low ranks.
-
-        Without embeddings they are the leading eigenvectors and eigenvalues of the decayed links.  # [N, d], [d]
-        """
-        if not self.embeddings:
-            return spectral_vectors(self.graph_, self._pair_score().three_step)
-        if self._last is None or self._last[0] is not self.axes_:  # new axes end every training
-            last = self.axes_, self.embed().cpu()
-            if self.axes_ is None:
-                return last[1], self.scorer_[0]
-            self._last = last
-        return self._last[1], self.scorer_[0]
-
     def likeliest(self, k: int) -> tuple[Tensor, Tensor]:
         if not self.pair_score or self.pair_score_ is None:
             return super().likeliest(k)
@@ -496,13 +476,14 @@ class DySAT(AttentionModel):
     def _ranked(self, k: int, without: Tensor | None) -> tuple[Tensor, Tensor]:
         """All candidates for the k most likely pairs and their log-odds, best first.  # [C, 2], [C]"""
         report("candidates for the most likely links")
-        pairs = likely_pairs(self.graph_, *self._vectors(), max(1000, 20 * k), self._best_log_odds)
+        vectors = spectral_vectors(self.graph_, self._pair_score().three_step)
+        pairs = likely_pairs(self.graph_, *vectors, max(1000, 20 * k), self._best_log_odds)
         pairs = self._without(torch.cat([pairs, pairs.flip(1)]) if self.graph_.directed else pairs, without)
         best = self._log_odds(pairs).sort(descending=True, stable=True)
         return pairs[best.indices], best.values
 
     def forecaster(self, graph: DynamicGraph) -> Self | None:
-        """Return a model with these options that has learned the pair score of a graph and no embeddings, in seconds.
+        """Return a model with these options that has learned the pair score of a graph and no embeddings.
 
         None if this model has no pair score, or if the graph has too few links for one.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +19,6 @@ from dysat.system.process import few_blas_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
-Vectors = tuple[Tensor, Tensor]  # e [N, d] and weights [d] of a product
 Score = Callable[[Tensor], Tensor]  # [B, 2] → [B]
 DECAYS = (0.0, 0.6, 0.9, 1.0)  # weight of a snapshot relative to the one after it
 MAX_PAST_PAIRS = 200_000  # pairs linked before
@@ -35,7 +34,7 @@ ALL_PARTNERS_PAIRS = 1 << 19  # up to this number of pairs, several nodes are to
 NODES_AT_ONCE = 16_384  # nodes whose candidates are held in memory at once, a few hundred of each
 MAX_PRODUCTS = 1 << 32  # products that are compared; beyond, only those with the nodes active most recently
 MAX_PARTNERS = 16_384  # so many of them
-PRODUCTS = 1 << 23  # products of embeddings held in memory at once
+PRODUCTS = 1 << 23  # products held in memory at once
 
 
 def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int, score: Score) -> Tensor:
@@ -77,7 +76,7 @@ def _most_promising(graph: DynamicGraph, pairs: Ids, columns: Reals, score: Scor
     return pairs[_largest(x @ w, number)]
 
 
-def spectral_vectors(graph: DynamicGraph, three_step: bool) -> Vectors:
+def spectral_vectors(graph: DynamicGraph, three_step: bool) -> tuple[Tensor, Tensor]:
     """Return eigenvectors of the links so far, scaled by degree, and their eigenvalues.  # [N, d], [d]
 
     The pair score has them among its features, so they are computed already. A large Σ_d λ_d x_u[d] x_v[d] means many
@@ -88,15 +87,13 @@ def spectral_vectors(graph: DynamicGraph, three_step: bool) -> Vectors:
     return torch.from_numpy(vectors), torch.from_numpy(values)
 
 
-def partners_of(
-    graph: DynamicGraph, nodes: Ids, vectors: Callable[[], Sequence[Vectors]], k: int
-) -> Iterator[tuple[Ids, Ids]]:
+def partners_of(graph: DynamicGraph, nodes: Ids, three_step: bool, k: int) -> Iterator[tuple[Ids, Ids]]:
     """Yield candidates for the k most likely links of each node, for some nodes at a time: (nodes, pairs).
 
     A pair is (node, partner); pairs are distinct and sorted. A node is paired with all others if it is the only one
     and the graph has at most 65,536 nodes, or if there are at most 524,288 pairs. Otherwise candidates are past
-    neighbours, nodes two steps away along the latest links, and nodes with a large Σ_d weights_d e_u[d] e_v[d], for
-    each e [N, d] and weights [d] that `vectors` returns. If nodes have kinds, both nodes of a pair differ in kind.
+    neighbours, nodes two steps away along the latest links, and nodes with a large product of `spectral_vectors`. If
+    nodes have kinds, both nodes of a pair differ in kind.
     """
     n, alone = graph.num_nodes, len(nodes) == 1
     if len(nodes) and not 0 <= nodes.min() <= nodes.max() < n:
@@ -105,17 +102,20 @@ def partners_of(
     number = max(1000, 20 * k) if alone else max(50, 3 * k)
     for first in range(0, len(nodes), max(1, NODES_AT_ONCE)):
         part = nodes[first : first + NODES_AT_ONCE]
-        yield part, _with_all(graph, part) if every else likely_partners(graph, part, vectors(), number)
+        yield (
+            part,
+            _with_all(graph, part)
+            if every
+            else likely_partners(graph, part, *spectral_vectors(graph, three_step), number),
+        )
 
 
-def likely_partners(graph: DynamicGraph, nodes: Ids, vectors: Sequence[Vectors], number: int) -> Ids:
-    """Return past neighbours, nodes two steps away, and `number` nodes of largest product for each e.  # [C, 2]"""
+def likely_partners(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, number: int) -> Ids:
+    """Return past neighbours, nodes two steps away, and `number` nodes with the largest products.  # [C, 2]"""
+    _check(graph, e, weights, number)
     links = latest_links(graph)
-    parts = [links.past_neighbours(nodes), links.two_steps(nodes)]
-    for e, weights in vectors:
-        _check(graph, e, weights, number)
-        parts.append(_largest_products(graph, links, nodes, e, weights, number))
-    found = np.concatenate(parts)
+    products = _largest_products(graph, links, nodes, e, weights, number)
+    found = np.concatenate([links.past_neighbours(nodes), links.two_steps(nodes), products])
     keys = np.unique(found[:, 0] * graph.num_nodes + found[:, 1])
     return _allowed(graph, np.stack(np.divmod(keys, max(1, graph.num_nodes)), axis=1))
 
