@@ -155,6 +155,7 @@ def worlds() -> tuple[dysat.DynamicGraph, dysat.DynamicGraph]:
 # How each public method is called; the test fails for a new method until it is added here.
 METHODS: dict[str, Callable[[Any, Path], Any]] = {
     "ids": lambda graph, _: graph.ids(["a", "b", "c", "d"]),
+    "pair_ids": lambda graph, _: graph.pair_ids([("a", "b"), ("c", "d")]),
     "aggregate": lambda graph, _: graph.aggregate(),
     "extended": lambda graph, _: _one_more(graph),
     "summary": lambda graph, _: graph.summary(),

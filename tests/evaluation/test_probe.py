@@ -252,7 +252,7 @@ def test_wrong_shapes_raise(split: LinkSplit) -> None:
     with pytest.raises(dysat.DysatError, match=message):
         evaluate_probe(normal(highest, 4), split)
     evaluate_probe(normal(highest + 1, 4), split)
-    for shape in ((1809,), (1809, 2, 2)):
+    for shape in ((1809,), (1809, 3, 2)):
         with pytest.raises(dysat.DysatError, match=r"^embeddings have shape \(1809,.*expected \[N, d\]"):
             evaluate_probe(normal(*shape), split)
     for length in (3, len(split.labels) + 1):
