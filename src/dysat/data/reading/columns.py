@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 Column = str | int | None
 # Column names tried if none is given, in order of preference.
 USUAL_NAMES = {
-    "src": ("src", "source", "from", "sender", "from_id", "source_id", "src_id", "u", "user", "user_id"),
-    "dst": ("dst", "target", "to", "receiver", "recipient", "to_id", "target_id", "dst_id", "v", "item", "item_id"),
+    "src": ("src", "source", "from", "sender", "from_id", "source_id", "src_id", "u", "user", "user_id", "userid"),
+    "dst": (
+        *("dst", "target", "to", "receiver", "recipient", "to_id", "target_id", "dst_id", "v", "item", "item_id"),
+        *("itemid", "movie", "movie_id", "movieid", "product", "product_id", "productid"),
+    ),
     "time": ("time", "timestamp", "date", "datetime", "t", "ts", "sent", "sent_at", "created_at", "unixtime"),
 }
 

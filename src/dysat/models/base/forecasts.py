@@ -47,9 +47,9 @@ class Forecasts(Sequence[Forecast]):
 
     Example:
         >>> import dysat
-        >>> model = dysat.MODELS["preferential-attachment"]().fit(dysat.load_dataset("uci"))
+        >>> model = dysat.MODELS["degree-product"]().fit(dysat.load_dataset("uci"))
         >>> model.top_links(2, node=[9, 105]).to_polars().select("node", "partner", "rank").rows()
-        [(9, 105, 1), (9, 103, 2), (105, 9, 1), (105, 103, 2)]
+        [(9, 105, 1), (9, 1624, 2), (105, 1624, 1), (105, 1543, 2)]
 
     Shapes:
         ids [R, 2] of nodes of `graph`, scores [R], known [R], ranks [R] from 1, of each node or of all pairs
