@@ -85,7 +85,6 @@ class DySAT(AttentionModel):
 
     method: ClassVar[str] = "dysat"
     about: ClassVar[str] = "attention over neighbours, then over each node's history"
-    version: ClassVar[int] = 2  # 2: probabilities calibrated for new pairs and for pairs linked before
 
     activity: Annotated[bool, "Input: activity of a node (decayed degrees and weights, last seen, age, kind)"] = True
     spectrum: Annotated[int, "Input: spectral coordinates of the links so far, per sign of the eigenvalue"] = 16

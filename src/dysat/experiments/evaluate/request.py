@@ -26,6 +26,10 @@ from dysat.models.base.link_model import LinkModel
 Probe = Literal["present", "past", "score"]
 
 
+# Options added after results were stored: at these values they change nothing, and are left out of keys.
+ADDED = {"embeddings": True}
+
+
 @dataclass(frozen=True)
 class Contender:
     """A model by its name, with a preset and options."""
@@ -71,6 +75,7 @@ class Contender:
     def key(self) -> str:
         """Return a key of the method and all options except the device."""
         values = {name: value for name, value in self.build().plain_params().items() if name != "device"}
+        values = {name: value for name, value in values.items() if (name, value) not in ADDED.items()}
         text = json.dumps([self.method, values], sort_keys=True, default=str)
         return f"{self.method}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 

@@ -156,7 +156,7 @@ class LinkModel(ABC):
 
     method: ClassVar[str]  # name on the command line
     about: ClassVar[str] = ""  # what the method is, in one line
-    version: ClassVar[int] = 1  # raised whenever the method's output changes; part of the key of stored results
+    version: ClassVar[int] = 1  # raised whenever what is evaluated changes; part of the key of stored results
     requires: ClassVar[tuple[str, ...]] = ()  # optional packages the method needs
 
     graph_: DynamicGraph = field(init=False, repr=False)
