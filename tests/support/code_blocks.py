@@ -100,7 +100,7 @@ def made_quick(words: list[str], small: bool) -> list[str]:
     words = [_capped(words[place - 1], word) for place, word in enumerate(words)]
     models = [words[place + 1] for place, word in enumerate(words) if word == "--model"] or ["dysat"]
     trains = command in ("fit", "evaluate", "tune") and "--resume" not in words
-    given = any(word == "--epochs" or word.startswith("epochs=") for word in words)
+    given = any(word in ("--epochs", "--forecast-only") or word.startswith("epochs=") for word in words)
     if trains and not given and any(_has_epochs(model) for model in models):
         words = [*words, "--set", f"epochs={MOST['epochs']}"]
     if small and command in ("evaluate", "tune") and words[1] in DATASETS and "--steps" not in words:
