@@ -56,7 +56,7 @@ def forecast(
         check_suffix(out)
     with status_line() as set_status:
         set_status(f"loading {run}")
-        model = Run.open(run).model(device)
+        model = Run.open(run).model(device).prepare()
         set_status("ranking links")
         labels = [_label(model.graph_, text) for text in node] if node else None
         found = model.top_links(

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.activity import activity
+from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel, Sizes
 from dysat.models.base.link_model import LinkModel, OnProgress, best_of_each
 from dysat.models.base.trained import Task, load_weights
-from dysat.models.forecast.candidates import likely_pairs, partners_of, spectral_vectors
+from dysat.models.forecast.candidates import latest_links, likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.pair_score import PairScore
 from dysat.nn.future_objective import Cells, ProductScore, Transitions, agreement_loss, future_loss
 from dysat.nn.temporal import Scale
@@ -26,6 +27,7 @@ from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
 from dysat.system.notebook import notebook_progress
+from dysat.system.process import few_blas_threads
 from dysat.system.progress import report
 from dysat.training import Callbacks, Settings
 
@@ -420,6 +422,16 @@ class DySAT(AttentionModel):
         if self.pair_score_ is None:
             raise TypeError("a model without a pair score")
         return self.pair_score_
+
+    def prepare(self) -> Self:
+        self._must_be_fitted()
+        if self.pair_score and self.pair_score_ is not None:
+            report("the past of all pairs")
+            history = pair_history(self.graph_.snapshots, self.pair_score_.three_step)
+            with few_blas_threads(self.graph_.num_nodes):
+                _ = history.spectra, history.extended, history.uniform_features
+            latest_links(self.graph_)
+        return self
 
     def top_pairs(
         self,

@@ -226,7 +226,7 @@ class Run:
         """
         state = (self._state(), device)
         if self._last is None or self._last[0] != state:
-            self._last = (state, self.model(device))
+            self._last = (state, self.model(device).prepare())
         return self._last[1].top_links(k, **options)
 
     def metrics(self) -> dict[str, Any]:

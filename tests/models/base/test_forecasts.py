@@ -12,7 +12,8 @@ import pytest
 import torch
 from small import make_graph, meetings
 
-from dysat import MODELS, DynamicGraph, DySAT, Forecast, Forecasts, GraphError, ModelError
+from dysat import MODELS, DynamicGraph, DySAT, Forecast, Forecasts, GraphError, ModelError, load_dataset
+from dysat.features.pair_history import pair_history
 from dysat.models.base import link_model
 from dysat.models.forecast import candidates
 from dysat.system import extras
@@ -206,3 +207,15 @@ def test_labels_of_two_kinds_are_read_in_the_order_of_the_kinds() -> None:
     graph = films()  # "a" is user 0 and film 1; "b" is a user, "c" a film
     pairs = [("a", "a"), ("a", "c"), ("c", "a"), ("b", "a"), ("a", "b"), ("b", "c")]
     assert graph.pair_ids(pairs).tolist() == [[0, 1], [0, 3], [3, 0], [2, 1], [1, 2], [2, 3]]
+
+
+def test_a_prepared_model_computes_no_history_again() -> None:
+    model = DySAT(embeddings=False).fit(load_dataset("uci")[:3])
+    pair_history.cache_clear()
+    assert model.prepare() is model
+    before = pair_history.cache_info().misses
+    history = pair_history(model.graph_.snapshots, True)
+    assert {"spectra", "extended", "uniform_features"} <= vars(history).keys()
+    model.top_links(3)
+    model.top_links(2, each=True)
+    assert pair_history.cache_info().misses == before

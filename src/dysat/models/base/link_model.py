@@ -329,6 +329,10 @@ class LinkModel(ABC):
         """Return those of the named options that have no effect in this model, each with the reason."""
         return {}
 
+    def prepare(self) -> Self:
+        """Compute what forecasts need beyond the model file, and return the model; otherwise the first one does."""
+        return self
+
     def score_links(
         self, pairs: Any, step: int = -1, *, ids: bool = False, calibrate: Calibrate = "balanced"
     ) -> Tensor:
