@@ -1,7 +1,7 @@
 """Open files and folders of events. They are recognised by name and content and read by Polars.
 
 Formats: CSV with any separator, with or without a header; whitespace-separated columns (KONECT with its `%` lines,
-SNAP with its `#` lines); JSON (`records.py`); Excel; Parquet, as one file or a folder of parts. Text may be compressed
+SNAP with its `#` lines); JSON (`json_records.py`); Excel; Parquet, as one file or a folder of parts. Text may be compressed
 with gzip or zstd. Without a header the columns are named 1, 2, 3, …
 """
 
@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from dysat.data.reading.records import is_array, open_array, open_jsonl, open_mongo
+from dysat.data.reading.json_records import is_array, open_array, open_jsonl, open_mongo
 from dysat.data.reading.sources import Source, explained, open_frame
 from dysat.data.reading.text import (
     HEAD,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dysat
 from dysat import EventsError, read_events
-from dysat.data.reading.records import shape_of, value_at
+from dysat.data.reading.json_records import shape_of, value_at
 
 Write = Callable[[str, str | bytes], Path]
 MESSAGES: list[dict[str, Any]] = [
