@@ -1,8 +1,8 @@
 """Open files and folders of events. They are recognised by name and content and read by Polars.
 
 Formats: CSV with any separator, with or without a header; whitespace-separated columns (KONECT with its `%` lines,
-SNAP with its `#` lines); JSON (`json_records.py`); Excel; Parquet, as one file or a folder of parts. Text may be compressed
-with gzip or zstd. Without a header the columns are named 1, 2, 3, …
+SNAP with its `#` lines); JSON (`json_records.py`); Excel; Parquet, as one file or a folder of parts. Text may be
+compressed with gzip or zstd. Without a header the columns are named 1, 2, 3, …
 """
 
 from __future__ import annotations

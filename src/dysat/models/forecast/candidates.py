@@ -32,8 +32,8 @@ RECENT = 0.6  # weight of a snapshot relative to the one after it, when links ar
 ALL_PARTNERS_NODES = 65_536  # up to this size, one node is paired with all others
 ALL_PARTNERS_PAIRS = 1 << 19  # up to this number of pairs, several nodes are too
 NODES_AT_ONCE = 16_384  # nodes whose candidates are held in memory at once, a few hundred of each
-MAX_PRODUCTS = 1 << 32  # products that are compared; beyond, only those with the nodes active most recently
-MAX_PARTNERS = 16_384  # so many of them
+MAX_PRODUCTS = 1 << 32  # products that are compared; if there are more, only those with recently active nodes
+MAX_PARTNERS = 16_384  # recently active nodes in that case
 PRODUCTS = 1 << 23  # products held in memory at once
 
 
