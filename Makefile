@@ -18,8 +18,8 @@ demo: $(VENV)/.user      ## Set up, then learn from 12 snapshots of the UCI mess
 	$(BIN)/dysat fit uci --out demo-run
 
 test: $(VENV)/.developer     ## Set up, then run all checks, build the docs, and run all but the slow tests (minutes).
-	@$(MAKE) --no-print-directory -j2 check test-docs
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore=tests/docs
+	@$(MAKE) --no-print-directory -j2 check docs
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=25
 
 test-all: $(VENV)/.developer  ## The same with the slow tests.
 	@$(MAKE) --no-print-directory -j2 check docs
