@@ -1,15 +1,21 @@
-"""What a notebook shows: tables as HTML, and a progress bar."""
+"""What a notebook shows: results as tables and data frames, and a progress bar."""
 
 from __future__ import annotations
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dysat.system.extras import require
 from dysat.system.progress import is_heard, listening
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 STYLE = "text-align: {}; padding: 0.1em 0.8em"
 PAUSE = 0.1  # seconds between two changes of a progress bar
@@ -39,6 +45,27 @@ def in_notebook() -> bool:
     """Whether this is a Jupyter kernel; nothing is imported to find out."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
+
+
+class Table(ABC):
+    """A result that is also a table."""
+
+    @abstractmethod
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows of the table."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return `records` as a Polars data frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.records(), infer_schema_length=None)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `records` as a pandas data frame."""
+        require("pandas", "to_pandas()")
+        import pandas as pd
+
+        return pd.DataFrame(self.records())
 
 
 class NotebookBar:

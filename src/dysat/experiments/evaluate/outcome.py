@@ -7,18 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from math import isnan, nan
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from dysat.evaluation.probe import Means, ProbeResult, means
 from dysat.models import OPPONENTS
 from dysat.system.extras import require
-from dysat.system.notebook import html_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
+from dysat.system.notebook import Table, html_table
 
 TENSORS = ("scores", "labels", "test")
 FIGURES = ("auc", "auc_sd", "average_precision", "average_precision_sd")
@@ -108,7 +104,7 @@ class Figures:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(Table):
     """Result of `dysat.evaluate`: `figures` has the results of every model; `about` says how they were measured."""
 
     about: dict[str, Any]
@@ -223,19 +219,6 @@ class Evaluation:
             for f in self.figures
             for step in f.results
         ]
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return `records` as a Polars data frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.records(), infer_schema_length=None)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return `records` as a pandas data frame."""
-        require("pandas", "to_pandas()")
-        import pandas as pd
-
-        return pd.DataFrame(self.records())
 
     def _repr_html_(self) -> str:
         """The table of means, for notebooks."""

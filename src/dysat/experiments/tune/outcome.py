@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dysat.errors import ModelError
 from dysat.experiments.evaluate.request import Contender
 from dysat.experiments.tune.trials import Trial
-from dysat.system.extras import require
-from dysat.system.notebook import html_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
+from dysat.system.notebook import Table, html_table
 
 
 @dataclass(frozen=True, eq=False)
-class Tuning:
+class Tuning(Table):
     """Result of `dysat.tune`: `trials` has every setting, the best first; `about` says how it was tuned."""
 
     contender: Contender
@@ -76,19 +71,6 @@ class Tuning:
             }
             for trial in self.trials
         ]
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return `records` as a Polars data frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.records(), infer_schema_length=None)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return `records` as a pandas data frame."""
-        require("pandas", "to_pandas()")
-        import pandas as pd
-
-        return pd.DataFrame(self.records())
 
     def _repr_html_(self) -> str:
         """The trials, the best first, for notebooks."""
