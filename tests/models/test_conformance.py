@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import dysat
+from dysat.models.base.best_pairs import pair_keys
 from dysat.models.base.embedding import EmbeddingModel
-from dysat.models.base.link_model import LinkModel, pair_keys
+from dysat.models.base.link_model import LinkModel
 from dysat.models.base.stepwise import StepwiseModel
 from dysat.models.base.trained import TrainedModel
 from dysat.training import Epoch, Progress

@@ -11,7 +11,7 @@ import torch
 from small import FORECASTING, all_pairs, make_graph, meetings, two_blocks
 
 from dysat import DySAT, ModelError
-from dysat.models.base.link_model import pair_keys
+from dysat.models.base.best_pairs import pair_keys
 from dysat.models.forecast import candidates
 
 NO_EMBEDDINGS = r"^this model has no embeddings: it was fitted with embeddings=False; fit again without it$"

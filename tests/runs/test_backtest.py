@@ -20,8 +20,8 @@ from dysat.evaluation.probe import auc, average_precision, evaluate_probe, evalu
 from dysat.evaluation.protocols import single_step
 from dysat.evaluation.reliability import reliability
 from dysat.models import MODELS
+from dysat.models.base.best_pairs import pair_keys
 from dysat.models.base.embedding import EmbeddingModel
-from dysat.models.base.link_model import pair_keys
 from dysat.runs import backtest
 from dysat.runs import run as run_module
 from dysat.runs.run import Run, Watch
@@ -114,32 +114,40 @@ def ratings(last_day: int) -> dysat.DynamicGraph:
 def test_an_incomplete_last_window_is_left_out_unless_asked_for(tmp_path: Path) -> None:
     graph = ratings(2)
     assert graph.report is not None and len(graph) == 10 and graph.report.covered == pytest.approx(1 / 7, abs=1e-3)
-    assert [split.target for split in backtest.backtest_windows(graph)] == [8, 7, 6]
-    assert [split.target for split in backtest.backtest_windows(graph, include_incomplete=True)] == [9, 8, 7]
-    assert [split.target for split in backtest.backtest_windows(ratings(7))] == [9, 8, 7]
-    run = Run.start(tmp_path / "run", graph, dysat.DySAT(**FORECAST | {"epochs": 1}), backtest=1)
-    assert run.train()
+    run = forecast(tmp_path / "run", graph)
     found = run.metrics()["backtest"]
-    assert found["left_out"] == {"step": 9, "covered": graph.report.covered} and found["step"] == 7
+    assert predicted(run) == [8, 7, 6] and found["left_out"] == {"step": 9, "covered": graph.report.covered}
     assert len(run.model("cpu").graph_) == 10  # the final model learns from all snapshots
-    asked = Run.start(
-        tmp_path / "asked", graph, dysat.DySAT(**FORECAST | {"epochs": 1}), backtest=1, include_incomplete=True
-    )
-    assert asked.train()
-    assert asked.metrics()["backtest"]["left_out"] is None and asked.metrics()["backtest"]["step"] == 8
+    asked = forecast(tmp_path / "asked", graph, backtest=1, include_incomplete=True)
+    assert predicted(asked) == [9] and asked.metrics()["backtest"]["left_out"] is None
+    assert predicted(forecast(tmp_path / "complete", ratings(7), backtest=1)) == [9]
 
 
-def test_windows_without_links_between_known_nodes_are_skipped() -> None:
+def forecast(folder: Path, graph: dysat.DynamicGraph, **how: Any) -> Run:
+    """A finished run without embeddings."""
+    run = Run.start(folder, graph, dysat.DySAT(embeddings=False), **how)
+    assert run.train()
+    return run
+
+
+def predicted(run: Run) -> list[int]:
+    """The windows that the backtest predicted, newest first."""
+    return [window["step"] + 1 for window in reversed(run.metrics()["backtest"]["windows"])]
+
+
+def test_windows_without_links_between_known_nodes_are_skipped(tmp_path: Path) -> None:
     graph = graph_of([*RING, (0, 2, 1), (1, 3, 2), (5, 6, 3), (0, 3, 4)])
-    assert [split.target for split in backtest.backtest_windows(graph)] == [4, 2, 1]
-    assert [split.target for split in backtest.backtest_windows(graph, 9)] == [4, 2, 1]
+    assert predicted(forecast(tmp_path / "a", graph)) == [4, 2, 1]
+    assert predicted(forecast(tmp_path / "b", graph, backtest=9)) == [4, 2, 1]
 
 
-def test_an_incomplete_window_that_is_the_only_one_to_predict() -> None:
+def test_an_incomplete_window_that_is_the_only_one_to_predict(tmp_path: Path) -> None:
     table = (["a", "b", "c", "a"], ["b", "c", "a", "c"], ["2024-01-01", "2024-01-06", "2024-01-08", "2024-01-08"])
     graph = dysat.build_snapshots(dysat.read_events(table), every="1w")
-    with pytest.raises(dysat.GraphError, match="the last window is incomplete, and there is no other one to predict"):
-        backtest.backtest_windows(graph)
+    notes: list[str] = []
+    run = Run.start(tmp_path / "run", graph, dysat.DySAT(embeddings=False))
+    assert run.train(Watch(on_note=notes.append)) and run.metrics()["backtest"] is None
+    assert notes == ["no backtest: the last window is incomplete, and there is no other one to predict"]
 
 
 @pytest.mark.parametrize(("given", "stored"), [(True, 3), (False, 0), (5, 5)])

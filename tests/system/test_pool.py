@@ -38,15 +38,20 @@ def test_every_library_of_a_worker_gets_its_share(monkeypatch: pytest.MonkeyPatc
     assert not any(name in os.environ for name in THREAD_VARIABLES)
 
 
-@pytest.mark.parametrize(("before", "expected"), [("1", "1"), ("64", "4"), ("many", "4"), (None, "4")])
-def test_a_lower_limit_of_the_user_stays(before: str | None, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lower_limit_of_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    if before is not None:
-        monkeypatch.setenv("OPENBLAS_NUM_THREADS", before)
+    before = {
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "64",
+        "POLARS_MAX_THREADS": "many",
+        "OMP_NUM_THREADS": None,
+    }
+    for name, value in before.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     with worker_pool(2, "jobs") as pool:
-        assert pool.submit(os.getenv, "OPENBLAS_NUM_THREADS").result() == expected
-    assert os.environ.get("OPENBLAS_NUM_THREADS") == before
+        found = list(pool.map(os.getenv, before))
+    assert found == ["1", "4", "4", "4"]
+    assert {name: os.environ.get(name) for name in before} == before
 
 
 def test_threads_of_all_workers_together_never_exceed_those_of_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -80,7 +80,8 @@ def snapshots(
     if out is not None:
         check_target(out, "graph", overwrite=overwrite, error=GraphError)
     with status_line() as set_status:
-        log = read_log(file, events, set_status)
+        set_status(f"reading {file}")
+        log = dysat.read_events(file, **events.reading())
         set_status(f"cutting {len(log):,} events into snapshots")
         graph = dysat.build_snapshots(log, boundaries=events.edges(), **{key: getattr(events, key) for key in WINDOWS})
         graph = add_attributes(graph, events, set_status)
@@ -142,7 +143,8 @@ def find_graph(
     if not os.path.exists(name):
         known = f"no such file or folder, and no dataset of that name (there are {', '.join(DATASETS)})"
         raise GraphError(f"{name}: {known}{nearest(name, DATASETS)}")
-    log = read_log(Path(name), options, set_status)
+    set_status(f"reading {name}")
+    log = dysat.read_events(Path(name), **options.reading())
     set_status(f"cutting {len(log):,} events into snapshots")
     graph = dysat.build_snapshots(log, boundaries=options.edges(), **{key: getattr(options, key) for key in WINDOWS})
     return add_attributes(graph, options, set_status), options.record(log.columns)
@@ -185,32 +187,3 @@ def _of_table(options: EventOptions, name: str, number: int) -> str | None:
     if len(values) not in (0, 1, tables):
         raise GraphError(f"--{name.replace('_', '-')} is given {len(values)} times for {tables} tables (--nodes)")
     return values[0 if len(values) == 1 else number] if values else None
-
-
-def read_log(
-    file: Path, options: EventOptions, set_status: Callable[[str], None], at_least: Literal[1, 2] = 2
-) -> dysat.Events:
-    """Read a log of events."""
-    set_status(f"reading {file}")
-    return dysat.read_events(
-        file,
-        options.src,
-        options.dst,
-        options.time,
-        options.weight,
-        format=options.format,
-        header=options.header,
-        separator=options.separator.replace("\\t", "\t") if options.separator else None,
-        encoding=options.encoding,
-        decimal=None if options.decimal_comma is None else "," if options.decimal_comma else ".",
-        time_format=options.time_format,
-        time_unit=options.time_unit,
-        timezone=options.timezone,
-        kinds=tuple(kind.strip() for kind in options.kinds.split(",")) if options.kinds else None,  # type: ignore[arg-type]
-        pair_separator=options.pair_separator,
-        split_dst=options.split_dst,
-        normalise_labels=options.normalise_labels,
-        negative_weights=options.negative_weights,
-        bad_rows="skip" if options.skip_bad_rows else "raise",
-        at_least=at_least,
-    )

@@ -233,6 +233,29 @@ class EventOptions:
         """The options that differ from their defaults."""
         return [field.name for field in fields(self) if getattr(self, field.name) != field.default]
 
+    def reading(self) -> dict[str, Any]:
+        """The arguments of `dysat.read_events`."""
+        return {
+            "src": self.src,
+            "dst": self.dst,
+            "time": self.time,
+            "weight": self.weight,
+            "format": self.format,
+            "header": self.header,
+            "separator": self.separator.replace("\\t", "\t") if self.separator else None,
+            "encoding": self.encoding,
+            "decimal": None if self.decimal_comma is None else "," if self.decimal_comma else ".",
+            "time_format": self.time_format,
+            "time_unit": self.time_unit,
+            "timezone": self.timezone,
+            "kinds": tuple(kind.strip() for kind in self.kinds.split(",")) if self.kinds else None,
+            "pair_separator": self.pair_separator,
+            "split_dst": self.split_dst,
+            "normalise_labels": self.normalise_labels,
+            "negative_weights": self.negative_weights,
+            "bad_rows": "skip" if self.skip_bad_rows else "raise",
+        }
+
     def edges(self) -> list[str] | None:
         """The boundaries as a list."""
         return None if self.boundaries is None else self.boundaries.split(",")

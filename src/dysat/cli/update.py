@@ -13,7 +13,6 @@ from rich.markup import escape
 
 import dysat
 from dysat.cli.app import StoppedError, app
-from dysat.cli.data import read_log
 from dysat.cli.learn import RunFolder
 from dysat.cli.options import NODE_OPTIONS, Device, EventOptions, as_options, option, takes
 from dysat.cli.show import (
@@ -103,7 +102,8 @@ def _take_in_file(
     updater: Updater, file: Path, options: EventOptions, until: str | None, top: int, as_json: bool, watch: Watch
 ) -> None:
     with status_line() as set_status:
-        found = EventFile.read(file, lambda path: read_log(path, options, set_status, at_least=1))
+        set_status(f"reading {file}")
+        found = EventFile.read(file, lambda path: dysat.read_events(path, **options.reading(), at_least=1))
     facts, late = check_file(updater, found)
     plan = updater.plan(found.events, until=until, boundaries=options.edges())
     for note in plan.notes:
@@ -149,7 +149,7 @@ def _follow(
     watch: Watch,
 ) -> None:
     def read(path: Path) -> dysat.Events:
-        return read_log(path, options, lambda text: None, at_least=1)
+        return dysat.read_events(path, **options.reading(), at_least=1)
 
     updater.grid()  # refuse windows that cannot be continued before waiting for files
     feed = Feed(folder, read, tell=lambda text: watch.on_note(as_options(text)))

@@ -17,7 +17,8 @@ from dysat.features.activity import activity
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import AttentionModel, Sizes
-from dysat.models.base.link_model import LinkModel, OnProgress, best_of_each
+from dysat.models.base.best_pairs import OnProgress, best_of_each
+from dysat.models.base.link_model import LinkModel
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import latest_links, likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.pair_score import PairScore

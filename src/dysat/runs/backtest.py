@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.data.windows import write_moment
-from dysat.errors import DysatError, GraphError
+from dysat.errors import DysatError
 from dysat.evaluation.comparison import compare, difference_error
 from dysat.evaluation.probe import ProbeResult, auc, average_precision, evaluate_probe, evaluate_scores
-from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, link_pairs, single_step
+from dysat.evaluation.protocols import LinkSplit, link_pairs
 from dysat.evaluation.reliability import pooled, reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.embedding import EmbeddingModel
@@ -28,33 +28,6 @@ FEWEST_LINKS = 20  # a figure from fewer links is not reliable
 TOP = (10, 100)  # numbers of most likely links that are counted
 MOST = 1_000  # at most as many, if a window has more links
 FIGURES = ("auc", "average_precision")
-
-
-def backtest_windows(
-    graph: DynamicGraph, number: int = WINDOWS, *, include_incomplete: bool = False, seed: int = 0
-) -> list[LinkSplit]:
-    """Return the examples of the last windows to predict, newest first.
-
-    They are the last complete windows with a link between two nodes known before; the last window counts as complete
-    if its events cover most of it, or with `include_incomplete`. Raises if there is none.
-    """
-    newest = len(graph) - 1
-    if newest > 0 and incomplete(graph) and not include_incomplete:
-        newest -= 1
-        if not newest:
-            raise GraphError("the last window is incomplete, and there is no other one to predict")
-    found: list[LinkSplit] = []
-    problem: GraphError | None = None
-    for target in range(newest, 0, -1) if newest else [0]:
-        if len(found) == number:
-            break
-        try:
-            found.append(single_step(graph, target - 1, seed=seed))
-        except TooFewLinksError as reason:
-            problem = problem or reason
-    if not found and problem is not None:
-        raise problem
-    return found
 
 
 def incomplete(graph: DynamicGraph) -> bool:
@@ -92,7 +65,18 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
     target, labels = graph[split.target], split.labels.cpu()
     probe, result = (None, None) if done is None else probe_facts(_embedding(model), split, done)
     by_score = getattr(model, "pair_score", False) and getattr(model, "pair_score_", None) is not None
-    rivals = list(heuristics(graph[: split.target], split, probes=done is not None))
+    rivals: list[tuple[str, Tensor, ProbeResult]] = []
+    for number, name in enumerate(OPPONENTS):
+        report(f"{name}, heuristic", number, len(OPPONENTS))
+        try:
+            rival = MODELS[name]().fit(graph[: split.target])
+            own = rival.pair_scores(split.pairs).double().cpu()
+            found = evaluate_scores(own, split)
+            if done is not None and isinstance(rival, EmbeddingModel):
+                found = evaluate_probe(rival.roles(), split, feature=rival.pair_feature)
+        except DysatError:
+            continue  # it needs more snapshots
+        rivals.append((name, own, found))
     facts: Facts = {
         "step": split.step,
         "start": write_moment(target.start, graph.clock),
@@ -116,21 +100,6 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
         best = max(((found.auc, name) for name, _, found in rivals if found.auc == found.auc), default=None)
         facts["probe"] = {**probe, "heuristic": None if best is None else {"name": best[1], "auc": best[0]}}
     return _without_nan(facts)
-
-
-def heuristics(past: DynamicGraph, split: LinkSplit, *, probes: bool) -> Iterable[tuple[str, Tensor, ProbeResult]]:
-    """Yield the name, scores and evaluation of every heuristic that can learn from the past.  # str, [B]"""
-    for number, name in enumerate(OPPONENTS):
-        report(f"{name}, heuristic", number, len(OPPONENTS))
-        try:
-            model = MODELS[name]().fit(past)
-            scores = model.pair_scores(split.pairs).double().cpu()
-            result = evaluate_scores(scores, split)
-            if probes and isinstance(model, EmbeddingModel):
-                result = evaluate_probe(model.roles(), split, feature=model.pair_feature)
-        except DysatError:
-            continue  # it needs more snapshots
-        yield name, scores, result
 
 
 def precision(model: LinkModel, graph: DynamicGraph, split: LinkSplit) -> dict[str, dict[str, int]]:

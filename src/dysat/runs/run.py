@@ -35,9 +35,9 @@ from typing import Any, Literal, TypeVar
 
 import dysat
 from dysat.data.graph import DynamicGraph
-from dysat.errors import DysatError, GraphError, ModelError
+from dysat.errors import DysatError, ModelError
 from dysat.evaluation.probe import validation_auc
-from dysat.evaluation.protocols import LinkSplit
+from dysat.evaluation.protocols import LinkSplit, TooFewLinksError, single_step
 from dysat.models import MODELS
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.forecasts import Forecasts
@@ -47,7 +47,7 @@ from dysat.models.base.stepwise import StepwiseModel
 from dysat.models.base.trained import TrainedModel
 from dysat.models.incsat import IncSAT
 from dysat.nn.device import choose_device
-from dysat.runs.backtest import WINDOWS, backtest_windows, incomplete, summary, window_facts
+from dysat.runs.backtest import WINDOWS, incomplete, summary, window_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
 from dysat.runs.newest import EMBEDDINGS, METRICS, first_folder, newest_metrics, read_metrics
 from dysat.runs.stream import Stream, without_features
@@ -354,21 +354,27 @@ class Run:
         only, because the score does not depend on it.
         """
         number = 1 if self.config["backtest"] is True else self.config["backtest"]  # True: written by version 0.1.0
-        include = bool(self.config.get("include_incomplete"))
-        try:
-            windows = backtest_windows(graph, number, include_incomplete=include, seed=options.get("seed", 0))
-        except GraphError as problem:
-            watch.on_note(f"no backtest: {problem}")
-            return None, []
+        skip_last = incomplete(graph) and not self.config.get("include_incomplete")
         facts = saved.facts if saved is not None and saved.facts["stage"] == "backtest" else {}
         found, history = list(facts.get("windows", [])), list(facts.get("earlier", []))
-        for split in windows[len(found) :]:
+        reason = "the graph has only one snapshot"
+        if skip_last and len(graph) > 1:
+            reason = "the last window is incomplete, and there is no other one to predict"
+        for step in range(found[-1]["step"] - 1 if found else len(graph) - 2 - skip_last, -1, -1):
+            if len(found) == number:
+                break
+            try:
+                split = single_step(graph, step, seed=options.get("seed", 0))
+            except TooFewLinksError as problem:
+                reason = str(problem)
+                continue
             model, past, done = kind.with_options(options), graph[: split.target], None
             if not model.has_embeddings or (found and found[0]["by"] == "score"):
                 watch.on_stage("backtest", 0)
                 forecaster = model.forecaster(past)
                 if forecaster is None:
-                    break  # the past has no links to learn from, and that of earlier windows neither
+                    reason = "the snapshots before the last ones have no links to learn from"
+                    break  # those of earlier windows neither
                 model = forecaster
             else:
                 before = {"window": split.target, "windows": found, "earlier": history}
@@ -383,13 +389,13 @@ class Run:
             found.append(window_facts(model, graph, split, done))
             seen = {"stage": "backtest", "windows": found, "earlier": history, "seconds": self.seconds}
             self.checkpoints.write(seen, {})
-            if watch.stop() and len(found) < len(windows):
+            if watch.stop() and len(found) < number and step:
                 return None
         if not found:
-            watch.on_note("no backtest: the snapshots before the last ones have no links to learn from")
+            watch.on_note(f"no backtest: {reason}")
             return None, []
         covered = graph.report.covered if graph.report is not None else None
-        left_out = {"step": len(graph) - 1, "covered": covered} if incomplete(graph) and not include else None
+        left_out = {"step": len(graph) - 1, "covered": covered} if skip_last else None
         return summary(found, left_out), history
 
     @property

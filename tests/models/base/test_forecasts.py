@@ -14,7 +14,7 @@ from small import make_graph, meetings
 
 from dysat import MODELS, DynamicGraph, DySAT, Forecast, Forecasts, GraphError, ModelError, load_dataset
 from dysat.features.pair_history import pair_history
-from dysat.models.base import link_model
+from dysat.models.base import best_pairs
 from dysat.models.forecast import candidates
 from dysat.system import extras
 from dysat.system.extras import MissingPackageError
@@ -80,7 +80,7 @@ def test_links_of_each_node_of_a_larger_graph(monkeypatch: pytest.MonkeyPatch) -
 
 def test_equal_scores_are_ordered_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
     model = MODELS["common-neighbours"]().fit(make_graph([6], [[(0, 1)]]))
-    monkeypatch.setattr(link_model, "BLOCK", 1)
+    monkeypatch.setattr(best_pairs, "BLOCK", 1)
     assert [tuple(link)[:2] for link in model.top_links(2, each=True)][:4] == [(0, 1), (0, 2), (1, 0), (1, 2)]
 
 
@@ -210,7 +210,7 @@ def test_labels_of_two_kinds_are_read_in_the_order_of_the_kinds() -> None:
 
 
 def test_a_prepared_model_computes_no_history_again() -> None:
-    model = DySAT(embeddings=False).fit(load_dataset("uci")[:3])
+    model = DySAT(embeddings=False).fit(load_dataset("uci")[:2])
     pair_history.cache_clear()
     assert model.prepare() is model
     before = pair_history.cache_info().misses

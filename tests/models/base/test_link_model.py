@@ -14,7 +14,7 @@ from small import QUICK, make_graph, meetings
 from torch.testing import assert_close
 
 from dysat import DynamicGraph, DySAT, DysatError, Forecast, GraphError, ModelError
-from dysat.models.base import link_model as highest
+from dysat.models.base import best_pairs as highest
 from dysat.models.base.option import Option
 from dysat.system.tensors import read_tensors, write_tensors
 

@@ -34,6 +34,7 @@ def test_an_earlier_step_is_trained_on_the_past_only() -> None:
         assert torch.equal(model.embed(step), model.embed(step - 5))
 
 
+@pytest.mark.slow
 def test_every_process_computes_the_same_bits() -> None:
     code = """
 import sys

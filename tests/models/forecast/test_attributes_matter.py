@@ -85,7 +85,7 @@ def test_the_forecast_uses_attributes(world: World, method: str) -> None:
     pairs, linked = new_links(graph)
     scores = []
     for each in (world.graph, graph):
-        options = {"epochs": 0, "device": "cpu"} if method == "dysat" else {}
+        options = {"embeddings": False} if method == "dysat" else {}
         model = dysat.MODELS[method](**options).fit(each[:-1])
         scores.append(auc(model.pair_scores(pairs), linked))
     assert scores[1] > scores[0] + MARGIN, scores
@@ -111,13 +111,13 @@ def test_old_departments_are_worth_less() -> None:
     pairs, linked = new_links(found.graph)
     scores = []
     for people in (stale, found.people):
-        model = dysat.DySAT(epochs=0, device="cpu").fit(found.graph.with_attributes(people)[:-1])
+        model = dysat.DySAT(embeddings=False).fit(found.graph.with_attributes(people)[:-1])
         scores.append(auc(model.pair_scores(pairs), linked))
     assert scores[1] > scores[0] + MARGIN / 4, scores
 
 
 def test_unrelated_attributes_do_little_harm() -> None:
-    graph = dysat.load_dataset("uci")[:4]
+    graph = dysat.load_dataset("uci")[:3]
     rng = np.random.default_rng(0)
     noise = {
         "id": graph.nodes,
@@ -127,6 +127,6 @@ def test_unrelated_attributes_do_little_harm() -> None:
     pairs, linked = new_links(graph)
     scores = []
     for each in (graph, graph.with_attributes(dysat.read_nodes(noise, columns=["team:category", "age"]))):
-        model = dysat.DySAT(epochs=0, device="cpu").fit(each[:-1])
+        model = dysat.DySAT(embeddings=False).fit(each[:-1])
         scores.append(auc(model.pair_scores(pairs), linked))
     assert scores[1] > scores[0] - 0.01, scores
