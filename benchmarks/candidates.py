@@ -20,6 +20,7 @@ TOP = (10, 100, 1_000)
 
 
 def main() -> None:
+    """Score all pairs, then compare `top_links` with the best of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="?", default="uci", help="a dataset, or a log of events")
     parser.add_argument("--every", default="1w", help="length of a window, for a log")
