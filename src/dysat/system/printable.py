@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 ESCAPED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 ZWNJ, ZWJ = "\u200c", "\u200d"
@@ -32,12 +33,16 @@ def printable(text: object) -> str:
         >>> print(printable("a\x1b[31mred\x07"), printable("naïve 雪 👩‍🔬"))
         a\x1b[31mred\x07 naïve 雪 👩‍🔬
     """
-    text = str(text)
+    return with_escapes(str(text), _escaped)
+
+
+def with_escapes(text: str, escaped: Callable[[str], str]) -> str:
+    """Return a text in which every character with a hidden effect is replaced by its escape."""
     if text.isascii() and text.isprintable():
         return text
     kept = {at for flag in FLAG.finditer(text) for at in range(*flag.span())}
     return "".join(
-        char if at in kept or _is_harmless(char, at, text) else _escaped(char) for at, char in enumerate(text)
+        char if at in kept or _is_harmless(char, at, text) else escaped(char) for at, char in enumerate(text)
     )
 
 
