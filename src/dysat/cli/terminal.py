@@ -31,8 +31,12 @@ def foreign(text: object) -> str:
         >>> Text.from_markup(foreign("[bold]x") + "]" + foreign("back\\") + "[dim]y[/dim]").plain
         '[bold]x]back\\y'
     """
-    shown = printable(text).replace("[", f"[{NOTHING}")
-    return re.sub(r"(\\+)$", lambda match: 2 * match[0] + NOTHING, shown)
+    return re.sub(r"\[|\\+(?=\[|$)", _inert, printable(text))
+
+
+def _inert(found: re.Match[str]) -> str:
+    """A bracket that opens no tag, or backslashes that escape none."""
+    return f"{'[' if found[0] == '[' else 2 * found[0]}{NOTHING}"
 
 
 def say(text: str) -> None:
