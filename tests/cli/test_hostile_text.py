@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,9 @@ from rich.text import Text
 import dysat
 from dysat.cli.show import new_console, new_table
 from dysat.cli.terminal import foreign, one_line
+from dysat.system.notebook import html_table
 from dysat.system.printable import printable
+from dysat.system.toml import as_toml
 
 Cli = Callable[..., tuple[int, str, str]]
 READ = ("--src", hostile.COLUMNS[0], "--dst", hostile.COLUMNS[1], "--time", hostile.COLUMNS[2], "--every", "7d")
@@ -133,8 +136,8 @@ def test_other_commands_and_errors(safe: Callable[..., str], log: Path, folder: 
         assert hostile.LIVE.sub("", text).rstrip("\n").rpartition("\n")[2].startswith("dysat: ")
 
 
-def test_values_of_metrics_and_settings(safe: Callable[..., str], tmp_path: Path, folder: Path) -> None:
-    """metrics.json and config.toml of a stranger's run."""
+def test_values_of_metrics(safe: Callable[..., str], folder: Path) -> None:
+    """The metrics.json of a stranger's run."""
     log = hostile.write_log(folder / "log.csv", range(4))
     run = folder / "run"
     safe("fit", log, "-o", run, *READ, *TINY)
@@ -151,6 +154,29 @@ def test_values_of_metrics_and_settings(safe: Callable[..., str], tmp_path: Path
     text = safe("fit", "--resume", run)
     assert text.count(r"\x1b[31m[link=http://evil.example]") >= 3
     assert json.loads(safe("fit", "--resume", run, "--json"))["device"] == bad
+
+
+def test_objects_in_python_and_notebooks(folder: Path, log: Path) -> None:
+    events = dysat.read_events(log, *hostile.COLUMNS, kinds=("us\x1b[5mer", "it\u202eem"))
+    graph = dysat.build_snapshots(events, every="7d")
+    model = dysat.MODELS["edge-memory"]().fit(graph)
+    links = model.top_links(10)
+    people = folder / "people.csv"
+    people.write_text(f"id,te\x1bam,age\n{hostile.LABELS[-1]},x,3\nb,y,4\n")
+    table = dysat.read_nodes(people, "id", kind="us\x1b[5mer")
+    for shown in (graph, links, model, table, events):
+        hostile.check_output(repr(shown))
+        hostile.check_output(getattr(shown, "_repr_html_", str)())
+    assert r"us\x1b[5mer" in repr(links) and r"us\x1b[5mer" in links._repr_html_() and r"te\x1bam" in repr(table)
+    page = html_table("<b>\x1b", ["a\x9b"], [["<script>\u202e"]], "\x07")
+    hostile.check_output(page)
+    assert "<script>" not in page and r"&lt;script&gt;\u202e" in page
+
+
+def test_settings_file_shows_what_it_holds() -> None:
+    text = as_toml({"labels": hostile.LABELS, "notes": {"x": "雪\x7f"}})
+    hostile.check_output(text)
+    assert tomllib.loads(text) == {"labels": hostile.LABELS, "notes": {"x": "雪\x7f"}} and "雪" in text
 
 
 def test_markup_of_foreign_text_is_shown_as_it_is() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dysat.system.csv_text import csv_text
+from dysat.system.printable import printable
 
 MINUS = "−"
 NONE = "–"
@@ -97,9 +98,9 @@ class Table:
     def markdown(self) -> str:
         """Return title, table, verdicts and notes as Markdown."""
         header = [f"| {' | '.join(self.header)} |", f"|---|{'---:|' * len(self.columns)}"]
-        body = [f"| {' | '.join(line)} |" for line in self.lines("**")]
+        body = [f"| {' | '.join(printable(cell) for cell in line)} |" for line in self.lines("**")]
         parts = [f"### {self.title}", "\n".join([*header, *body])]
-        parts += ["\n".join(f"- {line}" for line in lines) for lines in (self.verdicts, self.notes) if lines]
+        parts += ["\n".join(f"- {printable(line)}" for line in lines) for lines in (self.verdicts, self.notes) if lines]
         return "\n\n".join(parts) + "\n"
 
     def csv(self) -> str:
