@@ -11,6 +11,7 @@ import typer
 
 import dysat
 from dysat.cli.options import MODEL_OPTIONS, as_options
+from dysat.cli.terminal import one_line, say
 from dysat.errors import DysatError
 
 INTERRUPTED = 130  # exit code of a program ended by Ctrl-C
@@ -66,12 +67,12 @@ def _usage(problem: Any) -> str:
 
 
 def _stop(message: str) -> NoReturn:
-    typer.echo(f"dysat: {message}", err=True)
+    say(f"dysat: {one_line(message)}")
     sys.exit(INTERRUPTED)
 
 
 def _fail(message: str) -> NoReturn:
-    typer.echo(f"dysat: {' '.join(message.split())}", err=True)
+    say(f"dysat: {one_line(message)}")
     sys.exit(2)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from dysat.cli.show import new_table
+from dysat.cli.terminal import foreign
 from dysat.data.windows import write_edges
 from dysat.evaluation.reliability import mean_gap
 from dysat.models.base.embedding import EmbeddingModel
@@ -21,7 +22,7 @@ def show_backtest(backtest: dict[str, Any], model: EmbeddingModel, console: Cons
     backtest = backtest if "windows" in backtest else _with_windows(backtest)
     windows, forecast, rival = backtest["windows"], backtest.get("forecast"), backtest["comparison"]
     name = "AUC" if forecast is None else "forecast score, AUC"
-    rivals = [] if rival is None else [f">{rival['heuristic']}, AUC"]
+    rivals = [] if rival is None else [f">{foreign(rival['heuristic'])}, AUC"]
     table = new_table("backtest, by window", ">links", f">{name}", *rivals, "")
     edges = write_edges(model.graph_.boundaries, model.graph_.clock)
     for window in windows:
@@ -35,8 +36,8 @@ def show_backtest(backtest: dict[str, Any], model: EmbeddingModel, console: Cons
         table.add_row("mean ± standard deviation", "", _mean(backtest["mean"]["auc"], backtest["sd"]["auc"]), *own, "")
     console.print(table)
     for line in _notes(backtest, model):
-        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
-    for line in (*_precision(backtest), *_calibration(forecast or {}), *_verdict(backtest)):
+        console.print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
+    for line in (*map(foreign, (*_precision(backtest), *_calibration(forecast or {}))), *_verdict(backtest)):
         console.print(line, highlight=False, soft_wrap=True)
     console.print()
 
@@ -108,7 +109,7 @@ def _verdict(backtest: dict[str, Any]) -> Iterator[str]:
     rival, what = backtest["comparison"], "The forecast score" if "forecast" in backtest else "The model"
     if rival is None:
         return
-    heuristic = f"the strongest heuristic, [bold]{rival['heuristic']}[/bold]"
+    heuristic = f"the strongest heuristic, [bold]{foreign(rival['heuristic'])}[/bold]"
     figures = f"AUC {_figure(backtest['mean']['auc'])} against {_figure(rival['auc'])}"
     if rival["verdict"] is None:  # of an earlier version
         yield f"{what} has AUC {_figure(backtest['mean']['auc'])}; {heuristic}, has {_figure(rival['auc'])}."

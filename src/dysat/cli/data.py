@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 import dysat
 from dysat.cli.app import app
 from dysat.cli.options import NODE_OPTIONS, DataDir, EventOptions, EventsFile, Json, option, takes
 from dysat.cli.run_info import show_run
 from dysat.cli.show import new_console, new_table, print_json, show_graph, status_line
+from dysat.cli.terminal import foreign
 from dysat.data.datasets import DATASETS, data_folder
 from dysat.errors import GraphError, nearest
 from dysat.runs.run import Run
@@ -56,7 +56,7 @@ def datasets(data_dir: DataDir = None, as_json: Json = False) -> None:
             file = DATASETS[str(row["name"])].file
             console.print(f"[bold]{row['name']}[/bold]: get {file} from {row['get']},", highlight=False, soft_wrap=True)
             console.print(
-                escape(f"  and put it in {data_folder(data_dir) / str(row['name'])}"), highlight=False, soft_wrap=True
+                foreign(f"  and put it in {data_folder(data_dir) / str(row['name'])}"), highlight=False, soft_wrap=True
             )
     return None
 

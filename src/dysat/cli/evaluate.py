@@ -7,8 +7,6 @@ from math import isnan, nan
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.markup import escape
-
 from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.options import (
@@ -25,6 +23,7 @@ from dysat.cli.options import (
     takes,
 )  # fmt: skip
 from dysat.cli.show import new_console, new_table, print_json, show_notes, status_line
+from dysat.cli.terminal import foreign
 from dysat.cli.watching import counting
 from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
@@ -167,11 +166,11 @@ def _show(found: Evaluation, source: str, out: Path, everyone: bool) -> None:
         *([">MRR", ">Hits@10"] if ranked else []),
     )  # fmt: skip
     for model, negatives, probe, means in found.rows(found.figures if everyone else None):
-        name = f"[dim]{model.name}[/dim]" if model.opponent else f"[bold]{escape(model.name)}[/bold]"
+        name = f"[dim]{foreign(model.name)}[/dim]" if model.opponent else f"[bold]{foreign(model.name)}[/bold]"
         table.add_row(name, negatives, PROBES[probe], str(len(means.targets)), *_cells(means), *_ranked(model, ranked))
     console.print(table)
     for line in _notes(found, source, out):
-        console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
     for line in verdict(found):
         console.print(line, highlight=False, soft_wrap=True)
 
@@ -184,7 +183,7 @@ def verdict(found: Evaluation) -> Iterator[str]:
         if best and not isnan(gap):
             word = "beats" if gap > 0 else "does not beat"
             figure = f"{gap:+.2f} points of macro-AUC on the same steps"
-            yield f"{model.name} {word} the best heuristic, {best.name}: {figure}"
+            yield foreign(f"{model.name} {word} the best heuristic, {best.name}: {figure}")
 
 
 def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:

@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rich.markup import escape
-
 from dysat.cli.app import app
 from dysat.cli.learn import CALIBRATE, RunFolder
-from dysat.cli.options import Device, Json, option
+from dysat.cli.options import Device, Json, RawLabels, option
 from dysat.cli.show import links_table, new_console, print_json, score_note, status_line, unused_direction
+from dysat.cli.terminal import foreign
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.forecasts import DIGITS, Forecasts
@@ -37,6 +36,7 @@ def forecast(
     out: Annotated[
         Path | None, option("File to write: .parquet, .csv or .jsonl.", "--out", "-o", metavar="FILE")
     ] = None,
+    raw_labels: RawLabels = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -53,7 +53,9 @@ def forecast(
     if each and node:
         raise ModelError("--each ranks the links of every node; leave out --node")
     if out is not None:
-        check_suffix(out)
+        check_suffix(out, raw_labels=raw_labels)
+    elif raw_labels:
+        raise ModelError("--raw-labels needs -o and a .csv file")
     with status_line() as set_status:
         set_status(f"loading {run}")
         model = Run.open(run).model(device).prepare()
@@ -70,19 +72,19 @@ def forecast(
         )
         if out is not None:
             set_status(f"writing {out}")
-            write_table([found.columns(texts=out.suffix != ".parquet")], out)
+            write_table([found.columns(texts=out.suffix != ".parquet")], out, raw_labels=raw_labels)
     if as_json:
         facts = {"out": str(out), "rows": len(found)}
         return print_json(_rows(found) if out is None else facts)
     console = new_console()
     if out is not None:
-        console.print(f"{found.title()} written to [bold]{escape(str(out))}[/bold]", highlight=False, soft_wrap=True)
+        console.print(f"{found.title()} written to [bold]{foreign(out)}[/bold]", highlight=False, soft_wrap=True)
         return None
     console.print(links_table(found[:SHOWN] if each else found))
     if each and len(found) > SHOWN:
         console.print(f"the first {SHOWN} of {found.title()}; -o forecasts.parquet writes all", highlight=False)
     for line in (score_note(model, calibrate), *unused_direction(model)):
-        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
     return None
 
 

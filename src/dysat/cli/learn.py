@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from dysat.cli.app import StoppedError, app
 from dysat.cli.backtest import show_backtest
@@ -20,6 +19,7 @@ from dysat.cli.options import (
     EventOptions,
     Json,
     Preset,
+    RawLabels,
     Settings,
     chosen_model,
     option,
@@ -37,6 +37,7 @@ from dysat.cli.show import (
     status_line,
     unused_direction,
 )
+from dysat.cli.terminal import foreign
 from dysat.cli.watching import watching, working
 from dysat.errors import ModelError, listed
 from dysat.models.base.embedding import EmbeddingModel
@@ -141,21 +142,23 @@ def embed(
     run: RunFolder,
     out: Annotated[Path, option("File to write: .parquet, .csv or .jsonl.", "--out", "-o")],
     step: Annotated[str, option("Step to embed from 0; −1 is the last, [bold]all[/bold] is every step.")] = "-1",
+    raw_labels: RawLabels = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Write the embeddings of a run, one row per node known at a step."""
-    from dysat.system.table_files import write_table
+    from dysat.system.table_files import check_suffix, write_table
 
+    check_suffix(out, raw_labels=raw_labels)
     with status_line() as set_status:
         set_status(f"loading {run}")
         model = Run.open(run).model(device)
         set_status(f"writing {out}")
         steps = model.steps() if step == "all" else [_step(step)]
-        rows = write_table([model.table(step) for step in steps], out)
+        rows = write_table([model.table(step) for step in steps], out, raw_labels=raw_labels)
     if as_json:
         return print_json({"out": str(out), "rows": rows, "features": model.embed().shape[1]})
-    return new_console().print(f"{rows:,} embeddings written to [bold]{escape(str(out))}[/bold]", highlight=False)
+    return new_console().print(f"{rows:,} embeddings written to [bold]{foreign(out)}[/bold]", highlight=False)
 
 
 def _show_run(run: Run, as_json: bool, calibrate: Calibrate, trained_at: float, top: int = 10) -> None:
@@ -173,14 +176,14 @@ def _show_run(run: Run, as_json: bool, calibrate: Calibrate, trained_at: float, 
         show_backtest(metrics["backtest"], model, console)
     console.print(links_table(links))
     for line in (score_note(model, calibrate), *unused_direction(model), *_score_and_embeddings(model)):
-        console.print(f"[dim]{line}[/dim]", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
     epochs = (
         f"{epochs_text(metrics['epochs'])}{' per snapshot' * isinstance(model, Incremental)} on {metrics['device']}"
     )
     trained = epochs if metrics["epochs"] else model.method
     seconds = metrics["seconds"] + time.monotonic() - trained_at
     console.print(
-        f"{trained}, {seconds:.1f} s in total; written to [bold]{escape(str(run.folder))}[/bold]",
+        f"{foreign(trained)}, {seconds:.1f} s in total; written to [bold]{foreign(run.folder)}[/bold]",
         highlight=False,
         soft_wrap=True,
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from dysat.cli.app import app
 from dysat.cli.options import Json
 from dysat.cli.show import new_console, new_table, print_json
+from dysat.cli.terminal import foreign
 from dysat.errors import ModelError, listed, nearest
 from dysat.experiments.tune.spaces import as_text
 from dysat.models import MODELS
@@ -54,13 +54,13 @@ def _list_all(as_json: bool) -> None:
     for model in MODELS.values():
         presets = [name for name in model.presets() if not name.startswith("sankar2019")]
         fits = "yes" if issubclass(model, EmbeddingModel) else "no"
-        table.add_row(f"[bold]{model.method}[/bold]", escape(summary(model)), fits, ", ".join(presets) or "–")
+        table.add_row(f"[bold]{model.method}[/bold]", foreign(summary(model)), fits, ", ".join(presets) or "–")
     console.print(table)
     notes = ["All methods work with dysat evaluate; those marked yes also with dysat fit. Options: dysat models NAME."]
     for model in MODELS.values():
         notes += [_missing(model)] if _missing(model) else []
     for note in dict.fromkeys(notes):
-        console.print(f"[dim]{escape(note)}[/dim]", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{foreign(note)}[/dim]", highlight=False, soft_wrap=True)
     return None
 
 
@@ -68,24 +68,26 @@ def _describe(model: type[LinkModel], name: str, values: dict[str, Any], as_json
     if as_json:
         return print_json({**_facts(model), "values": values})
     console = new_console()
-    console.print(f"[bold]{escape(name)}[/bold]: {escape(summary(model))}", highlight=False, soft_wrap=True)
+    console.print(f"[bold]{foreign(name)}[/bold]: {foreign(summary(model))}", highlight=False, soft_wrap=True)
     if _missing(model):
-        console.print(f"[dim]{escape(_missing(model))}[/dim]", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{foreign(_missing(model))}[/dim]", highlight=False, soft_wrap=True)
     if presets := model.presets():
         table = new_table("preset", "description")
         table.columns[1].no_wrap = False
         for preset in presets:
-            table.add_row(escape(preset), escape(str(presets[preset]["about"])))
+            table.add_row(foreign(preset), foreign(presets[preset]["about"]))
         console.print(table)
     table = new_table("option", "default" if ":" not in name else "value", "allowed values", "meaning")
     table.columns[2].no_wrap = table.columns[3].no_wrap = False
     for option in model.options():
-        table.add_row(option.name, escape(as_text(values[option.name])), escape(allowed(option)), escape(option.help))
+        table.add_row(
+            option.name, foreign(as_text(values[option.name])), foreign(allowed(option)), foreign(option.help)
+        )
     console.print(table)
     example = f"dysat {'fit' if issubclass(model, EmbeddingModel) else 'evaluate'} SOURCE --model {name}"
     setting = next((option.name for option in model.options()), None)
     more = f" --set {setting}={as_text(values[setting])}" if setting else ""
-    console.print(f"[dim]{escape(example + more)}[/dim]", highlight=False, soft_wrap=True)
+    console.print(f"[dim]{foreign(example + more)}[/dim]", highlight=False, soft_wrap=True)
     return None
 
 

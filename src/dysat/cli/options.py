@@ -77,6 +77,9 @@ def _model(help: str, *names: str, metavar: str | None = None) -> Any:
 
 
 Json = Annotated[bool, option("Print JSON instead of a table.", "--json")]
+RawLabels = Annotated[
+    bool, option("CSV: write labels that look like formulas unchanged, without an apostrophe.", "--raw-labels")
+]
 DataDir = Annotated[
     Path | None,
     option("Folder of the paper's datasets [dim](default: $DYSAT_DATA or ~/.cache/dysat)[/dim].", metavar="FOLDER"),

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.options import DataDir, Device, Json, option
 from dysat.cli.show import new_console, new_table, print_json, status_line
+from dysat.cli.terminal import foreign
 from dysat.cli.watching import counting
 from dysat.data.datasets import DATASETS
 from dysat.errors import DatasetError, ModelError, listed, nearest
@@ -120,25 +120,25 @@ def _present(
         return print_json({"files": [str(file) for file in files], "results": str(results.folder), "notes": notes})
     console = new_console()
     for one in made:
-        console.print(f"\n[bold]{escape(one.title)}[/bold]", highlight=False, soft_wrap=True)
+        console.print(f"\n[bold]{foreign(one.title)}[/bold]", highlight=False, soft_wrap=True)
         if isinstance(one, Table):
             for part in [one.part(name) for name in one.datasets] if one.name != "table1" else [one]:
                 _table(part)
-        lines = (*getattr(one, "verdicts", ()), *(f"[dim]{escape(note)}[/dim]" for note in one.notes))
+        lines = (*map(foreign, getattr(one, "verdicts", ())), *(f"[dim]{foreign(note)}[/dim]" for note in one.notes))
         for line in lines:
             console.print(line, highlight=False, soft_wrap=True)
         if isinstance(one, Picture):
-            console.print(f"drawn to {escape(str(out / one.name))}.svg and .png", highlight=False, soft_wrap=True)
+            console.print(f"drawn to {foreign(out / one.name)}.svg and .png", highlight=False, soft_wrap=True)
     for note in notes:
-        console.print(f"[dim]{escape(note)}[/dim]", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{foreign(note)}[/dim]", highlight=False, soft_wrap=True)
     where = f"tables, figures and their CSV: {out}; measurements: {results.folder}"
-    return console.print(f"\n[dim]{escape(where)}[/dim]", highlight=False, soft_wrap=True)
+    return console.print(f"\n[dim]{foreign(where)}[/dim]", highlight=False, soft_wrap=True)
 
 
 def _table(part: Table) -> None:
-    shown = new_table(part.header[0], *(f">{name}" for name in part.header[1:]))
+    shown = new_table(foreign(part.header[0]), *(f">{foreign(name)}" for name in part.header[1:]))
     for texts in part.lines("*"):
-        cells = [(escape(text.replace("*", "")), "*" in text) for text in texts]
+        cells = [(foreign(text.replace("*", "")), "*" in text) for text in texts]
         shown.add_row(*(f"[bold]{cell}[/bold]" if best else cell for cell, best in cells))
     new_console().print(shown)
 

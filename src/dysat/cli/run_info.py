@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.markup import escape
-
 import dysat
 from dysat.cli.options import as_options
 from dysat.cli.show import epochs_text, new_console, new_table, show_graph
+from dysat.cli.terminal import foreign
 from dysat.data.windows import write_moment
 from dysat.experiments.evaluate.request import Contender
 from dysat.runs.run import Run
@@ -26,7 +25,7 @@ def show_run(run: Run, graph: dysat.DynamicGraph, as_json: bool) -> None:
     table = new_table("run", "")
     table.show_header = False
     for name, text in _rows(facts):
-        table.add_row(f"[bold]{name}[/bold]", escape(text))
+        table.add_row(f"[bold]{name}[/bold]", foreign(text))
     table.columns[1].no_wrap, table.columns[1].overflow = False, "fold"
     new_console().print(table, highlight=False)
 

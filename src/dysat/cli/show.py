@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,16 +13,19 @@ from typing import Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 import dysat
 from dysat.cli.options import as_options
+from dysat.cli.terminal import SafeConsole, SafeTable, foreign
 from dysat.data.attributes import describe_features
 from dysat.data.summary import SnapshotSummary
 from dysat.data.windows import write_edges
 from dysat.models.base.forecasts import DIGITS, score_text
 from dysat.models.base.link_model import Calibrate
+from dysat.system.json_text import json_text
+from dysat.system.printable import printable
 
 WIDE = 120  # columns if the output is not a terminal
 BAR = 12
@@ -58,7 +60,7 @@ def show_graph(
     screen = new_console()
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in graph.kind_counts.items())
     screen.print(
-        f"[bold]{escape(name)}[/bold]: {graph.num_nodes:,} nodes{f' ({escape(kinds)})' * bool(kinds)}, "
+        f"[bold]{foreign(name)}[/bold]: {graph.num_nodes:,} nodes{f' ({foreign(kinds)})' * bool(kinds)}, "
         f"{len(graph)} snapshots, "
         f"{sum(row.links for row in rows):,} links ({graph.num_distinct_links:,} distinct)",
         highlight=False,
@@ -72,9 +74,9 @@ def show_graph(
             break
     screen.print(table, crop=False)  # a table that is still too wide overflows: numbers are never cut
     for line in _footnotes(graph, sum(row.self_loops for row in rows)):
-        screen.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
+        screen.print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
     if out is not None:
-        screen.print(f"written to [bold]{escape(str(out))}[/bold]", highlight=False, soft_wrap=True)
+        screen.print(f"written to [bold]{foreign(out)}[/bold]", highlight=False, soft_wrap=True)
     return None
 
 
@@ -131,7 +133,7 @@ def show_notes(graph: dysat.DynamicGraph) -> None:
     """Print the notes on a log that a command has read, as `dysat snapshots` does."""
     console = new_console(stderr=True)
     for line in log_notes(graph, sum(snapshot.num_self_loops for snapshot in graph)):
-        console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
 
 
 def score_note(model: dysat.LinkModel, calibrate: Calibrate) -> str:
@@ -161,7 +163,7 @@ def unused_direction(model: dysat.LinkModel) -> Iterator[str]:
 
 def new_table(*columns: str) -> Table:
     """A plain table; a leading > right-aligns a column."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = SafeTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
     return table
@@ -172,7 +174,7 @@ def links_table(links: dysat.Forecasts) -> Table:
     ends = ("most likely next links: from →", "to") if links.graph.directed else ("most likely next links", "")
     table = new_table(*ends, ">score", "linked before")
     for link in links:
-        table.add_row(escape(str(link.u)), escape(str(link.v)), score_text(link.score), "yes" if link.known else "no")
+        table.add_row(foreign(link.u), foreign(link.v), score_text(link.score), "yes" if link.known else "no")
     return table
 
 
@@ -195,8 +197,8 @@ def bar(share: float) -> str:
 
 def new_console(stderr: bool = False) -> Console:
     """A console as wide as the terminal, or WIDE columns without one."""
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=WIDE)
+    console = SafeConsole(stderr=stderr)
+    return console if console.is_terminal else SafeConsole(stderr=stderr, width=WIDE)
 
 
 @contextmanager
@@ -207,9 +209,9 @@ def status_line() -> Iterator[Callable[[str], None]]:
         yield lambda text: None
         return
     with console.status("") as status:
-        yield lambda text: status.update(escape(f"{text} …"))
+        yield lambda text: status.update(Text(printable(f"{text} …")))
 
 
 def print_json(value: Any) -> None:
     """Print a value as JSON; commands with --json print nothing else."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(json_text(value, indent=2))

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dysat.cli.app import StoppedError, app
@@ -29,6 +27,7 @@ from dysat.cli.options import (
     takes,
 )  # fmt: skip
 from dysat.cli.show import new_console, new_table, print_json, show_notes, status_line
+from dysat.cli.terminal import PlainColumn, foreign, say
 from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
 from dysat.evaluation.protocols import NewEnds, Protocol
@@ -161,23 +160,23 @@ def _numbers(text: str | None) -> list[int] | None:
 def _show(found: Tuning, read: list[str], out: Path, preset_out: Path | None) -> None:
     console = new_console()
     names = list(found.space)
-    table = new_table(*(f">{name}" for name in names), ">validation AUC", ">steps", ">seconds", "")
+    table = new_table(*(f">{foreign(name)}" for name in names), ">validation AUC", ">steps", ">seconds", "")
     for trial in found.trials[:SHOWN]:
         best = trial is found.trials[0] and trial.state == "done"
-        cells = [_cell(trial.options[name]) if name in trial.options else "–" for name in names]
+        cells = [foreign(_cell(trial.options[name])) if name in trial.options else "–" for name in names]
         figure = "–" if trial.value is None else f"{100 * trial.value:.2f}"
         took = "–" if trial.seconds is None else f"{trial.seconds:.1f}"
-        note = trial.state if trial.state != "done" else "best" if best else ""
+        note = foreign(trial.state) if trial.state != "done" else "best" if best else ""
         row = [*cells, figure, str(len(trial.steps)), took, note]
         table.add_row(*(f"[bold]{cell}[/bold]" if best else cell for cell in row))
     console.print(table)
     for line in _notes(found, read[0], out):
-        console.print(f"[dim]{escape(line)}[/dim]", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
     given = {name: value for name, value in found.contender.options.items() if name != "device"}
     setting = " ".join(f"--set {name}={as_text(value)}" for name, value in {**given, **found.best.options}.items())
     used = shlex.quote(f"{found.contender.method}:{preset_out}") if preset_out else f"{found.contender.name} {setting}"
     command = " ".join(["dysat evaluate", *read, *_predicting(found.about["request"]), "--model", used])
-    console.print(f"now: [bold]{escape(command)}[/bold]", highlight=False, soft_wrap=True)
+    console.print(f"now: [bold]{foreign(command)}[/bold]", highlight=False, soft_wrap=True)
 
 
 def _reading(events: EventOptions, data_dir: Path | None) -> Iterator[str]:
@@ -236,23 +235,23 @@ def _progress() -> Iterator[Callable[[Tuning], None]]:
     first_call = [True]
     if not console.is_terminal:
 
-        def say(now: Tuning) -> None:
+        def print_new(now: Tuning) -> None:
             new = [trial for trial in now.trials if trial.state != "running" and trial.number not in seen]
             if first_call and new:
-                typer.echo(f"{len(new)} of {now.total} were finished before", err=True)
+                say(f"{len(new)} of {now.total} were finished before")
                 seen.update(trial.number for trial in new)
                 new = []
             first_call.clear()
             for trial in sorted(new, key=lambda trial: trial.number):
                 seen.add(trial.number)
-                typer.echo(f"{len(seen)} of {now.total}: {_line(trial)}", err=True)
+                say(f"{len(seen)} of {now.total}: {_line(trial)}")
 
-        yield say
+        yield print_new
         return
-    columns = [TextColumn("tuning"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn()]
+    columns = [TextColumn("tuning"), BarColumn(), PlainColumn("{task.fields[state]}"), TimeRemainingColumn()]
     with Progress(*columns, console=console, transient=True) as progress:
         task: Any = progress.add_task("", total=None, state="")
-        yield lambda now: progress.update(task, total=now.total, completed=_share(now), state=escape(_state(now)))
+        yield lambda now: progress.update(task, total=now.total, completed=_share(now), state=_state(now))
 
 
 def _line(trial: Trial) -> str:

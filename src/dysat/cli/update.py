@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 import dysat
 from dysat.cli.app import StoppedError, app
@@ -25,6 +23,7 @@ from dysat.cli.show import (
     print_json,
     status_line,
 )
+from dysat.cli.terminal import foreign
 from dysat.cli.watching import watching
 from dysat.data.windows import write_moment
 from dysat.errors import ModelError
@@ -32,6 +31,7 @@ from dysat.models.base.forecasts import score_text
 from dysat.runs.feed import POLL, EventFile, Feed, check_file
 from dysat.runs.run import Run, Watch
 from dysat.runs.update import SHOWN, StoppedUpdate, Update, Updater, updating
+from dysat.system.json_text import json_text
 from dysat.system.process import keep_freed_memory
 
 
@@ -158,7 +158,7 @@ def _follow(
         links = updater.model.top_links(top)
         if as_json:
             facts = {**update.facts(), "top_links": [link_facts(link) for link in links]}
-            typer.echo(json.dumps(facts, ensure_ascii=False))
+            typer.echo(json_text(facts))
         else:
             _show_update(update, as_json)
             _show_links(links)
@@ -185,7 +185,7 @@ def _show_update(update: Update, as_json: bool) -> Update:
         if update.came_true:
             table = new_table(">rank", "forecast that came true", "", ">score")
             for link in update.came_true[:SHOWN]:
-                table.add_row(str(link.rank), escape(str(link.u)), escape(str(link.v)), score_text(link.score))
+                table.add_row(str(link.rank), foreign(link.u), foreign(link.v), score_text(link.score))
             console.print(table)
     return update
 

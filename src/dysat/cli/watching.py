@@ -12,12 +12,11 @@ from dataclasses import replace
 from threading import Event, Lock, Thread
 from typing import Any
 
-import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dysat.cli.show import epochs_text, new_console, status_line
+from dysat.cli.terminal import PlainColumn, foreign, say
 from dysat.runs.run import Watch
 from dysat.system.progress import listening
 from dysat.training import Epoch
@@ -39,7 +38,7 @@ def watching(stopping: str = "stopping after this epoch") -> Iterator[Watch]:
     console = new_console(stderr=True)
 
     def note(text: str) -> None:
-        console.print(f"[dim]{escape(text)}[/dim]", highlight=False, soft_wrap=True)
+        console.print(f"[dim]{foreign(text)}[/dim]", highlight=False, soft_wrap=True)
 
     with _on_ctrl_c(console, f"{stopping}; Ctrl-C again stops at once") as stop:
         watch = Watch(on_note=note, stop=stop)
@@ -48,11 +47,11 @@ def watching(stopping: str = "stopping after this epoch") -> Iterator[Watch]:
                 yield replace(watch, on_stage=lines.on_stage, on_epoch=lines.on_epoch)
             return
         columns = [
-            TextColumn("{task.description}"),
+            PlainColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.fields[state]}"),
+            PlainColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
+            PlainColumn("{task.fields[left]}"),
         ]
         with Progress(*columns, console=console, transient=True) as progress:
             bars = _Bars(progress)
@@ -143,7 +142,7 @@ class _Lines:
 @contextmanager
 def _lines() -> Iterator[_Lines]:
     """Lines on the error stream, printed even while a long piece of work reports nothing."""
-    lines, over = _Lines(lambda text: typer.echo(text, err=True)), Event()
+    lines, over = _Lines(say), Event()
 
     def look() -> None:
         while not over.wait(TICK):
@@ -208,9 +207,9 @@ def counting(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """Show how many jobs are done, live on a terminal and as lines elsewhere."""
     console = new_console(stderr=True)
     if not console.is_terminal:
-        yield lambda done, total, what: typer.echo(f"{done} of {total}: {what}", err=True) if what else None
+        yield lambda done, total, what: say(f"{done} of {total}: {what}") if what else None
         return
-    columns = [TextColumn(title), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn()]
+    columns = [TextColumn(title), BarColumn(), PlainColumn("{task.fields[state]}"), TimeRemainingColumn()]
     with Progress(*columns, console=console, transient=True) as progress:
         task: Any = progress.add_task("", total=None, state="")
         yield lambda done, total, what: progress.update(

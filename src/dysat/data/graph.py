@@ -34,6 +34,7 @@ from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, su
 from dysat.data.windows import Clock, write_edges, write_moment, write_span
 from dysat.errors import GraphError, nearest
 from dysat.system.notebook import html_table
+from dysat.system.printable import printable
 from dysat.system.storage import read_folder, write_folder
 from dysat.system.superseded import check_graph_folder
 
@@ -413,7 +414,7 @@ class DynamicGraph:
         links = [s.num_links for s in self.snapshots]
         span = write_span((last - first) / len(self), self.clock)
         dates = f"{edges[0]} … {edges[-1]}"
-        extra = [f"{number:,} {kind}" for kind, number in self.kind_counts.items()]
+        extra = [f"{number:,} {printable(kind)}" for kind, number in self.kind_counts.items()]
         nodes = f"{'directed, ' * self.directed}{self.num_nodes:,} nodes" + (f" ({', '.join(extra)})" if extra else "")
         return (
             f"DynamicGraph: {nodes}, {len(self)} snapshots of about {span}, {dates}\n"

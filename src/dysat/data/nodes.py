@@ -17,6 +17,7 @@ from dysat.data.reading.sources import Source, explained, open_table
 from dysat.data.reading.times import ISO, TimeUnit, parse_times
 from dysat.data.windows import Clock
 from dysat.errors import EventsError, listed, nearest
+from dysat.system.printable import printable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,8 +67,8 @@ class NodeTable:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        of = f" of kind {self.kind}" if self.kind else ""
-        columns = ", ".join(f"{name} ({column})" for name, column in self.columns.items())
+        of = f" of kind {printable(self.kind)}" if self.kind else ""
+        columns = ", ".join(f"{printable(name)} ({column})" for name, column in self.columns.items())
         return f"NodeTable: {len(set(self.ids.tolist())):,} nodes{of}; {columns}"
 
 

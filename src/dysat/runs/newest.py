@@ -20,6 +20,7 @@ from typing import Any
 from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import GRAPH_FOLDER, MODEL_FILE
+from dysat.system.json_text import json_text
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import BASE, STREAM
 
@@ -74,7 +75,7 @@ def write_newest(run: Path, model: EmbeddingModel, updates: Sequence[Mapping[str
         write_table([model.table(step) for step in model.steps_at_hand()], run / EMBEDDINGS)
     metrics = newest_metrics(read_metrics(first_folder(run)), updates)
     with replace_file(run / METRICS, ModelError) as temporary:
-        temporary.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8", newline="")
+        temporary.write_text(json_text(metrics, indent=2, ascii=True) + "\n", encoding="utf-8", newline="")
 
 
 @contextmanager

@@ -20,8 +20,6 @@ snapshots.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import shutil
@@ -51,7 +49,10 @@ from dysat.runs.backtest import WINDOWS, incomplete, summary, window_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
 from dysat.runs.newest import EMBEDDINGS, METRICS, first_folder, newest_metrics, read_metrics
 from dysat.runs.stream import Stream, without_features
+from dysat.system.csv_text import csv_text
+from dysat.system.json_text import json_text
 from dysat.system.locks import lock_folder
+from dysat.system.printable import printable
 from dysat.system.progress import report
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import CONFIG, STATE, STREAM
@@ -110,7 +111,7 @@ class Run:
     def __repr__(self) -> str:
         updates = len(self.updates())
         state = f"{updates} update{'s' * (updates != 1)}" if self.finished else "not fully trained"
-        return f"Run({str(self.folder)!r}): {self.config['method']}, {state}"
+        return f"Run({str(self.folder)!r}): {printable(self.config['method'])}, {state}"
 
     @classmethod
     def start(
@@ -452,11 +453,8 @@ def write_results(
     model.save_weights(folder)
     if model.has_embeddings:
         _write_embeddings(model, folder / EMBEDDINGS)
-    table = io.StringIO()
-    writer = csv.DictWriter(table, ["stage", *(Epoch.__dataclass_fields__)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(history)
-    write_text(folder / HISTORY, table.getvalue())
+    columns = ["stage", *(Epoch.__dataclass_fields__)]
+    write_text(folder / HISTORY, csv_text(columns, ([row.get(name) for name in columns] for row in history)))
     metrics = {
         "backtest": backtest,
         "epochs": len(done.history),
@@ -468,7 +466,7 @@ def write_results(
         "notes": model.graph_.notes,
         "directed": model.graph_.directed,
     }
-    write_text(folder / METRICS, json.dumps(metrics, indent=2) + "\n")
+    write_text(folder / METRICS, json_text(metrics, indent=2, ascii=True) + "\n")
 
 
 def _write_embeddings(model: EmbeddingModel, file: Path) -> None:

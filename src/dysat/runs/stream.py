@@ -15,7 +15,6 @@ all snapshots at every update; the state then holds the whole model.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +34,7 @@ from dysat.models.incsat import IncSAT
 from dysat.nn.stored import Rows
 from dysat.runs.newest import discard_unfinished, files_aside
 from dysat.system.journal import Journal
+from dysat.system.json_text import json_text
 from dysat.system.storage import replace_file
 from dysat.system.superseded import STATE, STATE_VERSION, STREAM
 from dysat.system.tensors import read_facts, read_tensors, write_tensors
@@ -218,7 +218,7 @@ class Stream:
 
     def _write_updates(self) -> None:
         """Write updates.json, a readable copy of what the state holds."""
-        lines = ",\n".join(json.dumps(update, ensure_ascii=False) for update in self.updates)
+        lines = ",\n".join(json_text(update) for update in self.updates)
         file, text = self.folder / UPDATES, f"[\n{lines}\n]\n"  # one line per update
         if file.is_file() and file.read_bytes() == text.encode():
             return

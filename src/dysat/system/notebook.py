@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dysat.system.extras import require
+from dysat.system.printable import printable
 from dysat.system.progress import is_heard, listening
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ def html_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     body = "".join(
         f"<tr>{''.join(_cell('td', value, side) for value, side in zip(row, sides, strict=True))}</tr>" for row in rows
     )
-    lines = "<br>".join(escape(line) for line in title.split("\n"))
-    below = f"<p><small>{escape(note)}</small></p>" if note else ""
+    lines = "<br>".join(escape(printable(line)) for line in title.split("\n"))
+    below = f"<p><small>{escape(printable(note))}</small></p>" if note else ""
     return f"<div><p>{lines}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}</div>"
 
 
 def _cell(tag: str, value: Any, side: str) -> str:
-    return f'<{tag} style="{STYLE.format(side)}">{escape(str(value))}</{tag}>'
+    return f'<{tag} style="{STYLE.format(side)}">{escape(printable(value))}</{tag}>'
 
 
 def in_notebook() -> bool:
@@ -94,7 +95,7 @@ class NotebookBar:
 
     def __repr__(self) -> str:
         pieces = f" {self.done:,} of {self.total:,}" if self.total else ""
-        return f"{self.what}{pieces}, {time.monotonic() - self.began:.0f} s"
+        return f"{printable(self.what)}{pieces}, {time.monotonic() - self.began:.0f} s"
 
     def _repr_html_(self) -> str:
         known = f' value="{self.done}" max="{self.total}"' if self.total else ""

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.errors import DysatError
+from dysat.system.json_text import finite, json_text
 
 Array = NDArray[Any]
 # Exceptions NumPy may raise on a damaged file.
@@ -45,10 +46,10 @@ def write_folder(
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         files = {key: _write_array(temporary / f"{key}.npy", array) for key, array in arrays.items()}
-        content = {"format": f"dysat-{name}", "version": version, **manifest, "files": files}
+        content = finite({"format": f"dysat-{name}", "version": version, **manifest, "files": files})
         content["checksum"] = _checksum(content)
         with open(temporary / f"{name}.json", "w", encoding="utf-8") as out:
-            lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()]
+            lines = [f"  {json.dumps(key)}: {json_text(value)}" for key, value in content.items()]
             out.write("{\n" + ",\n".join(lines) + "\n}\n")
             out.flush()
             os.fsync(out.fileno())

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dysat.errors import GraphError
+from dysat.system.csv_text import csv_field
+from dysat.system.json_text import json_text
 from dysat.system.storage import replace_file
 
+Writer = Callable[[Sequence[Mapping[str, Any]], str], None]
 
-def write_table(parts: Sequence[Mapping[str, Any]], file: Path) -> int:
+
+def write_table(parts: Sequence[Mapping[str, Any]], file: Path, *, raw_labels: bool = False) -> int:
     """Write the parts of a table one after another; returns the number of rows.
 
     A part maps column names to values. A single value fills its column; a two-dimensional array is a column of lists,
     which CSV splits into columns numbered from 0. Moments are datetime64 in UTC, for Parquet only.
+
+    In CSV, a text that a spreadsheet would take for a formula gets an apostrophe in front, unless `raw_labels` is set.
     """
-    write = check_suffix(file)
+    write = check_suffix(file, raw_labels=raw_labels)
     full = [_filled(part) for part in parts]
     full = [part for part in full if _rows(part)] or full[:1]  # the types of an empty part are unknown
     with replace_file(file, GraphError) as temporary:
@@ -26,11 +33,15 @@ def write_table(parts: Sequence[Mapping[str, Any]], file: Path) -> int:
     return sum(map(_rows, full))
 
 
-def check_suffix(file: Path) -> Callable[[Sequence[Mapping[str, Any]], str], None]:
+def check_suffix(file: Path, *, raw_labels: bool = False) -> Writer:
     """Return the function that writes such a file; raise if there is none."""
-    write = {".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_json_lines}.get(file.suffix)
+    csv = partial(_write_csv, raw=True) if raw_labels else _write_csv
+    writers: dict[str, Writer] = {".parquet": _write_parquet, ".csv": csv, ".jsonl": _write_json_lines}
+    write = writers.get(file.suffix)
     if write is None:
         raise GraphError(f"{file}: tables are written as .parquet, .csv or .jsonl")
+    if raw_labels and file.suffix != ".csv":
+        raise GraphError(f"{file}: raw labels are a choice of .csv; {file.suffix} never changes a label")
     return write
 
 
@@ -91,21 +102,18 @@ def _write_with_arrow(parts: Sequence[Mapping[str, Any]], file: str) -> None:
     pq.write_table(pa.concat_tables(tables), file)
 
 
-def _write_csv(parts: Sequence[Mapping[str, Any]], file: str) -> None:
-    import csv
-
+def _write_csv(parts: Sequence[Mapping[str, Any]], file: str, *, raw: bool = False) -> None:
     with open(file, "w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
         for number, part in enumerate(parts):
             wide = {name: column for name, column in part.items() if getattr(column, "ndim", 1) == 2}
             plain = [name for name in part if name not in wide]
             if number == 0:
                 numbered = [f"{name}_{i}" for name, column in wide.items() for i in range(column.shape[1])]
-                writer.writerow([*plain, *numbered])
-            rows = zip(*(_texts(part[name]) for name in plain), *wide.values(), strict=True)
-            writer.writerows(
-                [*row[: len(plain)], *(f"{x:.9g}" for block in row[len(plain) :] for x in block)] for row in rows
-            )
+                out.write(",".join(csv_field(name) for name in (*plain, *numbered)) + "\n")
+            for row in zip(*(_texts(part[name]) for name in plain), *wide.values(), strict=True):
+                fields = [csv_field(value, raw=raw) for value in row[: len(plain)]]
+                fields += [f"{x:.9g}" for block in row[len(plain) :] for x in block]
+                out.write(",".join(fields) + "\n")
 
 
 def _texts(column: Any) -> Any:
@@ -116,10 +124,8 @@ def _texts(column: Any) -> Any:
 
 
 def _write_json_lines(parts: Sequence[Mapping[str, Any]], file: str) -> None:
-    import json
-
     with open(file, "w", encoding="utf-8", newline="") as out:
         for part in parts:
             columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in part.values()]
             for row in zip(*columns, strict=True):
-                out.write(json.dumps(dict(zip(part, row, strict=True)), ensure_ascii=False) + "\n")
+                out.write(json_text(dict(zip(part, row, strict=True))) + "\n")

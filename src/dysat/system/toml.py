@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from dysat.system.printable import with_escapes
+
 
 def as_toml(config: Mapping[str, Any]) -> str:
     """Format plain values and one level of tables; None is left out."""
@@ -21,5 +23,9 @@ def as_toml(config: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    # JSON strings, numbers and booleans are valid TOML, except that TOML also escapes DEL.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # JSON strings, numbers and booleans are valid TOML, but its escapes of surrogates are not.
+    return with_escapes(json.dumps(value, ensure_ascii=False), _escaped)
+
+
+def _escaped(char: str) -> str:
+    return char if "\ud800" <= char <= "\udfff" else f"\\U{ord(char):08x}"

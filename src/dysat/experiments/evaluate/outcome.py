@@ -14,7 +14,9 @@ from torch import Tensor
 from dysat.evaluation.probe import Means, ProbeResult, means
 from dysat.models import OPPONENTS
 from dysat.system.extras import require
+from dysat.system.json_text import finite
 from dysat.system.notebook import Table, html_table
+from dysat.system.printable import printable
 
 TENSORS = ("scores", "labels", "test")
 FIGURES = ("auc", "auc_sd", "average_precision", "average_precision_sd")
@@ -184,7 +186,7 @@ class Evaluation(Table):
             )
         best = self.best_opponent()
         facts = {**self.about, "left_out": self.left_out, "best_opponent": best and best.name, "models": models}
-        return dict(_without_nan(facts))
+        return dict(finite(facts))
 
     def markdown(self, *, everyone: bool = False) -> str:
         """Return a Markdown table of the means, in per cent."""
@@ -193,7 +195,8 @@ class Evaluation(Table):
             "|---|---|---|---:|---:|---:|---:|",
         ]
         for model, negatives, probe, known in self.rows(self.figures if everyone else None):
-            name = f"{model.name} (heuristic)" if model.opponent else f"**{model.name}**"
+            shown = printable(model.name).replace("|", "\\|")
+            name = f"{shown} (heuristic)" if model.opponent else f"**{shown}**"
             cells = (
                 " ".join([per_cent(known.macro_auc), spread(known.macro_auc_sd)]).strip(),
                 per_cent(known.micro_auc),
@@ -248,7 +251,8 @@ class Evaluation(Table):
         for color, model in enumerate(self.figures if everyone else self.shown()):
             for number, negatives in enumerate(self.negatives):
                 steps = model.of(negatives, self.probe)
-                label = f"{model.name}, {negatives}" if len(self.negatives) > 1 else model.name
+                name = printable(model.name).replace("$", "\\$")  # matplotlib reads formulas between dollars
+                label = f"{name}, {negatives}" if len(self.negatives) > 1 else name
                 style = ["-", "--", ":", "-."][number % 4]  # by kind of negatives
                 found = [step.result for step in steps]
                 points = [r.target for r in found], [r.auc for r in found]
@@ -278,12 +282,3 @@ def spread(deviation: float) -> str:
 def _mean(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
-
-
-def _without_nan(value: Any) -> Any:
-    """Replace NaN by None: JSON has no NaN."""
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and isnan(value) else value

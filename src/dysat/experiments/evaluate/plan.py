@@ -23,6 +23,7 @@ from dysat.experiments.evaluate.outcome import Evaluation, Figures, StepResult
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.nn.device import choose_device
 from dysat.system.hardware import hardware
+from dysat.system.json_text import json_text
 from dysat.system.storage import replace_file
 
 REQUEST, RESULTS = "evaluation.json", "results.json"
@@ -84,7 +85,7 @@ class EvaluationPlan:
             why = next(problems, "no such negatives at any step")
             raise ModelError(f"no result for {self.contenders[0].name}: {why}")
         with replace_file(self.path / RESULTS, ModelError) as beside:
-            beside.write_text(json.dumps(found.facts(), indent=1) + "\n", encoding="utf-8")
+            beside.write_text(json_text(found.facts(), indent=1, ascii=True) + "\n", encoding="utf-8")
         return found
 
     def figures(self, contender: Contender) -> Figures:
@@ -137,7 +138,7 @@ def _open_folder(path: Path, graph: DynamicGraph, request: Request, shared: bool
     (path / STEPS).mkdir(parents=True, exist_ok=True)
     graph.save(path / GRAPH, overwrite=True)
     with replace_file(file, ModelError) as beside:
-        beside.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+        beside.write_text(json_text(wanted, indent=2, ascii=True) + "\n", encoding="utf-8")
 
 
 def about(graph: DynamicGraph, request: Request, device: str, *packages: str) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+from dysat.system.csv_text import csv_text
+from dysat.system.printable import printable
 
 MINUS = "−"
 NONE = "–"
@@ -58,7 +59,7 @@ class Cell:
         numbers = (self.ours, self.ours_sd, self.paper, self.paper_sd, self.difference)
         why = "; ".join(f"{target}: {reason}" for target, reason in self.left_out.items())
         known = (None if value is None else round(value, 4) for value in numbers)
-        return (self.dataset, self.row, self.measure, *known, self.steps or None, why, self.method)
+        return (self.dataset, self.row, self.measure, *known, self.steps or None, why or None, self.method or None)
 
     def _number(self, value: float) -> str:
         return f"{value:,.0f}" if self.count else f"{value:.2f}"
@@ -97,9 +98,9 @@ class Table:
     def markdown(self) -> str:
         """Return title, table, verdicts and notes as Markdown."""
         header = [f"| {' | '.join(self.header)} |", f"|---|{'---:|' * len(self.columns)}"]
-        body = [f"| {' | '.join(line)} |" for line in self.lines("**")]
+        body = [f"| {' | '.join(printable(cell) for cell in line)} |" for line in self.lines("**")]
         parts = [f"### {self.title}", "\n".join([*header, *body])]
-        parts += ["\n".join(f"- {line}" for line in lines) for lines in (self.verdicts, self.notes) if lines]
+        parts += ["\n".join(f"- {printable(line)}" for line in lines) for lines in (self.verdicts, self.notes) if lines]
         return "\n\n".join(parts) + "\n"
 
     def csv(self) -> str:
@@ -111,12 +112,3 @@ def signed(value: float, digits: int) -> str:
     """Format a number with its sign; zero has none."""
     text = f"{value:+,.{digits}f}".replace("-", MINUS)
     return text if any(digit in text for digit in "123456789") else text[1:]
-
-
-def csv_text(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
-    """Return CSV text; None becomes an empty field."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(lines)
-    return out.getvalue()

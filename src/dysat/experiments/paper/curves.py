@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from dysat.data.datasets import DATASETS as FILES
 from dysat.experiments.paper.catalogue import BOOSTING, DATASETS, Target
-from dysat.experiments.paper.cells import csv_text
 from dysat.experiments.paper.lineup import BEST, LINEUP, NAMES, check_datasets, find
 from dysat.experiments.paper.pictures import (
     BLUE,
@@ -23,6 +22,7 @@ from dysat.experiments.paper.pictures import (
     panels,
 )  # fmt: skip
 from dysat.experiments.paper.records import Record, Results
+from dysat.system.csv_text import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

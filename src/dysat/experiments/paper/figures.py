@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dysat.errors import ModelError
 from dysat.experiments.paper.catalogue import DATASETS, HEADS, heads_row
-from dysat.experiments.paper.cells import csv_text
 from dysat.experiments.paper.curves import fig_multistep, fig_newnodes, fig_steps
 from dysat.experiments.paper.heatmaps import fig_attention
 from dysat.experiments.paper.lineup import check_datasets
 from dysat.experiments.paper.notes import machine_name
 from dysat.experiments.paper.pictures import BLUE, ORANGE, RED, Picture, finished, found_in, not_measured, panels
 from dysat.experiments.paper.records import Record, Results
+from dysat.system.csv_text import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

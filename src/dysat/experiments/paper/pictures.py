@@ -13,6 +13,7 @@ from dysat.errors import ModelError
 from dysat.experiments.paper.catalogue import DATASETS
 from dysat.experiments.paper.records import NothingMeasuredError
 from dysat.system.extras import require
+from dysat.system.printable import printable
 from dysat.system.storage import replace_file
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def finished(figure: Figure, title: str) -> Figure:
     handles: dict[str, Any] = {}
     for one in figure.axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+            handles.setdefault(printable(label), handle)
     if handles:
         look: dict[str, Any] = {"loc": "outside right upper", "fontsize": "small", "handlelength": 3.5}
         figure.legend(list(handles.values()), list(handles), **look)

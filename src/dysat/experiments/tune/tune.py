@@ -32,6 +32,7 @@ from dysat.experiments.tune.trials import TuningPlan
 from dysat.models import MODELS
 from dysat.nn.device import choose_device
 from dysat.system.extras import require
+from dysat.system.json_text import json_text
 from dysat.system.notebook import notebook_progress
 from dysat.system.pool import worker_pool
 from dysat.system.process import keep_freed_memory
@@ -130,7 +131,7 @@ def tune(
     if path is not None:
         path.mkdir(parents=True, exist_ok=True)
         with replace_file(path / RESULTS, ModelError) as beside:
-            beside.write_text(json.dumps(found.facts(), indent=1) + "\n", encoding="utf-8")
+            beside.write_text(json_text(found.facts(), indent=1, ascii=True) + "\n", encoding="utf-8")
     return found
 
 

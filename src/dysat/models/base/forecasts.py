@@ -16,6 +16,7 @@ from dysat.data.continuation import next_window
 from dysat.data.graph import DynamicGraph
 from dysat.data.windows import SECOND, as_datetime, write_edges
 from dysat.system.extras import require
+from dysat.system.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,7 +196,7 @@ class Forecasts(Sequence[Forecast]):
         part = self[:SHOWN]
         columns = part.columns() | {"score": map(score_text, part.scores.tolist())}
         columns["known"] = ["yes" if known else "no" for known in part.known]
-        return [list(map(str, row)) for row in zip(*(columns[name] for name in self._names()), strict=True)]
+        return [list(map(printable, row)) for row in zip(*(columns[name] for name in self._names()), strict=True)]
 
     def _rest(self) -> list[str]:
         return [f"… and {len(self) - SHOWN:,} more; to_polars() and to_pandas() have all"] * (len(self) > SHOWN)
