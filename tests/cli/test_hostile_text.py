@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import hostile
+import hostile_text
 import pytest
 from rich.text import Text
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import hostile
+import hostile_text
 import numpy as np
 import polars as pl
 import pytest
