@@ -95,25 +95,24 @@ def edit_tensors(file: Path, edit: Callable[[Content, Tensors], None]) -> None:
 
 
 def edit_record(stream: Path, journal: str, index: int, edit: Callable[[Arrays], None]) -> None:
-    """Change the arrays of one record of a journal (`snapshots` or `summary`); it moves to the end of the file."""
+    """Change the arrays of one record of a journal (`snapshots` or `summary`) in place; the file is written again."""
     facts, tensors = read_tensor_file(stream / STREAM_STATE)
-    record, file = facts[journal][index], stream / JOURNALS[journal]
-    data = bytearray(file.read_bytes())
-    arrays: Arrays = {}
-    for name, (dtype, shape, at) in record["arrays"].items():
-        count = int(np.prod(shape))
-        arrays[name] = np.frombuffer(bytes(data), dtype, count, at if count else 0).reshape(shape).copy()
-    edit(arrays)
-    layout, digest = {}, hashlib.sha256()
-    for name, array in arrays.items():
-        data += bytes(-len(data) % 64)
-        layout[name] = [array.dtype.str, list(array.shape), len(data)]
-        data += array.tobytes()
-        digest.update(array.tobytes())
-    record |= {"arrays": layout, "sha256": digest.hexdigest()}
-    records = [each for each in facts[journal] if each]
-    record["end"] = records[-1]["end"] = len(data)
-    file.write_bytes(bytes(data))
+    before, after = (stream / JOURNALS[journal]).read_bytes(), bytearray()
+    for number, record in enumerate(record for record in facts[journal] if record):
+        arrays: Arrays = {}
+        for name, (dtype, shape, at) in record["arrays"].items():
+            count = int(np.prod(shape))
+            arrays[name] = np.frombuffer(before, dtype, count, at if count else 0).reshape(shape).copy()
+        if number == index:
+            edit(arrays)
+        layout, digest = {}, hashlib.sha256()
+        for name, array in arrays.items():
+            after += bytes(-len(after) % 64)
+            layout[name] = [array.dtype.str, list(array.shape), len(after)]
+            after += array.tobytes()
+            digest.update(array.tobytes())
+        record |= {"arrays": layout, "end": len(after), "sha256": digest.hexdigest()}
+    (stream / JOURNALS[journal]).write_bytes(bytes(after))
     write_tensor_file(stream / STREAM_STATE, facts, tensors)
 
 
