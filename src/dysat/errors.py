@@ -39,13 +39,17 @@ class ModelError(DysatError):
 
 
 @contextmanager
-def reporting_damage(where: object, error: type[DysatError]) -> Iterator[None]:
-    """Turn the exceptions that damaged content causes into one line: `where: damaged: what`."""
+def reporting_damage(where: object, error: type[DysatError], *, keep: bool = False) -> Iterator[None]:
+    """Turn the exceptions that damaged content causes into one line: `where: damaged: what`.
+
+    `keep` leaves a `DysatError` as it is.
+    """
     try:
         yield
     except DysatError as problem:
-        text = str(problem)
-        raise (error(text) if text.startswith(f"{where}: ") else error(f"{where}: damaged: {text}")) from None
+        if keep or str(problem).startswith(f"{where}: "):
+            raise
+        raise error(f"{where}: damaged: {problem}") from None
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as problem:
         if type(problem).__name__ == "OutOfMemoryError":  # of torch, on CUDA
             raise

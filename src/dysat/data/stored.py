@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
         raise GraphError(f"the numbers of {lengths} do not fit each other")
     if any(sum(count) >= 2**62 for count in counts.values()):
         raise GraphError("more rows or entries than any file holds")
-    if any(before >= after for before, after in zip(edges, edges[1:], strict=False)):
+    if any(before >= after for before, after in pairwise(edges)):
         raise GraphError("the boundaries of the windows do not increase")
     for name in ("kind_names", "notes", "feature_names"):
         if not _are_texts(manifest.get(name, () if name == "feature_names" else None)):
@@ -90,7 +91,7 @@ def _check_report(report: object) -> None:
 
 
 def check_types(arrays: Mapping[str, Array], lengths: Mapping[str, Ids]) -> None:
-    """Check the types and dimensions of all arrays, the lengths of those of the snapshots, and that features are finite."""
+    """Check types and dimensions of all arrays, the lengths of those of the snapshots, and that features are finite."""
     for name in (*lengths, *(("labels",) if "labels" in arrays else ("label_text", "label_offsets"))):
         if name not in arrays:
             raise GraphError(f"{name}.npy is not in the list of files")
@@ -133,9 +134,26 @@ def _are_distinct(numbers: Ids) -> bool:
     if most - least < DENSE * len(numbers):
         seen = np.zeros(most - least + 1, dtype=np.bool_)
         seen[numbers - least] = True
-        return np.count_nonzero(seen) == len(numbers)
+        return bool(seen.sum() == len(numbers))
     ordered = np.sort(numbers)
-    return not (ordered[1:] == ordered[:-1]).any()
+    return not bool((ordered[1:] == ordered[:-1]).any())
+
+
+def check_snapshot(arrays: Mapping[str, Array], known: int, *, directed: bool) -> None:
+    """Check all arrays of one snapshot that was stored by itself, with the labels of its new nodes."""
+    lengths = {name: np.array([len(arrays[name])]) for name in (*CSR, *(SENT,) * directed)}
+    num_rows, num_entries = lengths["rows"], lengths["neighbours"]
+    lengths |= {"offsets": num_rows + 1} | {name: num_entries for name in ("weights", SENT) if name in lengths}
+    check_types(arrays, lengths)
+    check_snapshots({name: arrays[name] for name in lengths}, num_rows, num_entries, np.array([known]))
+
+
+def check_new_nodes(known: Labels, new: Labels, number: int, kinds: Array | None, new_kinds: Array | None) -> None:
+    """Check that there are `number` new nodes, with labels (and kinds) like those of the known ones."""
+    if len(new) != number or (number and new.dtype != known.dtype):
+        raise GraphError(f"{len(new):,} labels of {new.dtype} for {number:,} new nodes, after labels of {known.dtype}")
+    if (kinds is None) != (new_kinds is None) or (new_kinds is not None and len(new_kinds) != number):
+        raise GraphError(f"the new nodes do not have {number:,} kinds")
 
 
 def check_snapshots(arrays: Mapping[str, Array], num_rows: Ids, num_entries: Ids, known: Ids) -> None:

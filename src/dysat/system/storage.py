@@ -1,8 +1,8 @@
 """Folders of arrays with a manifest, in open formats: written atomically, checked on load.
 
 `<name>.json` holds small values and the size and SHA-256 of every array; each array is a `.npy` file, so it can be
-memory-mapped. Nothing is pickled. Anybody can recompute a checksum, so nothing in a folder is trusted because of it: the
-caller checks the content of the arrays, and this module their names, types and sizes.
+memory-mapped. Nothing is pickled. Anybody can recompute a checksum, so it is no reason to trust a folder: the caller
+checks the content of the arrays, and this module their names, types and sizes.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def read_folder(
         finally:
             for key, digest in digests.items():
                 if digest.result() != manifest["files"][key].get("sha256"):
-                    problem = f"damaged: its content does not match the checksum in {name}.json"
-                    raise error(f"{folder / key}.npy: {problem}") from None
+                    what = f"damaged: its content does not match the checksum in {name}.json"
+                    raise error(f"{folder / key}.npy: {what}") from None
     return built
 
 
