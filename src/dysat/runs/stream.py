@@ -171,7 +171,8 @@ class Stream:
             model = (DySAT if self.refits else IncSAT).with_options(options)
         model.graph_ = self.graph(base, verify=verify or self.refits)  # the next update learns from all of it
         if isinstance(model, IncSAT):
-            model.summary_ = self.rows(model.steps(), verify=True)  # damage would spread to the next weights
+            with reporting_damage(self.summary.file, ModelError):
+                model.summary_ = self.rows(model.steps(), verify=True)  # damage would spread to the next weights
         model.take_tensors(tensors, file)
         return model
 

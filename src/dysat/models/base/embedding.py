@@ -16,6 +16,8 @@ from dysat.models.base.link_model import LinkModel
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.pair import PairFeature, both_ends, pair_features, weighted_sums
 
+DIVERGED = "training diverged, try a lower learning_rate; or the model file is damaged"
+
 
 @dataclass(kw_only=True, eq=False)
 class EmbeddingModel(LinkModel):
@@ -80,13 +82,13 @@ class EmbeddingModel(LinkModel):
         weights, bias = self.scorer_
         if weights.shape != e.shape[-1:] or not weights.dtype == bias.dtype == e.dtype:
             raise ModelError(f"{len(weights)} weights for pairs with {e.shape[-1]} features: fit the model again")
+        if not e.isfinite().all():
+            raise ModelError(f"the embeddings are not finite numbers: {DIVERGED}")
         return weights, bias
 
     def _chances(self, scores: Tensor) -> Tensor:
         if scores.isnan().any():
-            raise ModelError(
-                "the scores of the model are not numbers: its training diverged; try a lower learning_rate"
-            )
+            raise ModelError(f"the scores are not numbers: {DIVERGED}")
         return torch.sigmoid(scores)
 
     def _state(self) -> dict[str, Tensor]:
