@@ -40,7 +40,7 @@ class Trees:
                 raise ModelError(f"no trees: {name} is {table.dtype} of shape {tuple(table.shape)}")
         if not self.feature.shape[1] and len(self.feature):
             raise ModelError("no trees: a tree has no nodes")
-        if self.baseline.dtype != torch.float64 or self.baseline.dim():
+        if not self.baseline.is_floating_point() or self.baseline.dim():
             raise ModelError(f"no trees: baseline is {self.baseline.dtype} of shape {tuple(self.baseline.shape)}")
         if self.threshold.isnan().any() or not (self.value.isfinite().all() and self.baseline.isfinite()):
             raise ModelError("no trees: a threshold or a value is not a number")
