@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The bench compares with pandas at this many events.
 EVENTS ?= 10000000
 
-.PHONY: help demo test test-all test-docs check docs bench format clean
+.PHONY: help demo test test-all test-docs check sanitize docs bench format clean
 .DEFAULT_GOAL := help
 
 help:            ## Show this list.
@@ -33,6 +33,9 @@ check: $(VENV)/.developer    ## Lint, format, types, and the direction of import
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+sanitize: $(VENV)/.developer  ## Run everything that calls the C code with the address and undefined-behaviour sanitizers.
+	$(BIN)/python tests/fault/sanitize.py
 
 docs: $(VENV)/.developer     ## Build the documentation site into site/, warnings as errors.
 	$(BIN)/python -m sphinx -q -j 2 -W --keep-going -d .sphinx docs site

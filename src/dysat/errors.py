@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 MAX_LENGTH = 1_000  # characters of a message
@@ -35,6 +36,24 @@ class DatasetError(DysatError):
 
 class ModelError(DysatError):
     """A model's options are invalid for each other or for the graph, or its files are missing, damaged or foreign."""
+
+
+@contextmanager
+def reporting_damage(where: object, error: type[DysatError], *, keep: bool = False) -> Iterator[None]:
+    """Turn the exceptions that damaged content causes into one line: `where: damaged: what`.
+
+    `keep` leaves a `DysatError` as it is.
+    """
+    try:
+        yield
+    except DysatError as problem:
+        if keep or str(problem).startswith(f"{where}: "):
+            raise
+        raise error(f"{where}: damaged: {problem}") from None
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as problem:
+        if type(problem).__name__ == "OutOfMemoryError":  # of torch, on CUDA
+            raise
+        raise error(f"{where}: damaged: {type(problem).__name__}: {problem}") from None
 
 
 def nearest(wanted: object, known: Iterable[object]) -> str:

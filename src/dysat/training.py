@@ -12,11 +12,13 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor, nn
 
-from dysat.errors import ModelError
+from dysat.errors import ModelError, reporting_damage
 from dysat.nn.adam import Adam, gradient
 from dysat.system.progress import report
+from dysat.system.tensors import check_finite, check_tensors
 
 Loss = Callable[[Tensor, torch.Generator], Tensor]
+MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
 MIN_COOL_DOWN = 0.05  # fraction of the learning rate that cooling down never goes below
 
 
@@ -54,7 +56,13 @@ class Progress:
     @classmethod
     def restore(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Progress:
         """The inverse: rebuild from `facts()` and `tensors`."""
-        return cls([Epoch(**epoch) for epoch in facts["history"]], dict(tensors), bool(facts["finished"]))
+        history = [Epoch(**epoch) for epoch in facts["history"]]
+        for number, epoch in enumerate(history, 1):
+            figures = (epoch.loss, epoch.seconds, *(epoch.score,) * (epoch.score is not None))
+            counts = type(epoch.best) is int and epoch.number == number and 1 <= epoch.best <= number
+            if not counts or not all(type(figure) in (int, float) for figure in figures):
+                raise ModelError(f"the checkpoint: damaged: epoch {number} of its history is {epoch}")
+        return cls(history, dict(tensors), bool(facts["finished"]))
 
 
 class Callbacks(TypedDict, total=False):
@@ -277,12 +285,13 @@ def _restore_state(
     if not progress.tensors:
         return {}
     best = {}
+    _check_state(progress.tensors, parameters)
     with torch.no_grad():
         for name, p in parameters.items():
             p.copy_(progress.tensors[f"now/{name}"])
             moments = {
                 key: progress.tensors[f"adam/{key}/{name}"]
-                for key in ("step", "exp_avg", "exp_avg_sq")
+                for key in ("step", *MOMENTS)
                 if f"adam/{key}/{name}" in progress.tensors
             }
             if moments:
@@ -291,7 +300,24 @@ def _restore_state(
                 best[name] = progress.tensors[f"best/{name}"].to(p.device)
     try:
         generator.set_state(progress.tensors["generator"].cpu())
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         there = "the CPU" if generator.device.type != "cpu" else "a GPU"
         raise ModelError(f"this training started on {there} and can only be resumed there") from None
     return best
+
+
+def _check_state(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> None:
+    """Raise unless the tensors of a checkpoint have the names, types and shapes of these parameters."""
+    expected: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    for name, p in parameters.items():
+        trained = any(f"adam/{key}/{name}" in tensors for key in ("step", *MOMENTS))
+        names = [f"now/{name}", *(f"adam/{key}/{name}" for key in MOMENTS if trained)]
+        names += [f"best/{name}"] * any(key.startswith("best/") for key in tensors)
+        expected |= dict.fromkeys(names, (p.dtype, tuple(p.shape)))
+        expected |= dict.fromkeys([f"adam/step/{name}"] * trained, (torch.float32, ()))
+    with reporting_damage("the checkpoint", ModelError):
+        check_tensors(tensors, {**expected, "generator": (torch.uint8, tuple(tensors["generator"].shape))}, ModelError)
+        check_finite(tensors, ModelError)
+        for name, tensor in tensors.items():
+            if name.startswith(("adam/step/", "adam/exp_avg_sq/")) and tensor.numel() and tensor.min() < 0:
+                raise ModelError(f"{name} is negative")

@@ -308,8 +308,9 @@ def test_damaged_folders(graph: dysat.DynamicGraph, tmp_path: Path, damage: obje
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"known": [1, 2, 3, 4, 9]}, "do not grow to the 5 nodes"),
-        ({"known": None}, "damaged: TypeError"),
+        ({"known": [1, 2, 3, 4, 9]}, "rows has a node that is not known at its step"),
+        ({"known": [5, 5, 5, 5, 9]}, "do not grow to the 5 nodes"),
+        ({"known": None}, "damaged: known is not a list of whole numbers"),
         ({"entries": [0, 0, 0, 0, 0]}, "expected 0"),
         ({"clock": "sundial"}, "neither 'utc' nor 'step'"),
     ],

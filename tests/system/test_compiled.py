@@ -119,6 +119,37 @@ def test_tensors_of_another_type_are_refused() -> None:
 
 
 @needs_compiler
+def test_arrays_that_are_too_short_are_refused() -> None:
+    """The function would read or write beyond their end."""
+    call = native()
+    assert call is not None and compiled._SIZES.keys() == compiled.SIGNATURES.keys()
+    x, ids = torch.zeros(4), torch.zeros(4, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"elu_backward: array 2 has 4 elements, not 5"):
+        call("elu_backward", torch.zeros(5), torch.zeros(5), x, 5)
+    with pytest.raises(ValueError, match=r"transpose: array 2 has 4 elements, not 5"):
+        call("transpose", ids, ids, ids, ids, ids, ids, 4, 4)
+    with pytest.raises(ValueError, match=r"pair_dot: array 4 has 4 elements, not 8"):
+        call("pair_dot", torch.zeros(6), torch.zeros(8), ids, ids, x, 3, 2, 1)
+    with pytest.raises(ValueError, match="do not follow each other"):
+        call(
+            "entry_logits",
+            torch.zeros(2, 4).T,
+            torch.zeros(4, 2),
+            x,
+            ids.new_zeros(5),
+            ids,
+            x.repeat(2),
+            4,
+            2,
+            1,
+            2,
+            0.2,
+        )
+    with pytest.raises(TypeError, match="is not a number"):
+        call("elu_backward", x, x, x, ids)
+
+
+@needs_compiler
 @pytest.mark.skipif(sys.platform != "linux", reason="torch uses another OpenMP library on other systems")
 def test_native_shares_the_threads_of_torch() -> None:
     """Although scikit-learn brings another OpenMP library."""

@@ -22,7 +22,23 @@ from dysat.system.csv_text import csv_field, csv_text
 from dysat.system.table_files import write_table
 
 Cli = Callable[..., tuple[int, str, str]]
-LABELS = [*hostile.LABELS, "", " ", "x ", "a\r\nb", "\r", "007", "\x0b", '"', "'", "''", "'+", "＝x", "\tx", "plain"]
+LABELS = [
+    *hostile_text.LABELS,
+    "",
+    " ",
+    "x ",
+    "a\r\nb",
+    "\r",
+    "007",
+    "\x0b",
+    '"',
+    "'",
+    "''",
+    "'+",
+    "＝x",
+    "\tx",
+    "plain",
+]
 FORMULAS = {"=cmd()", "+1+1", "-2", "@SUM(A1)", "'=quoted", "'+", "＝x", "\r", "\tx"}
 
 
@@ -79,7 +95,7 @@ def test_parquet_and_json_lines_keep_labels(tmp_path: Path) -> None:
         assert (read or [json.loads(line)["node"] for line in lines]) == LABELS
         with pytest.raises(GraphError, match=r"raw labels are a choice of \.csv"):
             write_table([table(LABELS)], file, raw_labels=True)
-    hostile.check_output((tmp_path / "e.jsonl").read_text())
+    hostile_text.check_output((tmp_path / "e.jsonl").read_text())
 
 
 def test_json_lines_are_strict(tmp_path: Path) -> None:
@@ -91,10 +107,19 @@ def test_json_lines_are_strict(tmp_path: Path) -> None:
 
 def test_commands(cli: Cli, tmp_path: Path) -> None:
     """embed and forecast write a row per node, with and without apostrophes, and dysat reads the file back."""
-    log, run = hostile.write_log(tmp_path / "log.csv", range(3)), tmp_path / "run"
-    read = ("--src", hostile.COLUMNS[0], "--dst", hostile.COLUMNS[1], "--time", hostile.COLUMNS[2], "--every", "7d")
+    log, run = hostile_text.write_log(tmp_path / "log.csv", range(3)), tmp_path / "run"
+    read = (
+        "--src",
+        hostile_text.COLUMNS[0],
+        "--dst",
+        hostile_text.COLUMNS[1],
+        "--time",
+        hostile_text.COLUMNS[2],
+        "--every",
+        "7d",
+    )
     assert cli("fit", log, "-o", run, *read, "--epochs", "1", "--no-backtest", "--device", "cpu")[0] == 0
-    nodes = set(hostile.LABELS)
+    nodes = set(hostile_text.LABELS)
     escaped = {f"'{label}" if label in FORMULAS else label for label in nodes}
     for flags, expected in (((), escaped), (("--raw-labels",), nodes)):
         assert cli("embed", run, "-o", tmp_path / "e.csv", *flags)[0] == 0

@@ -30,9 +30,10 @@ from dysat.data.growth import (
 )
 from dysat.data.nodes import NodeTable
 from dysat.data.reading.labels import Labels, pack_labels, unpack_labels
+from dysat.data.stored import check_labels, check_manifest, check_snapshots, check_types
 from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, summarize
 from dysat.data.windows import Clock, write_edges, write_moment, write_span
-from dysat.errors import GraphError, nearest
+from dysat.errors import GraphError, nearest, reporting_damage
 from dysat.system.notebook import html_table
 from dysat.system.printable import printable
 from dysat.system.storage import read_folder, write_folder
@@ -87,17 +88,16 @@ def pack_graph(graph: Parts) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def unpack_graph(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Parts:
-    """Undo `pack_graph`."""
+    """Undo `pack_graph`; raise if anything is not as it would have written it."""
+    check_manifest(manifest)
     known, edges = manifest["known"], manifest["boundaries"]
-    num_rows, num_entries = np.array(manifest["rows"]), np.array(manifest["entries"])
+    num_rows, num_entries = (np.array(manifest[name], dtype=np.int64) for name in ("rows", "entries"))
     lengths = {"rows": num_rows, "offsets": num_rows + 1, "neighbours": num_entries, "weights": num_entries}
     if manifest.get("directed", False):
         lengths[SENT] = num_entries
-    parts = {}
-    for name, sizes in lengths.items():
-        if sizes.sum() != len(arrays[name]):
-            raise GraphError(f"{name} has {len(arrays[name]):,} entries, expected {sizes.sum():,}")
-        parts[name] = torch.split(torch.from_numpy(arrays[name]), sizes.tolist())
+    check_types(arrays, lengths)
+    check_snapshots({name: arrays[name] for name in lengths}, num_rows, num_entries, np.array(known))
+    parts = {name: torch.split(torch.from_numpy(arrays[name]), sizes.tolist()) for name, sizes in lengths.items()}
     snapshots = [
         Snapshot(**{name: parts[name][t] for name in parts}, num_nodes=known[t], start=edges[t], stop=edges[t + 1])
         for t in range(len(known))
@@ -391,7 +391,8 @@ class DynamicGraph:
         """Read a folder that `save` wrote.
 
         Arrays are memory-mapped, so they may be larger than memory; `mmap=False` reads them at once. `verify=False`
-        skips comparing every byte with the checksums. The graph of a run that has been updated since is refused:
+        skips comparing every byte with the checksums. That the arrays are a graph is always checked, so a folder from
+        anybody can be opened. The graph of a run that has been updated since is refused:
         `dysat.Run.open(folder).graph()` has the newest one.
         """
         check_graph_folder(Path(path), GraphError)
@@ -400,13 +401,14 @@ class DynamicGraph:
     @classmethod
     def _load(cls, path: str | PathLike[str], *, verify: bool = True, mmap: bool = True) -> DynamicGraph:
         """The same for a graph of a run that may be older than the last update."""
-        manifest, arrays = read_folder(path, "graph", FORMAT_VERSION, verify=verify, mmap=mmap, error=GraphError)
-        try:
-            return DynamicGraph(*unpack_graph(manifest, arrays))
-        except GraphError as problem:
-            raise GraphError(f"{path}: damaged: {problem}") from None
-        except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as problem:
-            raise GraphError(f"{path}: damaged: {type(problem).__name__}: {problem}") from None
+
+        def build(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> DynamicGraph:
+            with reporting_damage(path, GraphError):
+                graph = DynamicGraph(*unpack_graph(manifest, arrays))
+                check_labels(graph.nodes, graph.kinds)
+                return graph
+
+        return read_folder(path, "graph", FORMAT_VERSION, build, verify=verify, mmap=mmap, error=GraphError)
 
     def __repr__(self) -> str:
         first, last = self.boundaries[0], self.boundaries[-1]

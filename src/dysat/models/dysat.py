@@ -407,7 +407,7 @@ class DySAT(AttentionModel):
         if parts[SCORE]:
             directed = self.graph_.directed
             needed = [self.axes_, *[self.target_axes_] * directed]
-            if any(axes is None or axes.shape != (self.network_.width,) * 2 for axes in needed):
+            if any(not _are_axes(axes, self.network_.width) for axes in needed):
                 raise ModelError(f"the weights do not fit the model: axes, {self.network_.width} wide, are needed")
             self.score_ = ProductScore(self.network_.width, directed=directed).to(self.block_.node.device)
             load_weights(self.score_, parts[SCORE])
@@ -520,3 +520,7 @@ class DySAT(AttentionModel):
         found.graph_ = graph
         found._take_state(self._state())
         return found
+
+
+def _are_axes(axes: Tensor | None, width: int) -> bool:
+    return axes is not None and axes.shape == (width, width) and axes.dtype == torch.float32

@@ -222,7 +222,18 @@ class IncSAT(StepwiseModel, AttentionModel):
         if not hasattr(self, "summary_"):  # otherwise it is stored elsewhere
             self.summary_ = _summary_of(tensors)
         self._must_be_whole()
+        self._check_summary()
         super()._restore({name: value for name, value in tensors.items() if not name.startswith(SUMMARY)})
+
+    def _check_summary(self) -> None:
+        """Raise unless every step that can still be read has a stored row for each of its nodes."""
+        width = self.structural_features[-1]
+        for step in self.steps():
+            rows, known = self.summary_[step], self.graph_.known[step]
+            if rows is None or rows.shape != (known, width) or rows.dtype != np.float32:
+                raise ModelError(f"the stored rows of step {step} do not fit: {known:,} nodes, {width} features")
+            if rows.size and not np.isfinite([rows.min(), rows.max()]).all():
+                raise ModelError(f"the stored rows of step {step} are not finite numbers")
 
     def _build(self, device: torch.device) -> None:
         self._look_at(self.graph_[-1:].to(device))
@@ -240,6 +251,8 @@ def _is_table(name: str) -> bool:
 def _summary_of(tensors: Mapping[str, Tensor]) -> list[Rows | None]:
     found: list[Rows | None] = []
     while (part := tensors.get(f"{SUMMARY}{len(found)}")) is not None:
+        if part.dim() != 2:
+            raise ModelError(f"the stored rows of step {len(found)} have shape {tuple(part.shape)}")
         found.append(part.numpy() if part.shape[1] else None)
     return found
 

@@ -38,6 +38,12 @@ class Trees:
             kind = torch.float64 if name in ("threshold", "value") else torch.int64
             if table.dim() != 2 or table.shape != self.feature.shape or table.dtype != kind:
                 raise ModelError(f"no trees: {name} is {table.dtype} of shape {tuple(table.shape)}")
+        if not self.feature.shape[1] and len(self.feature):
+            raise ModelError("no trees: a tree has no nodes")
+        if not self.baseline.is_floating_point() or self.baseline.dim():
+            raise ModelError(f"no trees: baseline is {self.baseline.dtype} of shape {tuple(self.baseline.shape)}")
+        if self.threshold.isnan().any() or not (self.value.isfinite().all() and self.baseline.isfinite()):
+            raise ModelError("no trees: a threshold or a value is not a number")
         own = torch.arange(self.feature.shape[1])
         for name in ("left", "right"):  # children come after their parents, so every walk ends
             if ((tables[name] < own) | (tables[name] >= len(own))).any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from dysat.errors import ModelError
-from dysat.system.tensors import read_tensors, write_tensors
+from dysat.errors import ModelError, reporting_damage
+from dysat.runs.backtest import summary
+from dysat.system.tensors import check_finite, read_tensors, write_tensors
+from dysat.training import Progress
 
 CHECKPOINTS = ("checkpoint.safetensors", "checkpoint-before.safetensors")
 CHECKPOINT_VERSION = 1
@@ -52,6 +55,9 @@ class Checkpoints:
         for file in self.files():
             try:
                 facts, tensors = read_tensors(file, "checkpoint", CHECKPOINT_VERSION, error=ModelError)
+                with reporting_damage(file, ModelError):
+                    check_finite(tensors, ModelError)
+                    _check_facts(facts)
             except ModelError as problem:
                 on_note(f"{problem}; skipped")
                 continue
@@ -63,3 +69,31 @@ class Checkpoints:
     def remove(self) -> None:
         for file in self.files():
             file.unlink(missing_ok=True)
+
+
+def _check_facts(facts: Mapping[str, Any]) -> None:
+    """Raise unless the facts have the types that a run reads back."""
+    kinds: dict[str, type] = {"stage": str, "windows": list, "earlier": list, "progress": dict, "window": int}
+    wrong = [name for name, kind in kinds.items() if not isinstance(facts.get(name, kind()), kind)]
+    seconds, backtest = facts.get("seconds", 0.0), facts.get("backtest")
+    if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
+        wrong.append("seconds")
+    if backtest is not None and not _is_backtest(backtest):
+        wrong.append("backtest")
+    if wrong or "stage" not in facts:
+        raise ModelError(f"its {(wrong or ['stage'])[0]} cannot be read")
+    for name in ("windows", "earlier"):
+        if not all(isinstance(each, dict) for each in facts.get(name, [])):
+            raise ModelError(f"its {name} cannot be read")
+    if facts.get("windows"):
+        summary(facts["windows"], None)  # what the run makes of them
+    if "progress" in facts:
+        Progress.restore(facts["progress"], {})
+
+
+def _is_backtest(backtest: object) -> bool:
+    """Whether it has the number of epochs that the final training takes from it."""
+    if not isinstance(backtest, dict):
+        return False
+    best = backtest.get("best_epoch", 0 if backtest.get("validation_auc") is None else None)
+    return type(best) is int and best >= 0

@@ -15,6 +15,7 @@ all snapshots at every update; the state then holds the whole model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,8 @@ from dysat.data.attributes import continued
 from dysat.data.csr import CSR, SENT, Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.data.reading.labels import Labels, pack_labels, unpack_labels
-from dysat.errors import ModelError
+from dysat.data.stored import check_labels, check_new_nodes, check_snapshot
+from dysat.errors import ModelError, reporting_damage
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 from dysat.nn.stored import Rows
@@ -45,12 +47,23 @@ FORMAT_VERSION = STATE_VERSION
 SCORER = ("scorer/weights", "scorer/bias")
 Updated = IncSAT | DySAT  # a DySAT is trained again from scratch
 LABELS = "labels/"
+# Types of the facts of a state, and of what its lists hold.
+FACTS = {"graph": str, "options": dict, "snapshots": list, "summary": list, "files": list, "updates": list}
+SNAPSHOT = {"known": "count", "start": "moment", "stop": "moment"}
+FILE = {"name": "text", "sha256": "text", "events": "count"}
+UPDATE = {
+    **dict.fromkeys(("start", "stop"), "text"),
+    **dict.fromkeys(("step", "events", "links", "nodes", "new_nodes", "epochs"), "count"),
+    **dict.fromkeys(("auc", "loss", "seconds"), "figure"),
+}
 
 
 class Stream:
     """The folder after the last update."""
 
     def __init__(self, folder: Path, facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        with reporting_damage(folder / STATE, ModelError):
+            _check_facts(facts)
         self.folder, self.facts, self.tensors = folder, facts, tensors
         self.snapshots = Journal(folder / SNAPSHOTS, facts["snapshots"], ModelError)
         self.summary = Journal(folder / SUMMARY, [record for record in facts["summary"] if record], ModelError)
@@ -71,7 +84,10 @@ class Stream:
         """The figures of the updates of a run, without reading its weights."""
         if not cls.exists(run):
             return []
-        return list(read_facts(run / STREAM / STATE, "stream", FORMAT_VERSION, error=ModelError)["updates"])
+        facts = read_facts(run / STREAM / STATE, "stream", FORMAT_VERSION, error=ModelError)
+        with reporting_damage(run / STREAM / STATE, ModelError):
+            _check_facts(facts)
+        return list(facts["updates"])
 
     @classmethod
     def begin(cls, run: Path, model: Updated, identity: str) -> Stream:
@@ -122,19 +138,27 @@ class Stream:
 
     def graph(self, base: DynamicGraph, *, verify: bool = True) -> DynamicGraph:
         """The snapshots of the run, and those added since."""
+        with reporting_damage(self.snapshots.file, ModelError):
+            return self._graph(base, verify)
+
+    def _graph(self, base: DynamicGraph, verify: bool) -> DynamicGraph:
         labels, kinds, snapshots = [base.nodes], [base.kinds], list(base.snapshots)
         for index, record in enumerate(self.snapshots.records):
-            arrays = self.snapshots.read(index, verify=verify)
+            arrays = {name.removeprefix(LABELS): a for name, a in self.snapshots.read(index, verify=verify).items()}
+            check_snapshot(arrays, record["known"], directed=base.directed)
             parts = {name: torch.from_numpy(arrays[name]) for name in (*CSR, *(SENT,) * base.directed)}
             snapshots.append(Snapshot(**parts, num_nodes=record["known"], start=record["start"], stop=record["stop"]))
-            labels.append(_labels_in(arrays))
+            labels.append(unpack_labels(arrays))
             kinds.append(arrays.get("kinds"))
+            check_new_nodes(base.nodes, labels[-1], record["known"] - snapshots[-2].num_nodes, base.kinds, kinds[-1])
         nodes = np.concatenate(labels)
         node_kinds = None if base.kinds is None else np.concatenate([part for part in kinds if part is not None])
         graph = replace(
             base, nodes=nodes, snapshots=tuple(snapshots), kinds=node_kinds, features=None, feature_names=(),
             report=None, notes=(),
         )  # fmt: skip
+        if self.snapshots.records:
+            check_labels(graph.nodes, graph.kinds)
         if base.features is None or not (self.refits and base.feature_names):
             return graph
         features = continued(base.features, base.feature_names, graph.known)
@@ -142,17 +166,14 @@ class Stream:
 
     def model(self, base: DynamicGraph, device: str = "auto", *, verify: bool = True) -> Updated:
         """The model after the last update; its summary stays on disk."""
-        options, tensors = {**self.facts["options"], "device": device}, dict(self.tensors)
-        if self.refits:
-            whole = DySAT.with_options(options)
-            whole.graph_ = self.graph(base, verify=True)  # the next update learns from all of it
-            whole._take_state(tensors)
-            return whole
-        model = IncSAT.with_options(options)
-        model.graph_ = self.graph(base, verify=verify)
-        model.summary_ = self.rows(model.steps(), verify=True)  # damage would spread to the next weights
-        model.scorer_ = (tensors.pop(SCORER[0]), tensors.pop(SCORER[1]))
-        model._restore(tensors)
+        options, tensors, file = {**self.facts["options"], "device": device}, dict(self.tensors), self.folder / STATE
+        with reporting_damage(file, ModelError, keep=True):
+            model = (DySAT if self.refits else IncSAT).with_options(options)
+        model.graph_ = self.graph(base, verify=verify or self.refits)  # the next update learns from all of it
+        if isinstance(model, IncSAT):
+            with reporting_damage(self.summary.file, ModelError):
+                model.summary_ = self.rows(model.steps(), verify=True)  # damage would spread to the next weights
+        model.take_tensors(tensors, file)
         return model
 
     def rows(self, steps: Iterable[int], *, verify: bool = False) -> list[Rows | None]:
@@ -242,8 +263,29 @@ def _tensors(model: Updated) -> dict[str, torch.Tensor]:
     return {**model.weights(), **dict(zip(SCORER, model.scorer_, strict=True))}
 
 
-def _labels_in(arrays: Mapping[str, Any]) -> Labels:
-    return unpack_labels({name.removeprefix(LABELS): part for name, part in arrays.items() if name.startswith(LABELS)})
+def _check_facts(facts: Mapping[str, Any]) -> None:
+    """Raise unless the facts of a state have the types that `Stream` and those who show updates read."""
+    for name, kind in FACTS.items():
+        if not isinstance(facts.get(name), kind):
+            raise ModelError(f"{name} cannot be read")
+    for name, fields in (("snapshots", SNAPSHOT), ("files", FILE), ("updates", UPDATE)):
+        for each in facts[name]:
+            wrong = [key for key in fields if not isinstance(each, dict) or not _is(each.get(key), fields[key])]
+            if wrong:
+                raise ModelError(f"{name}: {wrong[0]} cannot be read")
+    if not all(record is None or isinstance(record, dict) for record in facts["summary"]):
+        raise ModelError("summary cannot be read")
+    if len(facts["updates"]) != len(facts["snapshots"]):
+        raise ModelError(f"{len(facts['snapshots'])} snapshots of {len(facts['updates'])} updates")
+
+
+def _is(value: object, kind: str) -> bool:
+    """Whether a value is a text, a count, a moment, or a finite figure that may be missing."""
+    if kind == "text":
+        return isinstance(value, str)
+    if kind == "figure":
+        return value is None or (type(value) in (int, float) and -math.inf < value < math.inf)  # type: ignore[operator]
+    return type(value) is int and (0 if kind == "count" else -(2**62)) <= value <= 2**62
 
 
 def _present(rows: Rows | None) -> Rows:

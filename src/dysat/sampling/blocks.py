@@ -252,6 +252,8 @@ def whole_block(
     row_of = _rows(graph, node, step, lonely=lonely, unknown=unknown)
 
     receivers, senders, weights = (torch.cat(parts) for parts in zip(*_entries(graph, row_of), strict=True))
+    if len(senders) and int(senders.max()) >= len(node):  # an index beyond the rows, which the C code would follow
+        raise GraphError("a link is stored in the row of one of its nodes only")
     if self_loops:
         receivers, senders, weights = _with_loops(receivers, senders, weights, len(node))
     if link_weights == "normalized":  # D^-½ A D^-½

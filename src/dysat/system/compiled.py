@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -50,6 +51,44 @@ SIGNATURES = {
     "best_splits": "diinnneee",
     "tree_sums": "diiidddnnnn",
 }
+# Least number of elements of each array, from the numbers of a call and E, the size of its array `_COUNTED`; 0 is any,
+# for arrays that others index; callers build these indices themselves, from graphs and trees whose content was checked.
+_SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
+    "weighted_sum": lambda E, R, H, F, elu: (E * H, 0, R + 1, E, E, R * H * F, R * H * F),
+    "pair_dot": lambda E, R, H, F: (R * H * F, 0, R + 1, E, E * H),
+    "elu_backward": lambda E, n: (n, n, n),
+    "segment_sum": lambda E, R, H: (E, R + 1, E // max(1, H), R * H),
+    "softmax": lambda E, R, H: (E, R + 1, E // max(1, H), E),
+    "softmax_backward": lambda E, R, H: (E, E, R + 1, E // max(1, H), E),
+    "entry_logits": lambda E, R, H, s, r, slope: (0, R * H, E, R + 1, E, E * H),
+    "entry_logits_backward": lambda _, E, H, slope: (E * H, E * H, E, E * H),
+    "history_attention": lambda E, Q, H, F: (Q * H * F, 0, 0, Q + 1, E, E, E * H, E * H, Q * H * F),
+    "history_attention_backward": lambda E, Q, S, T, H, F: (
+        *(Q * H * F, Q * H * F, Q * H * F, 2 * S * H * F, 2 * T * H * F, Q + 1, E, E, E * H, E * H, S + 1, E, E),
+        *(2 * E * H, 2 * PARTS * T * H * F, Q * H * F, 2 * S * H * F, 2 * T * H * F),
+    ),
+    "dropout": lambda E, n, key, dropped, scale: (n, n),
+    "head_dots": lambda E, A, K, H, F: (A * H * F, K * H * F, A * K * H),
+    "head_dots_backward": lambda E, A, K, H, F: (
+        *(A * K * H, A * H * F, K * H * F, A * H * F, PARTS * K * H * F, A * H * F, K * H * F),
+    ),
+    "transpose": lambda _, E, S: (E, E, S + 1, E, E, E),
+    "draw_contexts": lambda E, length, window, B, count: (0, 0, 0, 0, 0, B, B * count, B * count),
+    "three_steps": lambda E, U, N: (N + 1, E, E, E, U, U + 1, 0, 0),
+    "standings": lambda E, F, B, n: (F * B, F * n, B * F),
+    "bin_sums": lambda E, n, K, B: (0, K, n, n, n, 0),
+    "best_splits": lambda E, n, K, B, l2, least, tiny: (n * K * B * 2, n, n),
+    "tree_sums": lambda E, n, F, R, M: (n * F, R * M, R * M, R * M, R * M, R * M, n),
+}
+_COUNTED = {
+    "weighted_sum": 3,
+    "pair_dot": 3,
+    "entry_logits": 4,
+    "history_attention": 4,
+    "history_attention_backward": 6,
+    "three_steps": 1,
+}
+PARTS = 64  # the same as in native.c
 _TYPES = {
     "x": torch.float32,
     "r": torch.float32,
@@ -78,12 +117,25 @@ class Native:
         values: list[Tensor | float | None] = []
         for kind, arg in zip(SIGNATURES[name], args, strict=True):
             if isinstance(arg, Tensor):
-                if arg.dtype != _TYPES[kind] or not arg.is_cpu:
-                    raise TypeError(f"{name}: {arg.dtype} on {arg.device} is not {_TYPES[kind]} on the CPU")
+                if kind not in _TYPES or arg.dtype != _TYPES[kind] or not arg.is_cpu:
+                    raise TypeError(f"{name}: {arg.dtype} on {arg.device} is not {_TYPES.get(kind, 'a number')}")
                 arg = arg if kind == "r" else arg.contiguous()
             values.append(arg)
+        _check_sizes(name, args)
         threads = 1 if self.single_threaded else torch.get_num_threads()
         self._functions[name](*[v.data_ptr() if isinstance(v, Tensor) else v for v in values], threads)
+
+
+def _check_sizes(name: str, args: Sequence[Tensor | float | None]) -> None:
+    """Raise if an array is shorter than what the function reads or writes."""
+    arrays = SIGNATURES[name].rstrip("nfe")
+    counted, numbers = args[_COUNTED.get(name, 0)], args[len(arrays) :]
+    sizes = _SIZES[name](counted.numel() if isinstance(counted, Tensor) else 0, *numbers)
+    for position, (arg, size) in enumerate(zip(args, sizes, strict=False)):
+        if isinstance(arg, Tensor) and arg.numel() < size:
+            raise ValueError(f"{name}: array {position} has {arg.numel():,} elements, not {size:,}")
+        if isinstance(arg, Tensor) and arrays[position] == "r" and arg.numel() and arg.stride(1) != 1:
+            raise ValueError(f"{name}: the elements of a row of array {position} do not follow each other")
 
 
 @cache

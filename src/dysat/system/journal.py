@@ -7,6 +7,7 @@ file back to the stored records, so a killed write leaves nothing behind.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dysat.errors import DysatError
+from dysat.errors import DysatError, reporting_damage
+from dysat.system.storage import check_inside
 
 Array = NDArray[Any]
 Record = dict[str, Any]  # plain values for JSON: arrays by name (type, shape, offset), end of the record, checksum
@@ -28,11 +30,30 @@ class Journal:
     def __init__(self, file: Path, records: Sequence[Record], error: type[DysatError]) -> None:
         self.file, self.records, self.error = file, list(records), error
         self._map: Array | None = None
+        check_inside(file, error)  # it will be written to
+        with reporting_damage(file, error):
+            self._check_records()
 
     @property
     def size(self) -> int:
         """Bytes up to the end of the last record; anything after that is ignored."""
         return int(self.records[-1]["end"]) if self.records else 0
+
+    def _check_records(self) -> None:
+        """Raise unless the arrays of all records are of plain types and follow each other in the file."""
+        at = 0
+        for index, record in enumerate(self.records):
+            for name, (dtype, shape, first) in record["arrays"].items():
+                kind = np.dtype(dtype) if isinstance(dtype, str) else None
+                if kind is None or kind.kind not in "biuf" or not kind.isnative or not _are_counts([first, *shape]):
+                    raise self.error(f"record {index}: {name} has type {dtype!r} and shape {shape!r} at {first!r}")
+                size = math.prod(shape) * kind.itemsize
+                if first % ALIGN or first < at or first + size > 2**62:
+                    raise self.error(f"record {index}: {name} does not follow the array before it")
+                at = first + size
+            if not _are_counts([record["end"]]) or record["end"] < at or not isinstance(record["sha256"], str):
+                raise self.error(f"record {index} ends at {record['end']!r}, before its arrays do")
+            at = record["end"]
 
     def check(self) -> None:
         """Raise if the file is shorter than its records."""
@@ -95,3 +116,7 @@ class Journal:
             self._map = np.memmap(self.file, dtype=np.uint8, mode="c", shape=(self.size,))
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return self._map[at : at + size].view(dtype).reshape(shape)
+
+
+def _are_counts(values: Sequence[object]) -> bool:
+    return all(type(value) is int and 0 <= value < 2**62 for value in values)

@@ -1,21 +1,28 @@
 """Folders of arrays with a manifest, in open formats: written atomically, checked on load.
 
 `<name>.json` holds small values and the size and SHA-256 of every array; each array is a `.npy` file, so it can be
-memory-mapped. Nothing is pickled.
+memory-mapped. Nothing is pickled. Anybody can recompute a checksum, so it is no reason to trust a folder: the caller
+checks the content of the arrays, and this module their names, types and sizes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
+import mmap as memory_map
 import os
+import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +31,15 @@ from dysat.errors import DysatError
 from dysat.system.json_text import finite, json_text
 
 Array = NDArray[Any]
+Built = TypeVar("Built")
 # Exceptions NumPy may raise on a damaged file.
-DAMAGE = (OSError, ValueError, KeyError, TypeError, SyntaxError, EOFError, MemoryError, OverflowError, TokenError)
+DAMAGE = (
+    *(OSError, ValueError, KeyError, IndexError, TypeError, SyntaxError, EOFError, MemoryError, OverflowError),
+    *(RecursionError, TokenError),
+)
+ARRAY_NAME = re.compile(r"[a-z][a-z_]{0,40}")  # never a path
+MAX_MANIFEST = 1 << 28  # bytes; 10,000 snapshots take less than one million
+HEADER = 1 << 14  # bytes at the start of a .npy file among which its header ends
 
 
 def write_folder(
@@ -65,28 +79,99 @@ def write_folder(
 
 
 def read_folder(
-    path: str | os.PathLike[str], name: str, version: int, *, verify: bool, mmap: bool, error: type[DysatError]
-) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read a folder of `write_folder`. `verify` compares checksums; without it only file sizes are compared."""
+    path: str | os.PathLike[str],
+    name: str,
+    version: int,
+    build: Callable[[dict[str, Any], dict[str, Array]], Built],
+    *,
+    verify: bool,
+    mmap: bool,
+    error: type[DysatError],
+) -> Built:
+    """Read a folder of `write_folder` and return what `build` makes of its manifest and arrays.
+
+    `build` must check the content of both. With `verify`, another thread compares checksums meanwhile, and a mismatch
+    is reported instead of any error of `build`; without it only file sizes are compared.
+    """
     folder = Path(path)
     manifest = _read_manifest(folder, name, version, error)
-    if verify and manifest.get("checksum") != _checksum(manifest):
+    if verify and not _matches(manifest):
         raise error(f"{folder / name}.json: damaged: its content does not match its checksum")
-    arrays = {}
+    arrays, contents = {}, {}
     for key, facts in manifest["files"].items():
         file = folder / f"{key}.npy"
         try:
-            if file.stat().st_size != facts["bytes"]:
-                raise error(f"{file}: damaged: {file.stat().st_size:,} bytes instead of {facts['bytes']:,}")
-            if verify and _sha256(file) != facts["sha256"]:
-                raise error(f"{file}: damaged: its content does not match the checksum in {name}.json")
-            # Copy-on-write: torch wants writable memory, and the file must not change.
-            arrays[key] = np.load(file, mmap_mode="c" if mmap else None, allow_pickle=False)
+            contents[key] = _content(file, facts["bytes"], mmap, error)
+            arrays[key] = _as_array(contents[key])
         except FileNotFoundError:
             raise error(f"{folder}: damaged: {key}.npy is missing") from None
         except DAMAGE as problem:
             raise error(f"{file}: damaged: {problem}") from None
-    return manifest, arrays
+    if not verify:
+        return build(manifest, arrays)
+    with ThreadPoolExecutor(1) as pool:
+        digests = {key: pool.submit(_digest, content) for key, content in contents.items()}
+        try:
+            built = build(manifest, arrays)
+        finally:
+            for key, digest in digests.items():
+                if digest.result() != manifest["files"][key].get("sha256"):
+                    what = f"damaged: its content does not match the checksum in {name}.json"
+                    raise error(f"{folder / key}.npy: {what}") from None
+    return built
+
+
+def check_inside(file: Path, error: type[DysatError]) -> None:
+    """Raise if a file is a link that leads out of its folder, or is not a regular file; it need not exist."""
+    try:
+        mode = os.lstat(file).st_mode
+    except OSError:
+        return
+    if stat.S_ISLNK(mode):
+        target = Path(os.path.realpath(file))
+        if target.parent != Path(os.path.realpath(file.parent)):
+            raise error(f"{file}: a link out of its folder, to {target}; copy the file instead")
+        mode = os.stat(target).st_mode if target.exists() else mode  # noqa: PTH116
+    if not stat.S_ISREG(mode):
+        raise error(f"{file}: not a regular file")
+
+
+def _content(file: Path, size: object, mmap: bool, error: type[DysatError]) -> NDArray[np.uint8]:
+    """The bytes of a file of this size; writing to them does not change the file, since torch wants writable memory."""
+    check_inside(file, error)
+    with open(file, "rb") as data:
+        found = os.fstat(data.fileno()).st_size
+        if found != size:
+            expected = f"{size:,}" if isinstance(size, int) else repr(size)
+            raise error(f"{file}: damaged: {found:,} bytes instead of {expected}")
+        if mmap and found:
+            return np.frombuffer(memory_map.mmap(data.fileno(), 0, access=memory_map.ACCESS_COPY), dtype=np.uint8)
+        return np.fromfile(data, dtype=np.uint8)
+
+
+def _as_array(content: NDArray[np.uint8]) -> Array:
+    """The array of a `.npy` file; a header that does not fit the bytes after it allocates nothing."""
+    start = io.BytesIO(content[:HEADER].tobytes())
+    shape, fortran, dtype = _read_header(start)
+    at, size = start.tell(), math.prod(shape) * dtype.itemsize
+    if dtype.kind not in "biuf" or not dtype.isnative or fortran or at % 16:
+        raise ValueError(f"an array of type {dtype} in an order that dysat does not write")
+    if any(type(n) is not int or n < 0 for n in shape) or size != len(content) - at:
+        raise ValueError(f"{len(content) - at:,} bytes for an array of type {dtype} and shape {shape}")
+    return content[at:].view(dtype).reshape(shape) if size else np.empty(shape, dtype=dtype)
+
+
+def _read_header(start: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(start)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"version {version} of the .npy format")
+    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(start)
+    return header
+
+
+def _digest(content: NDArray[np.uint8]) -> str:
+    return hashlib.sha256(content.data if len(content) else b"").hexdigest()
 
 
 @contextmanager
@@ -134,6 +219,9 @@ def _read_manifest(folder: Path, name: str, version: int, error: type[DysatError
         raise error(f"{folder}: no such folder")
     if not os.path.isfile(file):
         raise error(f"{folder}: not a {name} folder (it has no {name}.json)")
+    check_inside(file, error)
+    if (size := file.stat().st_size) > MAX_MANIFEST:
+        raise error(f"{file}: damaged: {size:,} bytes, more than any manifest has")
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as problem:
@@ -148,8 +236,10 @@ def _read_manifest(folder: Path, name: str, version: int, error: type[DysatError
             f"{folder}: written by a newer dysat (format {found}, this one reads up to {version}); update dysat"
         )
     files = manifest.get("files")
-    if not isinstance(files, dict) or not all(isinstance(f, dict) and "/" not in key for key, f in files.items()):
+    if not isinstance(files, dict) or not all(isinstance(facts, dict) for facts in files.values()):
         raise error(f"{file}: damaged: no list of files")
+    if odd := [key for key in files if not ARRAY_NAME.fullmatch(key)]:
+        raise error(f"{file}: damaged: {odd[0]!r} is not the name of an array")
     return manifest
 
 
@@ -165,6 +255,13 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
     """Hash a manifest without its checksum; the result is the same before writing and after reading."""
     content = {key: value for key, value in manifest.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _matches(manifest: Mapping[str, Any]) -> bool:
+    try:
+        return bool(manifest.get("checksum") == _checksum(manifest))
+    except RecursionError:  # deeper than anything that was written
+        return False
 
 
 def _sha256(file: Path) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dysat.errors import DysatError
-from dysat.system.storage import replace_file
+from dysat.system.storage import check_inside, replace_file
 
 
 def write_tensors(
@@ -57,12 +57,36 @@ def read_facts(path: Path, name: str, version: int, *, error: type[DysatError]) 
 
     if not os.path.isfile(path):
         raise error(f"{path}: no such file")
+    check_inside(path, error)
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             metadata = file.metadata() or {}
     except (SafetensorError, OSError, ValueError, MemoryError) as problem:
         raise error(f"{path}: damaged, or not a file of dysat: {problem}") from None
     return _facts(path, name, version, metadata, error)
+
+
+def check_finite(tensors: Mapping[str, Tensor], error: type[DysatError], but: tuple[str, ...] = ()) -> None:
+    """Raise if a tensor holds NaN or infinity, except those whose names end in one of `but`; NaN is never allowed."""
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or not tensor.numel():
+            continue
+        low, high = tensor.aminmax()
+        finite = bool(torch.isfinite(low) & torch.isfinite(high))
+        if not finite and (torch.isnan(low) or not name.endswith(but)):
+            raise error(f"{name} has values that are not finite numbers")
+
+
+def check_tensors(
+    tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], error: type[DysatError]
+) -> None:
+    """Raise unless there is a tensor of each name, with this type and shape."""
+    for name, (dtype, shape) in expected.items():
+        found = tensors.get(name)
+        if found is None:
+            raise error(f"{name} is missing")
+        if found.dtype != dtype or tuple(found.shape) != shape:
+            raise error(f"{name} is {found.dtype} of shape {tuple(found.shape)}, expected {dtype} of shape {shape}")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -78,6 +102,7 @@ def _read(path: Path, name: str, version: int, error: type[DysatError]) -> tuple
 
     if not os.path.isfile(path):
         raise error(f"{path}: no such file")
+    check_inside(path, error)
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             metadata = file.metadata() or {}
@@ -97,7 +122,9 @@ def _facts(path: Path, name: str, version: int, metadata: Mapping[str, str], err
         facts = None
     if not isinstance(facts, dict) or facts.get("format") != f"dysat-{name}":
         raise error(f"{path}: not a {name} of dysat")
-    if not isinstance(facts.get("version"), int) or facts["version"] > version:
+    if type(facts.get("version")) is not int or facts["version"] < 1:
+        raise error(f"{path}: damaged: version {facts.get('version')!r}")
+    if facts["version"] > version:
         raise error(f"{path}: written by a newer dysat (format {facts.get('version')}, this one reads up to {version})")
     return facts
 

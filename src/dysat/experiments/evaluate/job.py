@@ -191,7 +191,7 @@ def _fit_or_read(model: LinkModel, seen: DynamicGraph, job: Job) -> None:
     try:
         _, tensors = read_tensors(job.fits / name, "fit", FORMAT_VERSION, error=ModelError)
         model.graph_ = seen
-        model._take_state(tensors)
+        model.take_tensors(tensors, job.fits / name)
     except ModelError:
         model.fit(seen)
         job.fits.mkdir(parents=True, exist_ok=True)

@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
+from dysat.errors import ModelError
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.pair import PairFeature, both_ends, pair_features, weighted_sums
+
+DIVERGED = "training diverged, try a lower learning_rate; or the model file is damaged"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -69,11 +72,23 @@ class EmbeddingModel(LinkModel):
 
     def pair_scores(self, pairs: Tensor, step: int = -1) -> Tensor:
         """Return the log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
-        weights, bias = self.scorer_
-        scores: Tensor = self._pair_features(self.roles(step).cpu(), pairs) @ weights + bias
+        e = self.roles(step).cpu()
+        weights, bias = self._scorer_of(e)
+        scores: Tensor = self._pair_features(e, pairs) @ weights + bias
         return scores
 
+    def _scorer_of(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights and bias of the score, for embeddings as wide as these."""
+        weights, bias = self.scorer_
+        if weights.shape != e.shape[-1:] or not weights.dtype == bias.dtype == e.dtype:
+            raise ModelError(f"{len(weights)} weights for pairs with {e.shape[-1]} features: fit the model again")
+        if not e.isfinite().all():
+            raise ModelError(f"the embeddings are not finite numbers: {DIVERGED}")
+        return weights, bias
+
     def _chances(self, scores: Tensor) -> Tensor:
+        if scores.isnan().any():
+            raise ModelError(f"the scores are not numbers: {DIVERGED}")
         return torch.sigmoid(scores)
 
     def _state(self) -> dict[str, Tensor]:
@@ -81,13 +96,16 @@ class EmbeddingModel(LinkModel):
         return {**self._learned(), "scorer/weights": weights, "scorer/bias": bias}
 
     def _take_state(self, tensors: dict[str, Tensor]) -> None:
-        self.scorer_ = tensors.pop("scorer/weights"), tensors.pop("scorer/bias")
+        weights, bias = (tensors.pop(f"scorer/{name}", None) for name in ("weights", "bias"))
+        if weights is None or bias is None or weights.ndim != 1 or bias.ndim:
+            raise ModelError("the weights do not fit the model: a link score is needed, scorer/weights and scorer/bias")
+        self.scorer_ = weights, bias
         self._restore(tensors)
 
     def _all_scores(self) -> Callable[[Tensor], Tensor]:
         e = self.roles().cpu()
         sources, targets = (e, e) if e.dim() == 2 else e.unbind(1)
-        weights, bias = self.scorer_
+        weights, bias = self._scorer_of(e)
         return lambda rows: weighted_sums(sources[rows], targets, weights, self.pair_feature) + bias
 
     def _fit_scorer(self) -> None:

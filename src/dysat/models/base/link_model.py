@@ -29,7 +29,7 @@ from torch import Tensor
 
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
-from dysat.errors import ModelError, listed, nearest
+from dysat.errors import ModelError, listed, nearest, reporting_damage
 from dysat.models.base.best_pairs import OnProgress, highest, highest_of_each, pair_keys
 from dysat.models.base.forecasts import Forecasts
 from dysat.models.base.option import Option
@@ -38,10 +38,11 @@ from dysat.sampling.pairs import unlinked_pairs
 from dysat.system.extras import require
 from dysat.system.notebook import html_table
 from dysat.system.superseded import CONFIG, check_model_file
-from dysat.system.tensors import read_tensors, write_tensors
+from dysat.system.tensors import check_finite, read_tensors, write_tensors
 
 FORMAT_VERSION = 1
 MODEL_FILE, GRAPH_FOLDER = "model.safetensors", "graph"
+INFINITE = ("threshold",)  # ends of the names of tensors that may be infinite: of a leaf
 Calibrate = Literal["balanced", "real"]  # what mix of pairs a probability refers to
 # Methods that not every model has.
 ABILITIES = ("embed", "attention", "partial_fit", "take_in")
@@ -394,12 +395,20 @@ class LinkModel(ABC):
             hint = f"; dysat.Run.open({str(path)!r}).model() loads any" if (path / CONFIG).is_file() else ""
             raise ModelError(f"{path / MODEL_FILE}: a model of {facts.get('method')!r}, not of {cls.method!r}{hint}")
         here = {"device": device} if any(option.name == "device" for option in cls.options()) else {}
-        model = cls.with_options({**facts["options"], **here})
+        with reporting_damage(path / MODEL_FILE, ModelError, keep=True):
+            model = cls.with_options({**facts["options"], **here})
         model.graph_ = DynamicGraph.load(path / GRAPH_FOLDER)
         if model.graph_.fingerprint != facts.get("graph"):
             raise ModelError(f"{path}: the graph in the folder is not the one the model was trained on")
-        model._take_state(tensors)
+        model.take_tensors(tensors, path / MODEL_FILE)
         return model
+
+    def take_tensors(self, tensors: dict[str, Tensor], file: Path) -> None:
+        """Restore what was learned from the tensors of a file, which anybody may have written."""
+        with reporting_damage(file, ModelError):
+            check_finite(tensors, ModelError, but=INFINITE)
+        with reporting_damage(file, ModelError, keep=True):
+            self._take_state(tensors)
 
     def _state(self) -> dict[str, Tensor]:
         """The tensors of the model file."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.data.reading.labels import Labels
-from dysat.errors import ModelError
+from dysat.errors import ModelError, reporting_damage
 from dysat.models.base.trained import TrainedModel
 from dysat.nn.device import choose_device
 from dysat.training import Callbacks, Epoch, Progress
@@ -68,7 +68,10 @@ class StepwiseModel(TrainedModel):
             self._forget()
             on_epoch = how.get("on_epoch")
             if progress := how.get("progress"):
-                self._take_up(progress)
+                with reporting_damage("the checkpoint", ModelError):
+                    self._take_up(progress)
+                    if self._stored_steps() > len(graph):
+                        raise ModelError(f"{self._stored_steps()} stored steps for {len(graph)} snapshots")
             while (step := self._stored_steps()) < len(graph):
                 how["on_epoch"] = _shifted(on_epoch, step * self.epochs)
                 self._learn(graph[: step + 1], validate if step == len(graph) - 1 else None, how)

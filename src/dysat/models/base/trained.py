@@ -16,6 +16,7 @@ from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.nn.device import choose_device
 from dysat.system.notebook import notebook_progress
+from dysat.system.tensors import check_finite
 from dysat.training import Callbacks, Epoch, Loss, Settings, minimize
 
 
@@ -133,7 +134,11 @@ class TrainedModel(EmbeddingModel):
 
 
 def load_weights(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Load weights into a network; raise if they do not fit."""
+    """Load weights into a network; raise if they do not fit, or are not finite."""
+    for name, own in network.state_dict().items():
+        if name in tensors and tensors[name].dtype != own.dtype:
+            raise ModelError(f"the weights do not fit the model: {name} holds {tensors[name].dtype}, not {own.dtype}")
+    check_finite(tensors, ModelError)
     try:
         network.load_state_dict(dict(tensors))
     except RuntimeError as problem:

@@ -17,6 +17,7 @@ from dysat.models.base.trained import Task, TrainedModel
 from dysat.nn.device import choose_device
 from dysat.nn.pair import PairFeature
 from dysat.sampling.triads import StackedLinks, Triads
+from dysat.system.tensors import check_tensors
 
 COMMON = 32  # maximum number of common neighbours used per closing pair
 
@@ -164,6 +165,7 @@ class DynamicTriad(TrainedModel):
         shapes = {"vectors": (sum(known), self.features), "strategy": (self.features + 1,)}
         if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
             raise ModelError(f"the vectors do not fit the model: features={self.features}, {sum(known)} rows")
+        check_tensors(tensors, {name: (torch.float32, shape) for name, shape in shapes.items()}, ModelError)
         self.vectors_, self.strategy_ = (nn.Parameter(tensors[name].to(device)) for name in shapes)
 
 

@@ -18,6 +18,7 @@ from dysat.models.base.stepwise import StepwiseModel, step_seed
 from dysat.models.base.trained import Task
 from dysat.nn.device import choose_device
 from dysat.nn.rows import Rows
+from dysat.system.tensors import check_tensors
 from dysat.training import Progress
 
 Output = Literal["linear", "relu"]
@@ -229,6 +230,10 @@ class DeepAutoencoder(nn.Module):
     def of(cls, state: Mapping[str, Tensor], output: Output = "linear") -> DeepAutoencoder:
         """Rebuild a network from its `state_dict`."""
         number = sum(name.startswith("weights.") for name in state)
+        shapes = [tuple(state[f"weights.{i}"].shape) for i in range(number)]
+        if number % 2 or any(len(shape) != 2 for shape in shapes) or any(a[1] != b[0] for a, b in pairwise(shapes)):
+            raise ModelError(f"the weights do not fit the model: layers of shapes {shapes}")
+        check_tensors(state, {f"biases.{i}": (torch.float32, shape[1:]) for i, shape in enumerate(shapes)}, ModelError)
         layers = [Layer(state[f"weights.{i}"].clone(), state[f"biases.{i}"].clone()) for i in range(number)]
         return cls(layers, output)
 

@@ -103,6 +103,8 @@ class Node2Vec(EmbeddingModel):
         self._must_be_fitted()
         past = self.graph_[: self._check_step(step) + 1]
         stored = self.vectors_.get(past.fingerprint)
+        if stored is not None and len(stored) != past.num_nodes:
+            raise ModelError(f"{len(stored):,} stored vectors for {past.num_nodes:,} nodes: fit the model again")
         return (self._vectors(past) if stored is None else stored).clone()
 
     def _vectors(self, past: DynamicGraph) -> Tensor:
@@ -129,7 +131,7 @@ class Node2Vec(EmbeddingModel):
         return {f"vectors/{fingerprint}": vectors for fingerprint, vectors in self.vectors_.items()}
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        if any(t.ndim != 2 or t.shape[1] != self.features for t in tensors.values()):
+        if any(t.ndim != 2 or t.shape[1] != self.features or t.dtype != torch.float32 for t in tensors.values()):
             raise ModelError(f"the vectors do not fit the model: features={self.features}")
         self.vectors_ = {name.removeprefix("vectors/"): vectors for name, vectors in tensors.items()}
 

@@ -206,6 +206,11 @@ class PairScore:
             if shapes[name] != shape or len(features) != 1 or len(tables) != 2:
                 problem = f"{name} has shape {shapes[name]}"
                 raise ModelError(f"the tensors do not fit a pair score: {problem}; fit the model again")
+        for name in (*LOGISTIC, "calibration", *(BY_CLASS,) * (BY_CLASS in tensors)):
+            if tensors[name].dtype != torch.float64 or not tensors[name].isfinite().all():
+                raise ModelError(f"the tensors do not fit a pair score: {name} is not finite in float64")
+        if tensors["far"].dtype != torch.bool or not (tensors["scales"] > 0).all():
+            raise ModelError("the tensors do not fit a pair score: far is no truth value, or a scale is not above 0")
         numbers = dict(zip(NUMBERS, tensors["calibration"].tolist(), strict=True))
         trees = Trees(**{name: tensors[f"tree_{name}"] for name in TREES})
         parts: dict[str, Any] = {name: tensors[name] for name in LOGISTIC} | {"trees": trees} | numbers

@@ -23,6 +23,7 @@ from dysat.models.base.link_model import LinkModel
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
 from dysat.sampling.pairs import unlinked_pairs
+from dysat.system.tensors import check_finite, check_tensors
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -180,6 +181,11 @@ class PairLogistic(PairModel):
             )
         except KeyError as name:
             raise ModelError(f"the weights do not fit the model: {name} is missing") from None
+        shapes = {**dict.fromkeys(("weights", "means", "scales"), tuple(self.weights_.shape)), "bias": ()}
+        check_tensors(tensors, {name: (torch.float64, shape) for name, shape in shapes.items()}, ModelError)
+        check_finite(tensors, ModelError)
+        if self.weights_.ndim != 1 or not (self.scales_ > 0).all():
+            raise ModelError("the weights do not fit the model: a scale is not above 0")
 
 
 @dataclass(kw_only=True, eq=False)

@@ -22,6 +22,7 @@ from dysat.errors import ModelError
 from dysat.features.link_memory import Links, decayed_links
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.logistic import fit_logistic
+from dysat.system.tensors import check_finite
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -103,6 +104,7 @@ class Heuristic(LinkModel):
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
         if tensors.keys() != {"calibration"} or tensors["calibration"].shape != (2,):
             raise ModelError(f"the stored calibration does not fit the model: {self.method} needs two numbers")
+        check_finite(tensors, ModelError)
         self.calibration_, self._last = tensors["calibration"], None
 
 

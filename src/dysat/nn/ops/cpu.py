@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from dysat.sampling.blocks import Pattern
-from dysat.system.compiled import Native, native
+from dysat.system.compiled import PARTS, Native, native
 
 if TYPE_CHECKING:
     from dysat.nn.ops.history import History
 
-MAX_HEADS = 256  # the same limits as in native.c
-PARTS = 64
+MAX_HEADS = 256  # the same limit as in native.c
 
 
 def is_available() -> bool:
