@@ -484,8 +484,9 @@ def _validation(model: EmbeddingModel, split: LinkSplit) -> Callable[[EmbeddingM
 
 def write_text(file: Path, text: str) -> None:
     """Write a text file atomically."""
-    with replace_file(file, ModelError) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
+    data = text.encode()
+    with replace_file(file, ModelError, needed=len(data)) as temporary:
+        temporary.write_bytes(data)
 
 
 def check_new(folder: Path) -> None:

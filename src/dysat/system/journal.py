@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.errors import DysatError
+from dysat.system.writing import write_problem
 
 Array = NDArray[Any]
 Record = dict[str, Any]  # plain values for JSON: arrays by name (type, shape, offset), end of the record, checksum
@@ -69,7 +70,8 @@ class Journal:
                 out.flush()
                 os.fsync(out.fileno())
         except OSError as problem:
-            raise self.error(f"{self.file}: cannot be written: {problem.strerror or problem}") from problem
+            needed = sum(np.asarray(array).nbytes for array in arrays.values())
+            raise self.error(write_problem(self.file, problem, needed)) from problem
         record = {"arrays": layout, "end": at, "sha256": digest.hexdigest()}
         self.records.append(record)
         self._map = None

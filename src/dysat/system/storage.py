@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.errors import DysatError
+from dysat.system.writing import check_place, swap_in, write_problem, writing_beside
 
 Array = NDArray[Any]
 # Exceptions NumPy may raise on a damaged file.
@@ -40,26 +39,28 @@ def write_folder(
     """Write `path/<name>.json` and one `.npy` per array; the folder appears complete or not at all."""
     folder = Path(os.path.abspath(path))  # absolute: renaming may move the current folder itself
     check_target(folder, name, overwrite=overwrite, error=error)
-    temporary: Path | None = None
+    needed, file = sum(array.nbytes for array in arrays.values()), folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        files = {key: _write_array(temporary / f"{key}.npy", array) for key, array in arrays.items()}
-        content = {"format": f"dysat-{name}", "version": version, **manifest, "files": files}
-        content["checksum"] = _checksum(content)
-        with open(temporary / f"{name}.json", "w", encoding="utf-8") as out:
-            lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()]
-            out.write("{\n" + ",\n".join(lines) + "\n}\n")
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.chmod(0o777 & ~umask())
-        check_target(folder, name, overwrite=overwrite, error=error)  # again: it may have appeared meanwhile
-        _swap_in(temporary, folder)
+        with writing_beside(folder) as new:
+            new.mkdir()
+            files = {}
+            for key, array in arrays.items():
+                file = folder / f"{key}.npy"
+                files[key] = _write_array(new / file.name, array)
+            content = {"format": f"dysat-{name}", "version": version, **manifest, "files": files}
+            content["checksum"] = _checksum(content)
+            file = folder / f"{name}.json"
+            with open(new / file.name, "w", encoding="utf-8") as out:
+                lines = [f"  {json.dumps(key)}: {json.dumps(item, ensure_ascii=False)}" for key, item in content.items()]
+                out.write("{\n" + ",\n".join(lines) + "\n}\n")
+                out.flush()
+                os.fsync(out.fileno())
+            new.chmod(0o777 & ~umask())
+            check_target(folder, name, overwrite=overwrite, error=error)  # again: it may have appeared meanwhile
+            swap_in(new, folder)
     except OSError as problem:
-        raise error(f"{folder}: cannot be written: {problem.strerror or problem}") from problem
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        raise error(write_problem(file, problem, needed)) from problem
     return folder
 
 
@@ -89,29 +90,27 @@ def read_folder(
 
 
 @contextmanager
-def replace_file(file: Path, error: type[DysatError]) -> Iterator[Path]:
-    """Give a temporary path to write to, then rename it to `file`: `file` is replaced completely or not at all."""
-    temporary: Path | None = None
+def replace_file(file: Path, error: type[DysatError], needed: int | None = None) -> Iterator[Path]:
+    """Give a temporary path to write to, then rename it to `file`: `file` is replaced completely or not at all.
+
+    `needed` is the size in bytes, for the message if the disk is full.
+    """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=file.suffix, dir=file.parent)
-        temporary = Path(name)
-        os.close(handle)
-        yield temporary
-        with open(temporary, "rb+") as written:
-            os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~umask())
-        os.replace(temporary, file)  # noqa: PTH105
+        with writing_beside(file) as temporary:
+            yield temporary
+            with open(temporary, "rb+") as written:
+                os.fsync(written.fileno())
+            temporary.chmod(0o666 & ~umask())
+            os.replace(temporary, file)  # noqa: PTH105
     except OSError as problem:
-        raise error(f"{file}: cannot be written: {problem.strerror or problem}") from problem
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        raise error(write_problem(file, problem, needed)) from problem
 
 
 def check_target(folder: Path, name: str, *, overwrite: bool, error: type[DysatError]) -> None:
     """Raise if `folder` exists, unless `overwrite` is set and it is a `name` folder with no other files in it."""
     if not folder.name or folder.name == "..":
         raise error(f"{str(folder)!r} is not the name of a new folder")
+    check_place(folder, error)
     if not os.path.lexists(folder):
         return
     if not overwrite:
@@ -169,21 +168,6 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
 def _sha256(file: Path) -> str:
     with open(file, "rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()
-
-
-def _swap_in(temporary: Path, folder: Path) -> None:
-    if not os.path.lexists(folder):
-        temporary.rename(folder)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-    folder.rename(old / folder.name)
-    try:
-        temporary.rename(folder)
-    except OSError:
-        (old / folder.name).rename(folder)  # if this fails too, the old folder stays in `old`
-        old.rmdir()
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def umask() -> int:
