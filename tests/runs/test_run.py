@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 import torch
-from run_folders import RESULTS, RING, graph_of, history, names, quick, small_graph, small_model
+from run_folders import RESULTS, RING, graph_of, history, names, quick, small_graph, small_model, unseal
 
 import dysat
 from dysat.errors import DysatError, ModelError
@@ -119,7 +119,7 @@ def test_open_a_missing_folder(tmp_path: Path) -> None:
 
 
 def test_options_changed_by_hand_are_checked(tmp_path: Path) -> None:
-    file = start(tmp_path).folder / "config.toml"
+    file = unseal(start(tmp_path).folder)
     text = file.read_text()
     for old, new, message in (
         ("epochs = 4", "epochs = 'x'", "epochs='x' is not a whole number"),

@@ -22,6 +22,7 @@ from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import GRAPH_FOLDER, MODEL_FILE
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import BASE, STREAM
+from dysat.system.writing import sweep
 
 METRICS, EMBEDDINGS = "metrics.json", "embeddings.parquet"
 FILES = (METRICS, EMBEDDINGS, MODEL_FILE, GRAPH_FOLDER)  # metrics.json is removed first and written last
@@ -123,6 +124,7 @@ def discard_unfinished(run: Path, *, updated: bool) -> None:
                 (base / name).unlink(missing_ok=True)
         for left in [*(run / STREAM).glob(".*"), *(file for name in FILES for file in run.glob(f".{name}.*"))]:
             _remove(left)
+        sweep(run)
     except OSError as problem:
         raise ModelError(f"{run}: cannot be written: {problem.strerror or problem}") from problem
 

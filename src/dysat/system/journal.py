@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,8 @@ class Journal:
                 out.flush()
                 os.fsync(out.fileno())
         except OSError as problem:
+            with suppress(OSError):
+                os.truncate(self.file, self.size)  # gives back what was written so far
             needed = sum(np.asarray(array).nbytes for array in arrays.values())
             raise self.error(write_problem(self.file, problem, needed)) from problem
         record = {"arrays": layout, "end": at, "sha256": digest.hexdigest()}

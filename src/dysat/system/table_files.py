@@ -43,7 +43,7 @@ def _filled(part: Mapping[str, Any]) -> dict[str, Any]:
 
 def _estimated_bytes(parts: Sequence[Mapping[str, Any]]) -> int:
     """About the size of the file, from the values in memory: what they are stored as is not known before."""
-    return sum(np.asarray(column).nbytes for part in parts for column in part.values())
+    return sum(getattr(column, "nbytes", 8 * len(column)) for part in parts for column in part.values())
 
 
 def _rows(part: Mapping[str, Any]) -> int:

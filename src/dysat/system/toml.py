@@ -22,4 +22,6 @@ def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     # JSON strings, numbers and booleans are valid TOML, except that TOML also escapes DEL.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # Half a surrogate pair, from a name that is not UTF-8, has no form in TOML.
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
+    return text.replace("\x7f", "\\u007f")
