@@ -44,6 +44,7 @@ from dysat.models.base.link_model import Calibrate, Incremental
 from dysat.runs.backtest import WINDOWS
 from dysat.runs.run import LEARNERS, Run, check_new
 from dysat.system.process import keep_freed_memory
+from dysat.system.writing import check_new_file
 
 RUN, METHOD = Path("run"), "dysat"
 
@@ -145,8 +146,10 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Write the embeddings of a run, one row per node known at a step."""
-    from dysat.system.table_files import write_table
+    from dysat.system.table_files import check_suffix, write_table
 
+    check_suffix(out)
+    check_new_file(out, ModelError)
     with status_line() as set_status:
         set_status(f"loading {run}")
         model = Run.open(run).model(device)
