@@ -122,9 +122,9 @@ def test_options_changed_by_hand_are_checked(tmp_path: Path) -> None:
     file = unseal(start(tmp_path).folder)
     text = file.read_text()
     for old, new, message in (
-        ("epochs = 4", "epochs = 'x'", "epochs='x' is not a whole number"),
+        ("epochs = 4", "epochs = 'x'", "[options] epochs = 'x' is not a whole number"),
         ("epochs = 4", "epoch = 4", "no option 'epoch'; did you mean 'epochs'?"),
-        ("seed = 0", "seed = 'x'", "seed='x' is not a whole number"),
+        ("seed = 0", "seed = 'x'", "[options] seed = 'x' is not a whole number"),
     ):
         file.write_text(text.replace(old, new))
         with pytest.raises(ModelError, match=re.escape(message)):

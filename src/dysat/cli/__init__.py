@@ -3,4 +3,17 @@
 from dysat.cli import bench, data, evaluate, forecast, learn, models, reproduce, seal, tune, update
 from dysat.cli.app import app, main
 
-__all__ = ["app", "bench", "data", "evaluate", "forecast", "learn", "main", "models", "reproduce", "seal", "tune", "update"]
+__all__ = [
+    "app",
+    "bench",
+    "data",
+    "evaluate",
+    "forecast",
+    "learn",
+    "main",
+    "models",
+    "reproduce",
+    "seal",
+    "tune",
+    "update",
+]

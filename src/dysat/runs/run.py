@@ -48,7 +48,8 @@ from dysat.models.incsat import IncSAT
 from dysat.nn.device import choose_device
 from dysat.runs.backtest import WINDOWS, backtest_windows, incomplete, summary, window_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
-from dysat.runs.newest import EMBEDDINGS, METRICS, first_folder, newest_metrics, read_metrics
+from dysat.runs.metrics import METRICS, read_metrics
+from dysat.runs.newest import EMBEDDINGS, first_folder, newest_metrics
 from dysat.runs.seal import SEALED, check_seal, write_seal
 from dysat.runs.stream import Stream, without_features
 from dysat.system.locks import lock_folder
@@ -523,7 +524,8 @@ def _check_values(file: Path, config: Mapping[str, Any]) -> None:
     try:
         LEARNERS[config["method"]].with_options(config["options"])
     except ModelError as problem:
-        raise ModelError(f"{file}: {problem}") from None
+        shown = str(problem).replace("=", " = ", 1)  # as in the file, not as on the command line
+        raise ModelError(f"{file}: [options] {shown}") from None
 
 
 def _is_texts(value: Any) -> bool:

@@ -283,7 +283,9 @@ def check_recorded(folder: Path, base: DynamicGraph, made: Mapping[str, Any]) ->
         raise ModelError(f"{where} directed = {bool(made.get('directed'))} does not match the graph")
     kinds = made.get("kinds")
     if kinds is not None and [kind.strip() for kind in str(kinds).split(",")] != list(base.kind_names):
-        raise ModelError(f"{where} kinds = {kinds!r} does not match the kinds of the graph, {', '.join(base.kind_names)}")
+        raise ModelError(
+            f"{where} kinds = {kinds!r} does not match the kinds of the graph, {', '.join(base.kind_names)}"
+        )
     loops = made.get("self_loops", "drop")
     if loops not in ("keep", "drop") or (base.report and (loops == "keep") != base.report.self_loops_kept):
         raise ModelError(f"{where} self_loops = {loops!r} does not match the graph")
@@ -311,11 +313,15 @@ def seal_run(folder: Path, check: Callable[[Mapping[str, Any]], None]) -> list[s
 
 def _continues(base: DynamicGraph, windows: Mapping[str, Any], *, cut: bool) -> bool:
     """Whether the windows of a graph are on the grid of `every` or `count`; the last may have been cut short."""
-    grid, last = Grid.of(base.boundaries, base.clock, **windows), len(base)
+    try:
+        grid, last = Grid.of(base.boundaries, base.clock, **windows), len(base)
+        ends = grid.edge(last)
+    except SnapshotsError:
+        return False
     if [grid.edge(k) for k in range(last)] != list(base.boundaries[:-1]):
         return False
     end = base.boundaries[-1]
-    return end == grid.edge(last) or (cut and end < grid.edge(last))
+    return end == ends or (cut and end < ends)
 
 
 def _windows(base: DynamicGraph) -> str:

@@ -52,7 +52,9 @@ def write_folder(
             content["checksum"] = _checksum(content)
             file = folder / f"{name}.json"
             with open(new / file.name, "w", encoding="utf-8") as out:
-                lines = [f"  {json.dumps(key)}: {json.dumps(item, ensure_ascii=False)}" for key, item in content.items()]
+                lines = [
+                    f"  {json.dumps(key)}: {json.dumps(item, ensure_ascii=False)}" for key, item in content.items()
+                ]
                 out.write("{\n" + ",\n".join(lines) + "\n}\n")
                 out.flush()
                 os.fsync(out.fileno())
