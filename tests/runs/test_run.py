@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -225,3 +227,21 @@ def test_a_replaced_graph_is_refused(tmp_path: Path) -> None:
     graph_of(RING).save(run.folder / "graph", overwrite=True)
     with pytest.raises(ModelError, match="graph: not the graph that the run was started with"):
         run.train()
+
+
+MODEL = """
+import sys
+import run_folders as r
+r.be_quick()
+assert r.Run.start(sys.argv[1], r.small_graph(), r.small_model(), backtest=1).train()
+"""
+
+
+def test_two_identical_runs_have_the_same_model_file(tmp_path: Path) -> None:
+    """In two processes: the order of a hash map differs between them."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for name in "ab":
+        subprocess.run([sys.executable, "-c", MODEL, str(tmp_path / name)], check=True, env=environment)
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in "ab")
+    assert first == second
+    assert (tmp_path / "a" / "run.json").read_bytes() == (tmp_path / "b" / "run.json").read_bytes()

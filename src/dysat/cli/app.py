@@ -62,8 +62,8 @@ def main() -> NoReturn:
         if _out_of_memory(problem):
             _fail("not enough memory; smaller values of the model's options need less")
         _fail(
-            f"internal error: {type(problem).__name__}: {str(problem)[:LONGEST]}; this is a bug in dysat, please report "
-            f"it; {DEBUG}=1 shows where it happened",
+            f"internal error: {type(problem).__name__}: {str(problem)[:LONGEST]}; this is a bug in dysat, "
+            f"please report it; {DEBUG}=1 shows where it happened",
             INTERNAL,
         )
     if code == INTERRUPTED:  # some versions of Typer return it instead of raising

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dysat
 from dysat.cli.app import app
 from dysat.cli.learn import RunFolder
 from dysat.cli.options import Json, check_events
@@ -14,8 +13,8 @@ from dysat.runs.update import seal_run
 def seal(run: RunFolder, as_json: Json = False) -> None:
     """Accept an edit of the table [events] in the config.toml of a run: how the next log is read.
 
-    What a run depends on is sealed when it is created, and an edit is refused. Edits of other values cannot be accepted,
-    because the model was trained with them; a new [bold]dysat fit[/bold] makes a run with other values.
+    What a run depends on is sealed when it is created, and an edit is refused. Edits of other values cannot be
+    accepted, because the model was trained with them; [bold]dysat fit[/bold] makes a new run with other values.
     """
     changed = seal_run(run, lambda made: check_events(made, str(run)))
     if as_json:

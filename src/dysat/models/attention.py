@@ -106,8 +106,8 @@ class AttentionModel(TrainedModel):
         if choose_device(self.device).type == "cpu" and needed > free:
             sizes = ", ".join(f"{name}={getattr(self, name)}" for name in self._sizes)
             raise ModelError(
-                f"{sizes}: training needs more than {needed / GIB:,.0f} GiB of memory, and {free / GIB:,.0f} GiB are free; "
-                "choose smaller values"
+                f"{sizes}: training needs more than {needed / GIB:,.0f} GiB of memory, and {free / GIB:,.0f} GiB are "
+                "free; choose smaller values"
             )
 
     def _least_memory(self, graph: DynamicGraph) -> float:

@@ -285,8 +285,8 @@ class Run:
             same = theirs.get(name, value) == value or name in ("device", "patience")
             if not same and not (name == "epochs" and theirs[name] < value):
                 raise ModelError(
-                    f"{self.folder / CONFIG}: options.{name} is {value}, but the model was trained with {theirs[name]}; "
-                    "undo the change, or dysat fit makes a new run"
+                    f"{self.folder / CONFIG}: options.{name} is {value}, but the model was trained with "
+                    f"{theirs[name]}; undo the change, or dysat fit makes a new run"
                 )
         return model
 

@@ -1,8 +1,8 @@
 """The seal of a run, `run.json`: what config.toml said when the run was created.
 
 A run depends on its method, its options, its graph and how its log was read. An edit of config.toml would make updates
-cut other windows, or describe a model that was trained with other options. So these values are stored a second time, with
-a checksum, and compared whenever the run is opened. Version, source and device may be changed freely. A run of an
+cut other windows, or describe a model that was trained with other options. So these values are stored a second time,
+with a checksum, and compared whenever the run is opened. Version, source and device may be changed freely. A run of an
 earlier version has no seal; its config is compared with its graph and its model only.
 """
 

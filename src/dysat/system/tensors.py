@@ -41,8 +41,8 @@ def write_tensors(
 ) -> None:
     """Write tensors and `facts`; an existing file is replaced completely or not at all.
 
-    The same content gives the same bytes. safetensors' own `save` orders the metadata by hashes that differ from process
-    to process, so the file is written here: the length of the header, the header as JSON, and the tensors.
+    The same content gives the same bytes. safetensors' own `save` orders the metadata by hashes that differ from run to
+    run, so the file is written here: the length of the header, the header as JSON, and the tensors.
     """
     arrays = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     content = {"format": f"dysat-{name}", "version": version, **facts}

@@ -69,12 +69,12 @@ def swap_in(new: Path, target: Path) -> None:
 
 def sweep(parent: Path) -> list[str]:
     """Remove the folders that killed processes left in a folder; return their names."""
-    removed = []
-    with suppress(OSError), os.scandir(parent) as entries:
-        for entry in entries:
-            if LEFT_BEHIND.fullmatch(entry.name) and _is_ours(entry) and _remove_if_free(parent, Path(entry.path)):
-                removed.append(entry.name)
-    return removed
+    try:
+        with os.scandir(parent) as entries:
+            found = [entry for entry in entries if LEFT_BEHIND.fullmatch(entry.name) and _is_ours(entry)]
+    except OSError:
+        return []
+    return [entry.name for entry in found if _remove_if_free(parent, Path(entry.path))]
 
 
 @cache
@@ -94,7 +94,7 @@ def check_place(path: Path, error: type[DysatError]) -> None:
         problem = "the name is not valid UTF-8; choose another name"
     elif any(len(os.fsencode(part)) > _longest_name(above) for part in target.parts):
         problem = "the name is too long"
-    elif not os.path.isdir(above):
+    elif not os.path.isdir(above):  # noqa: PTH112
         problem = f"{above} is not a folder"
     elif not os.access(above, os.W_OK | os.X_OK):
         problem = f"no permission to write in {above}"
@@ -105,9 +105,9 @@ def check_place(path: Path, error: type[DysatError]) -> None:
 def check_new_file(file: Path, error: type[DysatError]) -> None:
     """Raise before any work if a file cannot be written; an existing one would be replaced."""
     check_place(file, error)
-    if os.path.isdir(file):
+    if os.path.isdir(file):  # noqa: PTH112
         raise error(f"{file}: cannot be written: it is a folder")
-    if not os.path.isdir(file.absolute().parent):
+    if not os.path.isdir(file.absolute().parent):  # noqa: PTH112
         raise error(f"{file}: cannot be written: there is no folder {file.absolute().parent}")
 
 
@@ -186,7 +186,7 @@ def _remove_if_free(parent: Path, folder: Path) -> bool:
 
 
 def _existing(path: Path) -> Path:
-    return next(folder for folder in (path, *path.absolute().parents) if os.path.isdir(folder))
+    return next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
 
 
 def _is_utf8(text: str) -> bool:

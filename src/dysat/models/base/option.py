@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from dysat.errors import ModelError
 
 NONE = "none"  # stands for None in a file and on the command line
-# Largest values. A size is a dimension of a tensor, and a sample is drawn for every node or link, so that larger ones need
+# Largest values. A size is a dimension of a tensor, and samples are drawn for every node or link, so larger ones need
 # more memory than any machine has. Random seeds have ranges of their own.
 LARGEST, LARGEST_SIZE, MOST_SAMPLES, MOST_LAYERS = 1_000_000_000, 65_536, 100_000, 100
 SIZES = (
