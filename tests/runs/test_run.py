@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 import torch
-from run_folders import RESULTS, RING, graph_of, history, names, quick, small_graph, small_model
+from run_folders import RESULTS, RING, graph_of, history, names, quick, small_graph, small_model, unseal
 
 import dysat
 from dysat.errors import DysatError, ModelError
@@ -119,12 +121,12 @@ def test_open_a_missing_folder(tmp_path: Path) -> None:
 
 
 def test_options_changed_by_hand_are_checked(tmp_path: Path) -> None:
-    file = start(tmp_path).folder / "config.toml"
+    file = unseal(start(tmp_path).folder)
     text = file.read_text()
     for old, new, message in (
-        ("epochs = 4", "epochs = 'x'", "epochs='x' is not a whole number"),
+        ("epochs = 4", "epochs = 'x'", "[options] epochs = 'x' is not a whole number"),
         ("epochs = 4", "epoch = 4", "no option 'epoch'; did you mean 'epochs'?"),
-        ("seed = 0", "seed = 'x'", "seed='x' is not a whole number"),
+        ("seed = 0", "seed = 'x'", "[options] seed = 'x' is not a whole number"),
     ):
         file.write_text(text.replace(old, new))
         with pytest.raises(ModelError, match=re.escape(message)):
@@ -225,3 +227,21 @@ def test_a_replaced_graph_is_refused(tmp_path: Path) -> None:
     graph_of(RING).save(run.folder / "graph", overwrite=True)
     with pytest.raises(ModelError, match="graph: not the graph that the run was started with"):
         run.train()
+
+
+MODEL = """
+import sys
+import run_folders as r
+r.be_quick()
+assert r.Run.start(sys.argv[1], r.small_graph(), r.small_model(), backtest=1).train()
+"""
+
+
+def test_two_identical_runs_have_the_same_model_file(tmp_path: Path) -> None:
+    """In two processes: the order of a hash map differs between them."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for name in "ab":
+        subprocess.run([sys.executable, "-c", MODEL, str(tmp_path / name)], check=True, env=environment)
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in "ab")
+    assert first == second
+    assert (tmp_path / "a" / "run.json").read_bytes() == (tmp_path / "b" / "run.json").read_bytes()

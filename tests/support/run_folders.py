@@ -25,6 +25,7 @@ from dysat.models.forecast.boosting import boosted_trees
 from dysat.runs import backtest
 from dysat.runs.checkpoints import CHECKPOINT_VERSION
 from dysat.runs.run import Run, Watch
+from dysat.runs.seal import SEAL
 from dysat.system.locks import LOCK_FILE
 from dysat.system.tensors import read_tensors
 from dysat.training import Epoch
@@ -91,7 +92,16 @@ def small_model(**options: Any) -> dysat.DySAT:
 
 
 def names(folder: Path) -> set[str]:
-    return {file.name for file in folder.iterdir()} - {LOCK_FILE}
+    """The files of a folder, without those that every run has and that hold no result: the lock and the seal."""
+    return {file.name for file in folder.iterdir()} - {LOCK_FILE, SEAL}
+
+
+def unseal(folder: Path) -> Path:
+    """Make a run one of an earlier version, which had no seal; returns its config.toml."""
+    (folder / SEAL).unlink()
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("sealed = true\n", ""))
+    return config
 
 
 def history(folder: Path) -> list[dict[str, str]]:

@@ -14,6 +14,9 @@ from dysat.cli.options import MODEL_OPTIONS, as_options
 from dysat.cli.terminal import one_line, say
 from dysat.errors import DysatError
 
+INTERNAL = 70  # exit code for an unexpected exception, EX_SOFTWARE
+DEBUG = "DYSAT_DEBUG"  # if it is set, an unexpected exception shows its traceback
+LONGEST = 500  # characters of its message
 INTERRUPTED = 130  # exit code of a program ended by Ctrl-C
 USAGE_ERROR: Any = typer.BadParameter.__base__  # Click's own, or that of the Click vendored by Typer
 
@@ -52,6 +55,18 @@ def main() -> NoReturn:
         sys.exit(0)
     except OSError as problem:
         _fail(str(problem))
+    except MemoryError as problem:
+        _fail(f"not enough memory: {problem}" if str(problem) else "not enough memory")
+    except Exception as problem:
+        if os.environ.get(DEBUG):
+            raise
+        if _out_of_memory(problem):
+            _fail("not enough memory; smaller values of the model's options need less")
+        _fail(
+            f"internal error: {type(problem).__name__}: {str(problem)[:LONGEST]}; this is a bug in dysat, "
+            f"please report it; {DEBUG}=1 shows where it happened",
+            INTERNAL,
+        )
     if code == INTERRUPTED:  # some versions of Typer return it instead of raising
         _stop("stopped")
     sys.exit(code if isinstance(code, int) else 0)
@@ -66,14 +81,19 @@ def _usage(problem: Any) -> str:
     return f"{problem.format_message()} (see {problem.ctx.command_path if problem.ctx else 'dysat'} --help)"
 
 
+def _out_of_memory(problem: Exception) -> bool:
+    """Whether torch could not allocate memory, for which it has an error of its own on CUDA only."""
+    return type(problem).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(problem)
+
+
 def _stop(message: str) -> NoReturn:
     say(f"dysat: {one_line(message)}")
     sys.exit(INTERRUPTED)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = 2) -> NoReturn:
     say(f"dysat: {one_line(message)}")
-    sys.exit(2)
+    sys.exit(code)
 
 
 @app.callback(invoke_without_command=True)

@@ -37,6 +37,7 @@ from dysat.runs.run import Run
 from dysat.system.extras import require
 from dysat.system.process import keep_freed_memory
 from dysat.system.storage import replace_file
+from dysat.system.writing import check_new_file, check_place
 
 OUT = Path("evaluation")
 
@@ -98,6 +99,10 @@ def evaluate_command(
       [bold]dysat evaluate uci --model dysat --model dysat:program[/bold]
       [bold]dysat evaluate mail.csv --every 30d --set epochs=50 --plot steps.png[/bold]
     """
+    check_place(out, ModelError)
+    for file in (plot, markdown):
+        if file is not None:
+            check_new_file(file, ModelError)
     given = dict(map(parse_setting, settings or []))
     run = Run.find(source) if models is None else None
     if run is not None:

@@ -16,6 +16,7 @@ from dysat.errors import ModelError
 from dysat.models.base.forecasts import DIGITS, Forecasts
 from dysat.models.base.link_model import Calibrate
 from dysat.runs.run import Run
+from dysat.system.writing import check_new_file
 
 SHOWN = 10  # of the links of each node
 
@@ -54,6 +55,7 @@ def forecast(
         raise ModelError("--each ranks the links of every node; leave out --node")
     if out is not None:
         check_suffix(out, raw_labels=raw_labels)
+        check_new_file(out, ModelError)
     elif raw_labels:
         raise ModelError("--raw-labels needs -o and a .csv file")
     with status_line() as set_status:

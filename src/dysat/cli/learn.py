@@ -45,6 +45,7 @@ from dysat.models.base.link_model import Calibrate, Incremental
 from dysat.runs.backtest import WINDOWS
 from dysat.runs.run import LEARNERS, Run, check_new
 from dysat.system.process import keep_freed_memory
+from dysat.system.writing import check_new_file
 
 RUN, METHOD = Path("run"), "dysat"
 
@@ -150,6 +151,7 @@ def embed(
     from dysat.system.table_files import check_suffix, write_table
 
     check_suffix(out, raw_labels=raw_labels)
+    check_new_file(out, ModelError)
     with status_line() as set_status:
         set_status(f"loading {run}")
         model = Run.open(run).model(device)

@@ -10,14 +10,15 @@ from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
 from dysat.data.reading.files import Format
 from dysat.data.reading.times import TimeUnit
 from dysat.data.reading.weights import NegativeWeights
-from dysat.errors import ModelError
+from dysat.errors import ModelError, nearest
 from dysat.experiments.evaluate.request import Contender
 from dysat.models import MODELS
 
@@ -281,6 +282,7 @@ class EventOptions:
                 raise ModelError(f"{name}={given[name]!r}: an update starts where the run ends; until= limits it")
         if made is None:  # made from a dataset or a graph folder
             return self
+        check_events(made, run)
         windows = {name: made[name] for name in ("every", "count", "boundaries") if name in made}
         for name, value in given.items():
             if name == "boundaries" and "boundaries" in windows:
@@ -296,6 +298,25 @@ class EventOptions:
                 raise ModelError(f"{name}={value!r}, but {run} was made with {was}")
         kept = {key: value for key, value in made.items() if key not in ("start", "stop", "boundaries", *NODE_OPTIONS)}
         return replace(self, **{**kept, **given})
+
+
+def check_events(made: Mapping[str, Any], run: str) -> None:
+    """Raise if the values under [events] of a run's config.toml are not options of events, or not of their type."""
+    hints = get_type_hints(EventOptions)
+    for name, value in made.items():
+        if name not in hints:
+            raise ModelError(f"{run}: config.toml: [events] has no key {name!r}{nearest(name, hints)}")
+        kinds = get_args(hints[name]) if get_origin(hints[name]) in (UnionType, Union) else [hints[name]]
+        if not any(_fits(value, kind) for kind in kinds):
+            raise ModelError(f"{run}: config.toml: [events] {name} cannot be {value!r}")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 def takes(events: type[EventOptions], hide: Collection[str] = ()) -> Callable[[Any], Any]:

@@ -23,6 +23,7 @@ from dysat.experiments.paper.records import Results
 from dysat.experiments.paper.reproduce import RESULTS, Budget, any_row, check_methods, reproduce
 from dysat.system.extras import require
 from dysat.system.process import keep_freed_memory
+from dysat.system.writing import check_place
 
 OUT = Path("reproduction")
 ALL = "all"
@@ -77,6 +78,7 @@ def reproduce_command(
         require("matplotlib", "a figure")
     rows = [name.strip() for name in methods.split(",") if name.strip()] if methods is not None else None
     check_methods(rows)
+    check_place(out, ModelError)
     if out.exists() and not out.is_dir():
         raise ModelError(f"--out {out} is a file, not a folder")
     if processes is not None and processes < 1:

@@ -40,6 +40,7 @@ from dysat.experiments.tune.trials import Trial
 from dysat.experiments.tune.tune import RESULTS, tune
 from dysat.system.extras import require
 from dysat.system.process import keep_freed_memory
+from dysat.system.writing import check_new_file, check_place
 
 OUT = Path("tuning")
 SHOWN = 20  # trials in the table
@@ -105,6 +106,7 @@ def tune_command(
     """
     require("optuna", "dysat tune")
     contender = _contender(model, preset, dict(map(parse_setting, settings or [])), space or [])
+    check_place(out, ModelError)
     if out.exists() and not out.is_dir():
         raise ModelError(f"--out {out} is a file, not a folder")
     if processes is not None and processes < 1:
@@ -113,6 +115,8 @@ def tune_command(
         raise ModelError(f"--preset-out {preset_out}: a preset file must end in .toml")
     if preset_out is not None and not preset_out.absolute().parent.is_dir():
         raise ModelError(f"--preset-out {preset_out}: no folder {preset_out.parent}")
+    if preset_out is not None:
+        check_new_file(preset_out, ModelError)
     wanted = _numbers(steps)
     with status_line() as set_status:
         graph, made = find_graph(source, events, data_dir, set_status)

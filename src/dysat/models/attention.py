@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import torch
@@ -20,9 +21,11 @@ from dysat.nn.structural import Side
 from dysat.nn.temporal import Scale
 from dysat.nn.walk_objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
 from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
+from dysat.system.hardware import free_memory
 from dysat.training import Settings
 
 Sizes = tuple[int, ...]
+GIB = 2**30
 MOST = 0.9  # share of all rows above which computing all of them is cheaper than selecting
 
 
@@ -96,6 +99,29 @@ class AttentionModel(TrainedModel):
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
             raise ModelError(f"clip_norm={self.clip_norm} must be a number above 0")
         super().check()
+
+    def check_graph(self, graph: DynamicGraph) -> None:
+        super().check_graph(graph)
+        needed, free = self._least_memory(graph), max(free_memory(), GIB)
+        if choose_device(self.device).type == "cpu" and needed > free:
+            sizes = ", ".join(f"{name}={getattr(self, name)}" for name in self._sizes)
+            raise ModelError(
+                f"{sizes}: training needs more than {needed / GIB:,.0f} GiB of memory, and {free / GIB:,.0f} GiB are "
+                "free; choose smaller values"
+            )
+
+    def _least_memory(self, graph: DynamicGraph) -> float:
+        """A lower bound on the memory of training, in bytes: weights with gradients and moments, and inputs."""
+        widths = (*self.structural_features, *self.temporal_features)
+        weights = sum(a * b for a, b in pairwise(widths)) + 3 * sum(width**2 for width in self.temporal_features)
+        if self.inputs != "features":
+            weights += graph.num_nodes * widths[0]
+        return 16.0 * weights
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        """The options that the memory depends on."""
+        return ("structural_features", "temporal_features")
 
     def check_inputs(self, graph: DynamicGraph) -> None:
         if self._needs_features(graph):

@@ -165,6 +165,14 @@ class DySAT(AttentionModel):
         # A model without embeddings builds no network, so its options need not fit the graph or the machine.
         super().check_graph(graph) if self.embeddings else LinkModel.check_graph(self, graph)
 
+    def _least_memory(self, graph: DynamicGraph) -> float:
+        coordinates = 8.0 * self.spectrum * sum(graph.known)  # of both signs
+        return super()._least_memory(graph) + coordinates + 32.0 * self.spectrum * self.structural_features[0]
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        return (*super()._sizes, "spectrum")
+
     def fit(
         self, graph: DynamicGraph, *, validate: Callable[[Self], float] | None = None, **how: Unpack[Callbacks]
     ) -> Self:

@@ -20,11 +20,13 @@ from typing import Any
 from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import GRAPH_FOLDER, MODEL_FILE
+from dysat.runs.metrics import METRICS, read_metrics
 from dysat.system.json_text import json_text
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import BASE, STREAM
+from dysat.system.writing import sweep
 
-METRICS, EMBEDDINGS = "metrics.json", "embeddings.parquet"
+EMBEDDINGS = "embeddings.parquet"
 FILES = (METRICS, EMBEDDINGS, MODEL_FILE, GRAPH_FOLDER)  # metrics.json is removed first and written last
 UNNEEDED = (EMBEDDINGS, MODEL_FILE)  # files of `stream/base` that are of no use after the first update
 STALE = ".stale"
@@ -42,16 +44,8 @@ def snapshots_shown(run: Path) -> int | None:
         facts = json.loads((run / METRICS).read_text(encoding="utf-8"))
         complete = all((run / name).exists() for name in (MODEL_FILE, GRAPH_FOLDER))
         return int(facts["snapshots"]) if complete else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-
-
-def read_metrics(folder: Path) -> dict[str, Any]:
-    """The content of metrics.json."""
-    try:
-        return dict(json.loads((folder / METRICS).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as problem:
-        raise ModelError(f"{folder / METRICS}: cannot be read: {problem}") from None
 
 
 def newest_metrics(first: Mapping[str, Any], updates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -124,6 +118,7 @@ def discard_unfinished(run: Path, *, updated: bool) -> None:
                 (base / name).unlink(missing_ok=True)
         for left in [*(run / STREAM).glob(".*"), *(file for name in FILES for file in run.glob(f".{name}.*"))]:
             _remove(left)
+        sweep(run)
     except OSError as problem:
         raise ModelError(f"{run}: cannot be written: {problem.strerror or problem}") from problem
 

@@ -1,6 +1,7 @@
 """Run folders: train a model on a graph. A killed run resumes and reaches the same result.
 
     config.toml           method, options and source
+    run.json              the seal: what config.toml said when the run was created (see `seal`)
     graph/                the snapshots
     checkpoint*           state of the training; removed when it is finished
     model.safetensors     the trained model
@@ -22,8 +23,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Mapping
@@ -47,7 +46,9 @@ from dysat.models.incsat import IncSAT
 from dysat.nn.device import choose_device
 from dysat.runs.backtest import WINDOWS, incomplete, summary, window_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
-from dysat.runs.newest import EMBEDDINGS, METRICS, first_folder, newest_metrics, read_metrics
+from dysat.runs.metrics import METRICS, read_metrics
+from dysat.runs.newest import EMBEDDINGS, first_folder, newest_metrics
+from dysat.runs.seal import SEALED, check_seal, write_seal
 from dysat.runs.stream import Stream, without_features
 from dysat.system.csv_text import csv_text
 from dysat.system.json_text import json_text
@@ -57,6 +58,7 @@ from dysat.system.progress import report
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import CONFIG, STATE, STREAM
 from dysat.system.toml import as_toml
+from dysat.system.writing import check_place, sweep, write_problem, writing_beside
 from dysat.training import Epoch, Progress
 
 HISTORY = "history.csv"
@@ -138,7 +140,8 @@ class Run:
         model.check_graph(graph)
         config = {
             "dysat": dysat.__version__,
-            "source": source.encode("utf-8", "replace").decode("utf-8"),
+            SEALED: True,
+            "source": source,
             "method": model.method,
             "backtest": WINDOWS if backtest is True else int(backtest),
             **({"include_incomplete": True} if include_incomplete else {}),
@@ -146,28 +149,31 @@ class Run:
             "options": {name: NONE if value is None else value for name, value in model.plain_params().items()},
             **({"events": dict(events)} if events else {}),
         }
-        temporary: Path | None = None
+        new: Path | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-            graph.save(temporary / GRAPH_FOLDER)
-            write_text(temporary / CONFIG, as_toml(config))
-            temporary.chmod(0o777 & ~umask())
-            check_new(path)  # it may have appeared meanwhile
-            temporary.rename(path)
+            with writing_beside(path) as new:
+                new.mkdir()
+                graph.save(new / GRAPH_FOLDER)
+                text = as_toml(config)
+                write_text(new / CONFIG, text)
+                write_seal(new, tomllib.loads(text))
+                new.chmod(0o777 & ~umask())
+                check_new(path)  # it may have appeared meanwhile
+                new.rename(path)
         except OSError as problem:
-            raise ModelError(f"{path}: cannot be written: {problem.strerror or problem}") from problem
-        finally:
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
+            raise ModelError(write_problem(path, problem, None)) from problem
+        except DysatError as problem:  # name the folder that was asked for
+            raise type(problem)(str(problem).replace(str(new), str(path))) from problem
         return cls.open(path)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> Run:
+    def open(cls, folder: str | os.PathLike[str], *, sealed: bool = True) -> Run:
         """Open a run folder.
 
         Parameters:
             folder: a folder that `dysat fit` or `Run.start` created, of this or an earlier version.
+            sealed: raise if config.toml has been changed since the run was created.
         """
         path = Path(folder)
         if not path.is_dir():
@@ -178,12 +184,15 @@ class Run:
             config = tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
             needed = {"method": str, "backtest": int, "graph": str, "options": dict}
             wrong = [key for key, kind in needed.items() if not isinstance(config.get(key), kind)]
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
+        except (OSError, ValueError, RecursionError) as problem:
             raise ModelError(f"{path / CONFIG}: damaged: {problem}") from None
         if wrong:
             raise ModelError(f"{path / CONFIG}: damaged: no {wrong[0]}")
         if config["method"] not in LEARNERS:
             raise ModelError(f"{path / CONFIG}: no method {config['method']!r}; there are {', '.join(LEARNERS)}")
+        if sealed:
+            check_seal(path, config)
+        _check_values(path / CONFIG, config)
         return cls(path, config)
 
     @classmethod
@@ -261,11 +270,26 @@ class Run:
 
     def _model(self, device: str) -> EmbeddingModel:
         if Stream.exists(self.folder):
-            return Stream.open(self.folder).model(without_features(self.first_graph()), device)
+            return self._checked(Stream.open(self.folder).model(without_features(self.first_graph()), device))
         first = first_folder(self.folder)
         if not (first / MODEL_FILE).is_file():
             raise ModelError(f"{self.folder}: not trained yet; dysat fit --resume {self.folder} continues")
-        return LEARNERS[self.config["method"]].load(first, device=device)
+        return self._checked(LEARNERS[self.config["method"]].load(first, device=device))
+
+    def _checked(self, model: EmbeddingModel) -> EmbeddingModel:
+        """Raise if the model was trained with other options than those of config.toml, or on another graph.
+
+        The final training takes its number of epochs from the backtest, and the paper's DySAT continues as an IncSAT.
+        """
+        theirs = model.plain_params()
+        for name, value in self.new_model().plain_params().items():
+            same = theirs.get(name, value) == value or name in ("device", "patience")
+            if not same and not (name == "epochs" and theirs[name] < value):
+                raise ModelError(
+                    f"{self.folder / CONFIG}: options.{name} is {value}, but the model was trained with "
+                    f"{theirs[name]}; undo the change, or dysat fit makes a new run"
+                )
+        return model
 
     def _state(self) -> tuple[Any, ...]:
         """Something that changes whenever an update or a training moves or replaces files."""
@@ -309,6 +333,7 @@ class Run:
             for name in (*CHECKPOINTS, MODEL_FILE, CONFIG, METRICS, HISTORY, EMBEDDINGS):
                 for file in self.folder.glob(f".{name}.*"):  # left by a killed write
                     file.unlink(missing_ok=True)
+            sweep(self.folder)
             saved = self.checkpoints.last(watch.on_note)
             self._began = (began or time.monotonic()) - (saved.facts.get("seconds", 0.0) if saved else 0.0)
             backtest: dict[str, Any] | None = saved.facts.get("backtest") if saved else None
@@ -488,12 +513,32 @@ def _validation(model: EmbeddingModel, split: LinkSplit) -> Callable[[EmbeddingM
 
 def write_text(file: Path, text: str) -> None:
     """Write a text file atomically."""
-    with replace_file(file, ModelError) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
+    data = text.encode()
+    with replace_file(file, ModelError, needed=len(data)) as temporary:
+        temporary.write_bytes(data)
+
+
+def _check_values(file: Path, config: Mapping[str, Any]) -> None:
+    """Raise if a value of a config is not what a run can use; how the log was read is checked by what reads it."""
+    events = config.get("events", {})
+    if not isinstance(events, dict) or not all(isinstance(v, str | int) or _is_texts(v) for v in events.values()):
+        raise ModelError(f"{file}: damaged: [events] must be a table of texts, whole numbers and lists of texts")
+    if not 0 <= config["backtest"] < 2**31 or not isinstance(config.get("include_incomplete", False), bool):
+        raise ModelError(f"{file}: damaged: backtest must be a number of windows, and include_incomplete true or false")
+    try:
+        LEARNERS[config["method"]].with_options(config["options"])
+    except ModelError as problem:
+        shown = str(problem).replace("=", " = ", 1)  # as in the file, not as on the command line
+        raise ModelError(f"{file}: [options] {shown}") from None
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def check_new(folder: Path) -> None:
-    """Raise if the folder exists."""
+    """Raise if the folder exists or cannot be created."""
+    check_place(folder, ModelError)
     if os.path.lexists(folder):
         hint = f"; dysat fit --resume {folder} continues it" if (folder / CONFIG).exists() else ""
         raise ModelError(f"{folder}: exists already, choose another folder{hint}")

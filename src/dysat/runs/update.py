@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,16 +18,18 @@ from dysat.data.continuation import Continuation, Grid, NextSnapshot, continue_s
 from dysat.data.events import Events
 from dysat.data.graph import DynamicGraph
 from dysat.data.windows import Moment, write_moment
-from dysat.errors import DysatError, ModelError, SnapshotsError
+from dysat.errors import DysatError, ModelError, SnapshotsError, listed
 from dysat.evaluation.probe import auc
 from dysat.models.base.forecasts import DIGITS
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 from dysat.runs.newest import snapshots_shown, write_newest
 from dysat.runs.run import Run, Watch
+from dysat.runs.seal import EVENTS, changed_values, write_seal
 from dysat.runs.stream import Stream, Updated, without_features
 from dysat.sampling.pairs import unlinked_between, unlinked_pairs
 from dysat.system.locks import lock_folder
+from dysat.system.superseded import CONFIG
 
 LIKELIEST = 100  # top forecasts compared with the links that came
 SHOWN = 10  # of those that came true; a run may see thousands of updates and stores little of each
@@ -218,7 +221,10 @@ def updating(
             raise ModelError(f"{stream.folder}: belongs to another run")
         stream.discard_unfinished()
         base = without_features(run.first_graph(verify=stream.refits))
-        made = run.config.get("events") or _checked(run, base, made or {})
+        recorded = run.config.get("events")
+        if recorded:
+            check_recorded(run.folder, base, recorded)
+        made = recorded or _checked(run, base, made or {})
         model = stream.model(base, device, verify=False)
         if epochs is not None:
             model = _with_epochs(model, epochs)
@@ -267,6 +273,57 @@ def _checked(run: Run, base: DynamicGraph, made: Mapping[str, Any]) -> dict[str,
     return {**windows, "self_loops": loops or kept or "drop"}
 
 
+def check_recorded(folder: Path, base: DynamicGraph, made: Mapping[str, Any]) -> None:
+    """Raise if the values under [events] of config.toml are not those that the graph of the run was made with."""
+    where = f"{folder / CONFIG}: [events]"
+    for name in ("every", "count"):
+        if name in made and not _continues(base, {name: made[name]}, cut="stop" in made):
+            raise ModelError(f"{where} {name} = {made[name]!r} does not match the windows of the graph{_windows(base)}")
+    if bool(made.get("directed")) != base.directed:
+        raise ModelError(f"{where} directed = {bool(made.get('directed'))} does not match the graph")
+    kinds = made.get("kinds")
+    if kinds is not None and [kind.strip() for kind in str(kinds).split(",")] != list(base.kind_names):
+        raise ModelError(
+            f"{where} kinds = {kinds!r} does not match the kinds of the graph, {', '.join(base.kind_names)}"
+        )
+    loops = made.get("self_loops", "drop")
+    if loops not in ("keep", "drop") or (base.report and (loops == "keep") != base.report.self_loops_kept):
+        raise ModelError(f"{where} self_loops = {loops!r} does not match the graph")
+
+
+def seal_run(folder: Path, check: Callable[[Mapping[str, Any]], None]) -> list[str]:
+    """Accept an edit of [events] in config.toml if it agrees with the graph; return the changed keys.
+
+    A run of an earlier version gets a seal. `check` raises if a key or a value is not an option of events.
+    """
+    run = Run.open(folder, sealed=False)
+    with lock_folder(run.folder, ModelError):
+        changed = list(changed_values(run.folder, run.config))
+        others = [key for key in changed if not key.startswith(EVENTS)]
+        if others:
+            raise ModelError(f"{run.folder / CONFIG}: {listed(others)} cannot be changed; dysat fit makes a new run")
+        made = run.config.get("events", {})
+        check(made)
+        check_recorded(run.folder, run.first_graph(), made)
+        if run.finished:
+            run.model("cpu")
+        write_seal(run.folder, run.config)
+    return changed
+
+
+def _continues(base: DynamicGraph, windows: Mapping[str, Any], *, cut: bool) -> bool:
+    """Whether the windows of a graph are on the grid of `every` or `count`; the last may have been cut short."""
+    try:
+        grid, last = Grid.of(base.boundaries, base.clock, **windows), len(base)
+        ends = grid.edge(last)
+    except SnapshotsError:
+        return False
+    if [grid.edge(k) for k in range(last)] != list(base.boundaries[:-1]):
+        return False
+    end = base.boundaries[-1]
+    return end == ends or (cut and end < ends)
+
+
 def _windows(base: DynamicGraph) -> str:
     try:
         return f" ({Grid.of(base.boundaries, base.clock)})"
@@ -285,6 +342,8 @@ def begin_stream(run: Run) -> Stream:
         raise ModelError(f"{run.folder}: {needs} node features, which a log of events does not have")
     if isinstance(model, DySAT) and not IncSAT.beyond(model):
         model = IncSAT.continuing(model)
+    if model.graph_.fingerprint != run.config["graph"]:
+        raise ModelError(f"{run.folder}: the graph in the folder is not the one in {CONFIG}")
     return Stream.prepare(run.folder, model, run.config["graph"])
 
 

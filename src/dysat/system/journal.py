@@ -10,6 +10,7 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from dysat.errors import DysatError, reporting_damage
 from dysat.system.storage import check_inside
+from dysat.system.writing import write_problem
 
 Array = NDArray[Any]
 Record = dict[str, Any]  # plain values for JSON: arrays by name (type, shape, offset), end of the record, checksum
@@ -90,7 +92,10 @@ class Journal:
                 out.flush()
                 os.fsync(out.fileno())
         except OSError as problem:
-            raise self.error(f"{self.file}: cannot be written: {problem.strerror or problem}") from problem
+            with suppress(OSError):
+                os.truncate(self.file, self.size)  # gives back what was written so far
+            needed = sum(np.asarray(array).nbytes for array in arrays.values())
+            raise self.error(write_problem(self.file, problem, needed)) from problem
         record = {"arrays": layout, "end": at, "sha256": digest.hexdigest()}
         self.records.append(record)
         self._map = None

@@ -43,3 +43,13 @@ def _acquire(lock: FileLock, folder: Path, error: type[DysatError]) -> bool:
         reason = problem.strerror if isinstance(problem, OSError) else None
         raise error(f"{folder}: cannot be written: {reason or problem}") from problem
     return True
+
+
+def try_lock(folder: Path) -> FileLock | None:
+    """Lock a folder if no other process has; None if it is locked, or cannot be."""
+    lock = FileLock(folder / LOCK_FILE, thread_local=False)
+    try:
+        lock.acquire(blocking=False)
+    except (Timeout, OSError, NotImplementedError):
+        return None
+    return lock

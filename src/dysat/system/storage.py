@@ -14,9 +14,7 @@ import math
 import mmap as memory_map
 import os
 import re
-import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,6 +27,7 @@ from numpy.typing import NDArray
 
 from dysat.errors import DysatError
 from dysat.system.json_text import finite, json_text
+from dysat.system.writing import check_place, swap_in, write_problem, writing_beside
 
 Array = NDArray[Any]
 Built = TypeVar("Built")
@@ -55,26 +54,28 @@ def write_folder(
     """Write `path/<name>.json` and one `.npy` per array; the folder appears complete or not at all."""
     folder = Path(os.path.abspath(path))  # absolute: renaming may move the current folder itself
     check_target(folder, name, overwrite=overwrite, error=error)
-    temporary: Path | None = None
+    needed, file = sum(array.nbytes for array in arrays.values()), folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        files = {key: _write_array(temporary / f"{key}.npy", array) for key, array in arrays.items()}
-        content = finite({"format": f"dysat-{name}", "version": version, **manifest, "files": files})
-        content["checksum"] = _checksum(content)
-        with open(temporary / f"{name}.json", "w", encoding="utf-8") as out:
-            lines = [f"  {json.dumps(key)}: {json_text(value)}" for key, value in content.items()]
-            out.write("{\n" + ",\n".join(lines) + "\n}\n")
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.chmod(0o777 & ~umask())
-        check_target(folder, name, overwrite=overwrite, error=error)  # again: it may have appeared meanwhile
-        _swap_in(temporary, folder)
+        with writing_beside(folder) as new:
+            new.mkdir()
+            files = {}
+            for key, array in arrays.items():
+                file = folder / f"{key}.npy"
+                files[key] = _write_array(new / file.name, array)
+            content = finite({"format": f"dysat-{name}", "version": version, **manifest, "files": files})
+            content["checksum"] = _checksum(content)
+            file = folder / f"{name}.json"
+            with open(new / file.name, "w", encoding="utf-8") as out:
+                lines = [f"  {json.dumps(key)}: {json_text(value)}" for key, value in content.items()]
+                out.write("{\n" + ",\n".join(lines) + "\n}\n")
+                out.flush()
+                os.fsync(out.fileno())
+            new.chmod(0o777 & ~umask())
+            check_target(folder, name, overwrite=overwrite, error=error)  # again: it may have appeared meanwhile
+            swap_in(new, folder)
     except OSError as problem:
-        raise error(f"{folder}: cannot be written: {problem.strerror or problem}") from problem
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        raise error(write_problem(file, problem, needed)) from problem
     return folder
 
 
@@ -175,29 +176,27 @@ def _digest(content: NDArray[np.uint8]) -> str:
 
 
 @contextmanager
-def replace_file(file: Path, error: type[DysatError]) -> Iterator[Path]:
-    """Give a temporary path to write to, then rename it to `file`: `file` is replaced completely or not at all."""
-    temporary: Path | None = None
+def replace_file(file: Path, error: type[DysatError], needed: int | None = None) -> Iterator[Path]:
+    """Give a temporary path to write to, then rename it to `file`: `file` is replaced completely or not at all.
+
+    `needed` is the size in bytes, for the message if the disk is full.
+    """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=file.suffix, dir=file.parent)
-        temporary = Path(name)
-        os.close(handle)
-        yield temporary
-        with open(temporary, "rb+") as written:
-            os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~umask())
-        os.replace(temporary, file)  # noqa: PTH105
+        with writing_beside(file) as temporary:
+            yield temporary
+            with open(temporary, "rb+") as written:
+                os.fsync(written.fileno())
+            temporary.chmod(0o666 & ~umask())
+            os.replace(temporary, file)  # noqa: PTH105
     except OSError as problem:
-        raise error(f"{file}: cannot be written: {problem.strerror or problem}") from problem
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        raise error(write_problem(file, problem, needed)) from problem
 
 
 def check_target(folder: Path, name: str, *, overwrite: bool, error: type[DysatError]) -> None:
     """Raise if `folder` exists, unless `overwrite` is set and it is a `name` folder with no other files in it."""
     if not folder.name or folder.name == "..":
         raise error(f"{str(folder)!r} is not the name of a new folder")
+    check_place(folder, error)
     if not os.path.lexists(folder):
         return
     if not overwrite:
@@ -267,21 +266,6 @@ def _matches(manifest: Mapping[str, Any]) -> bool:
 def _sha256(file: Path) -> str:
     with open(file, "rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()
-
-
-def _swap_in(temporary: Path, folder: Path) -> None:
-    if not os.path.lexists(folder):
-        temporary.rename(folder)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-    folder.rename(old / folder.name)
-    try:
-        temporary.rename(folder)
-    except OSError:
-        (old / folder.name).rename(folder)  # if this fails too, the old folder stays in `old`
-        old.rmdir()
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def umask() -> int:

@@ -28,7 +28,7 @@ def write_table(parts: Sequence[Mapping[str, Any]], file: Path, *, raw_labels: b
     write = check_suffix(file, raw_labels=raw_labels)
     full = [_filled(part) for part in parts]
     full = [part for part in full if _rows(part)] or full[:1]  # the types of an empty part are unknown
-    with replace_file(file, GraphError) as temporary:
+    with replace_file(file, GraphError, needed=_estimated_bytes(full)) as temporary:
         write(full, str(temporary))
     return sum(map(_rows, full))
 
@@ -50,6 +50,11 @@ def _filled(part: Mapping[str, Any]) -> dict[str, Any]:
     single = (int, float, str)
     rows = max((len(column) for column in part.values() if not isinstance(column, single)), default=1)
     return {name: np.full(rows, c) if isinstance(c, single) else c for name, c in part.items()}
+
+
+def _estimated_bytes(parts: Sequence[Mapping[str, Any]]) -> int:
+    """About the size of the file, from the values in memory: what they are stored as is not known before."""
+    return sum(getattr(column, "nbytes", 8 * len(column)) for part in parts for column in part.values())
 
 
 def _rows(part: Mapping[str, Any]) -> int:

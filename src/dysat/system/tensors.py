@@ -15,6 +15,20 @@ from torch import Tensor
 from dysat.errors import DysatError
 from dysat.system.storage import check_inside, replace_file
 
+ALIGN = 8  # bytes
+DTYPES = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.int32: "I32",
+    torch.int64: "I64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+}
+
 
 def write_tensors(
     path: Path,
@@ -25,15 +39,28 @@ def write_tensors(
     *,
     error: type[DysatError],
 ) -> None:
-    """Write tensors and `facts`; an existing file is replaced completely or not at all."""
-    from safetensors.torch import save
+    """Write tensors and `facts`; an existing file is replaced completely or not at all.
 
-    arrays = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
+    The same content gives the same bytes. safetensors' own `save` orders the metadata by hashes that differ from run to
+    run, so the file is written here: the length of the header, the header as JSON, and the tensors.
+    """
+    arrays = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     content = {"format": f"dysat-{name}", "version": version, **facts}
     text = json.dumps(content)
-    data = save(arrays, {"dysat": text, "checksum": _checksum(text, arrays)})
-    with replace_file(path, error) as temporary:
-        temporary.write_bytes(data)
+    header: dict[str, Any] = {"__metadata__": {"checksum": _checksum(text, arrays), "dysat": text}}
+    order = sorted(arrays, key=lambda key: (-arrays[key].element_size(), key))  # so that every tensor is aligned
+    end = 0
+    for key in order:
+        start, end = end, end + arrays[key].nbytes
+        shape = list(arrays[key].shape)
+        header[key] = {"dtype": DTYPES[arrays[key].dtype], "shape": shape, "data_offsets": [start, end]}
+    start_of_file = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    start_of_file += b" " * (-len(start_of_file) % ALIGN)
+    with replace_file(path, error, needed=8 + len(start_of_file) + end) as temporary, open(temporary, "wb") as out:
+        out.write(len(start_of_file).to_bytes(8, "little"))
+        out.write(start_of_file)
+        for key in order:
+            out.write(_bytes(arrays[key]))
 
 
 def read_tensors(
@@ -134,5 +161,9 @@ def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
     for key in sorted(tensors):
         tensor = tensors[key]
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(_bytes(tensor))
     return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.reshape(-1).view(torch.uint8).numpy().data

@@ -23,9 +23,6 @@ def as_toml(config: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    # JSON strings, numbers and booleans are valid TOML, but its escapes of surrogates are not.
-    return with_escapes(json.dumps(value, ensure_ascii=False), _escaped)
-
-
-def _escaped(char: str) -> str:
-    return char if "\ud800" <= char <= "\udfff" else f"\\U{ord(char):08x}"
+    # JSON strings, numbers and booleans are valid TOML. Half a surrogate pair, of a name that is not UTF-8, is not.
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
+    return with_escapes(text, lambda char: f"\\U{ord(char):08x}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -10,6 +11,17 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from dysat.errors import ModelError
 
 NONE = "none"  # stands for None in a file and on the command line
+# Largest values. A size is a dimension of a tensor, and samples are drawn for every node or link, so larger ones need
+# more memory than any machine has. Random seeds have ranges of their own.
+LARGEST, LARGEST_SIZE, MOST_SAMPLES, MOST_LAYERS = 1_000_000_000, 65_536, 100_000, 100
+SIZES = (
+    *("structural_heads", "structural_features", "temporal_heads", "temporal_features", "features", "hidden"),
+    *("encoder", "recurrent", "heads", "spectrum"),
+)
+SAMPLES = (
+    *("walks_per_node", "walk_length", "window", "contexts", "negatives", "future_negatives", "fan_out", "rounds"),
+    "leaves",
+)
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
@@ -27,10 +39,27 @@ class Option(NamedTuple):
         """The allowed words, if the option is one of a few."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
+    @property
+    def most(self) -> int | None:
+        """The largest whole number that is allowed; None for a random seed."""
+        if self.name == "seed":
+            return None
+        return LARGEST_SIZE if self.name in SIZES else MOST_SAMPLES if self.name in SAMPLES else LARGEST
+
     def check(self, value: Any) -> None:
         """Raise a ModelError unless a value given in Python fits the option. Nothing is converted."""
         if value is None and self.optional:
             return
+        self._check_kind(value)
+        if self.kind is float and not math.isfinite(value):
+            raise ModelError(f"{self.name}={value} must be a finite number")
+        if get_origin(self.kind) is tuple and len(value) > MOST_LAYERS:
+            raise ModelError(f"{self.name}: {len(value):,} layers, at most {MOST_LAYERS} are possible")
+        numbers = value if get_origin(self.kind) is tuple else [value] if self.kind is int else []
+        if self.most is not None and any(number > self.most for number in numbers):
+            raise ModelError(f"{self.name}={value} must be at most {self.most}")
+
+    def _check_kind(self, value: Any) -> None:
         if get_origin(self.kind) is tuple:
             if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is(int, item) for item in value):
                 raise ModelError(f"{self.name}={value!r} is not a sequence of whole numbers")
