@@ -51,3 +51,32 @@ def peak_gib(device: str | torch.device = "cpu") -> float:
             return int(line.split()[1]) / 2**20
     unit = 2**30 if sys.platform == "darwin" else 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def free_memory() -> float:
+    """Memory in bytes that this process can still take: of the machine, and of its control group if that is limited."""
+    found = [_available()]
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        with suppress(OSError, ValueError):  # not Linux, or "max"
+            found.append(max(0.0, float(int(Path(limit).read_text()) - int(Path(used).read_text()))))
+    with suppress(OSError, ValueError):
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if most != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            found.append(max(0.0, float(most - pages * resource.getpagesize())))
+    return min(found)
+
+
+def _available() -> float:
+    """Free memory of the machine in bytes; all of it where the system does not tell how much is free."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return float(int(line.split()[1]) * 1024)
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (OSError, ValueError, AttributeError):
+        return float("inf")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from dysat.data.reading.json_records import is_array, open_array, open_jsonl, open_mongo
+from dysat.data.reading.limits import Limits
 from dysat.data.reading.sources import Source, explained, open_frame
 from dysat.data.reading.text import (
     HEAD,
@@ -60,8 +61,10 @@ def open_file(
     separator: str | None = None,
     encoding: str | None = None,
     wanted: Sequence[str] = (),
+    limits: Limits | None = None,
 ) -> Source:
     """Open a file or a folder of Parquet parts; the `wanted` columns help to recognise a header."""
+    limits = limits or Limits()
     name = str(path)
     if format is not None and format not in FORMATS:
         raise EventsError(f"format={format!r} is not one of {', '.join(FORMATS)}")
@@ -70,13 +73,13 @@ def open_file(
     if not path.exists():
         raise EventsError(f"{name}: no such file")
     if path.is_dir():
-        return _open_parquet(path, name)
+        return _open_parquet(path, name, limits)
     format = format or _recognise_binary(path, name)
     if format == "parquet":
-        return _open_parquet(path, name)
+        return _open_parquet(path, name, limits)
     if format == "excel":
-        return _open_excel(path, name, header, wanted)
-    text = open_text(path, name, encoding)
+        return _open_excel(path, name, header, wanted, limits)
+    text = open_text(path, name, encoding, limits)
     source = _open_text(text, format or _recognise_text(text, separator), header, separator, wanted)
     if encoding is None and text.encoding != "utf-8":
         source = replace(source, notes=(*source.notes, f"text read as {text.encoding}; encoding= overrides this"))
@@ -94,6 +97,7 @@ def _open_text(
         return open_array(text)
     if format == "mongo":
         return open_mongo(text)
+    text.check_lines()
     if format in ("csv", "tsv"):
         mark = separator or ("\t" if format == "tsv" else sniff_separator(text.head))
         return _open_csv(text, mark, header, wanted)
@@ -149,33 +153,41 @@ def _recognise_text(text: TextFile, separator: str | None) -> Format:
 def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Sequence[str]) -> Source:
     import polars as pl
 
-    name, head, content = text.name, text.head, text.content
+    name, head, unified = text.name, text.head, None
     if re.search(r"\r(?!\n)", re.sub(r'"[^"]*"', "", head[:-1])):  # line ends of old Macs, possibly mixed with others
-        unified = re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", text.read_bytes())
-        content, head = io.BytesIO(unified), unified[:HEAD].decode("utf-8", "replace")
+        unified = io.BytesIO(re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", text.read_bytes()))
+        head = unified.getvalue()[:HEAD].decode("utf-8", "replace")
     records = csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator)
     first = next(records, [])
     if header is None:
         header = _names_columns(first, wanted) and not all(map(NUMBER.fullmatch, first))
     names = [str(i + 1) for i in range(len(first))]
-    frame = pl.scan_csv(
-        content,
-        separator=separator,
-        has_header=header,
-        infer_schema=False,
-        glob=False,
-        raise_if_empty=False,
-        with_column_names=_stripped if header else lambda columns: names[: len(columns)],
-    )
+    beginning = unified or text.beginning()
+    text.limits.check_columns(name, _width(beginning, separator))
+
+    def scan(content: Path | io.BytesIO, begins: bool = True) -> pl.LazyFrame:
+        return pl.scan_csv(
+            content,
+            separator=separator,
+            has_header=header and begins,
+            schema=None if begins else dict.fromkeys(columns, pl.String),
+            infer_schema=False,
+            glob=False,
+            raise_if_empty=False,
+            with_column_names=None if not begins else _stripped if header else lambda found: names[: len(found)],
+        )
+
     with explained(name, "CSV"):
-        columns = tuple(frame.collect_schema().names())
+        columns = tuple(scan(beginning).collect_schema().names())
     if any("\ufffd" in column for column in columns):
         text.check_utf8()
         raise EncodingError(f"{name}: is not UTF-8 text")
 
     def read(wanted: Sequence[str | pl.Expr]) -> pl.DataFrame:
         try:
-            return frame.select(wanted).collect(engine="streaming")
+            if unified is not None:
+                return scan(unified).select(wanted).collect(engine="streaming")
+            return text.collect(lambda content, begins: scan(content, begins).select(wanted), quotes=True)
         except (pl.exceptions.PolarsError, UnicodeError):
             text.check_utf8()
             if fault := ragged(text, separator, len(columns)):
@@ -193,6 +205,14 @@ def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Seque
     second = next(records, []) if header else first
     first_row = dict(zip(columns, second, strict=False))
     return Source(name, columns, read, locate, blank_rows=True, first=first_row)
+
+
+def _width(content: Path | io.BytesIO, separator: str) -> int:
+    """Number of separators in the first line that is not empty, and one."""
+    start = content.open("rb") if isinstance(content, Path) else io.BytesIO(content.getvalue())
+    with start as lines:
+        first = next((line for line in lines if line.strip()), b"")
+    return first.count(separator.encode()) + 1
 
 
 def _names_columns(first: list[str], wanted: Sequence[str]) -> bool:
@@ -214,25 +234,31 @@ def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted
     if not lines:
         raise EventsError(f"{name}: has no events")
     first = lines[0]
+    text.limits.check_columns(name, len(first))
     if header is None:
         header = format == "whitespace" and _names_columns(first, wanted) and not any(map(NUMBER.fullmatch, first))
     columns = tuple(first) if header else tuple(str(i + 1) for i in range(len(first)))
     if len(set(columns)) < len(columns):
         raise EventsError(f"{name}: two columns have the same name: {' '.join(columns)}")
     line = pl.col("line").str.strip_chars()
-    data = scan_lines(text.content).filter((line != "") & ~line.str.contains("^[%#]")).slice(int(header))
+
+    def scan(content: Path | io.BytesIO, begins: bool = True) -> pl.LazyFrame:
+        lines = scan_lines(content).filter((line != "") & ~line.str.contains("^[%#]"))
+        return lines.slice(int(header and begins))
+
     fields = line.str.replace_all(r"\s+", "\t").str.split_exact("\t", len(columns)).struct
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
         taken = [fields.field(f"field_{columns.index(column)}").alias(column) for column in wanted]
-        table = data.select(*taken, extra=fields.field(f"field_{len(columns)}")).collect(engine="streaming")
+        last = fields.field(f"field_{len(columns)}").alias("extra")
+        table = text.collect(lambda content, begins: scan(content, begins).select(*taken, last), quotes=False)
         extra = table["extra"].is_not_null().arg_max() or 0
         if len(table) and table["extra"][extra] is not None:
             raise EventsError(f"{name}, {locate(extra)}: has more than {len(columns)} fields")
         return table.drop("extra")
 
     def locate(row: int) -> str:
-        return f"line {data.select('number').slice(row, 1).collect().item()}"
+        return f"line {scan(text.content).select('number').slice(row, 1).collect().item()}"
 
     roles, notes, bipartite = {}, [], None
     if not header and len(columns) in (2, 3, 4):
@@ -250,7 +276,7 @@ def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted
     return Source(name, columns, read, locate, blank_rows=True, roles=roles, bipartite=bipartite, notes=tuple(notes))
 
 
-def _open_parquet(path: Path, name: str) -> Source:
+def _open_parquet(path: Path, name: str, limits: Limits) -> Source:
     import polars as pl
 
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
@@ -273,7 +299,7 @@ def _open_parquet(path: Path, name: str) -> Source:
     return open_frame(name, frame, locate)
 
 
-def _open_excel(path: Path, name: str, header: bool | None, wanted: Sequence[str]) -> Source:
+def _open_excel(path: Path, name: str, header: bool | None, wanted: Sequence[str], limits: Limits) -> Source:
     """Open the first sheet of a workbook."""
     import polars as pl
 

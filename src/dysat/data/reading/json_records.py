@@ -41,14 +41,17 @@ def open_jsonl(text: TextFile, wanted: Sequence[str] = ()) -> Source:
         shape = shape_of(_parsed(text.read_bytes().split(b"\n")))
     with open(text.path, "rb") as data:
         marked = data.read(3) == b"\xef\xbb\xbf"
-    content = io.BytesIO(text.read_bytes()) if marked else text.content
-    frame = pl.scan_ndjson(content, schema=dict.fromkeys(shape.columns, pl.String))
+    unmarked = io.BytesIO(text.read_bytes()) if marked else None
+    schema = dict.fromkeys(shape.columns, pl.String)
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
         if not set(wanted) <= set(shape.columns):
             return read_records(wanted)
         try:
-            table = frame.select(wanted).collect(engine="streaming")
+            if unmarked is not None:
+                table = pl.scan_ndjson(unmarked, schema=schema).select(wanted).collect(engine="streaming")
+            else:
+                table = text.collect(lambda content, _: pl.scan_ndjson(content, schema=schema).select(wanted), quotes=False)
         except pl.exceptions.PolarsError:
             text.check_utf8()
             if fault := not_json(text):
