@@ -16,6 +16,7 @@ from dysat.cli.options import NODE_OPTIONS, DataDir, EventOptions, EventsFile, J
 from dysat.cli.run_info import show_run
 from dysat.cli.show import new_console, new_table, print_json, show_graph, status_line
 from dysat.data.datasets import DATASETS, data_folder
+from dysat.data.reading.limits import Limits
 from dysat.errors import GraphError, nearest
 from dysat.runs.run import Run
 from dysat.system.storage import check_target
@@ -131,7 +132,7 @@ def find_graph(
     """
     folder, run = os.path.exists(os.path.join(name, "graph.json")), Run.find(name)
     if folder or run is not None or (name in DATASETS and not os.path.exists(name)):
-        if given := [name for name in options.given() if name not in NODE_OPTIONS]:
+        if given := [name for name in options.given() if name not in (*NODE_OPTIONS, "limit")]:
             what = "a run folder" if run is not None else "a graph folder" if folder else "a dataset"
             flag = f"--{given[0].replace('_', '-')}"
             raise GraphError(f"{name} is {what} and already cut into snapshots; {flag} has no effect")
@@ -173,6 +174,7 @@ def add_attributes(
                 kind=kind or None,
                 time_unit="step" if graph.clock == "step" else None,
                 timezone=options.timezone,
+                limits=Limits.parse(options.limit or ()),
             )
         )
     return graph.with_attributes(*tables)
@@ -213,4 +215,5 @@ def read_log(
         negative_weights=options.negative_weights,
         bad_rows="skip" if options.skip_bad_rows else "raise",
         at_least=at_least,
+        limits=Limits.parse(options.limit or ()),
     )

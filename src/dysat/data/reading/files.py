@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from dysat.data.reading.json_records import is_array, open_array, open_jsonl, open_mongo
-from dysat.data.reading.limits import Limits
+from dysat.data.reading.limits import Limits, text_memory
 from dysat.data.reading.sources import Source, explained, open_frame
 from dysat.data.reading.text import (
     HEAD,
@@ -286,7 +286,19 @@ def _open_parquet(path: Path, name: str, limits: Limits) -> Source:
     casts = pl.ScanCastOptions(integer_cast="upcast", float_cast="upcast")
     frame = pl.scan_parquet(files, glob=False, hive_partitioning=False, extra_columns="ignore", cast_options=casts)
     with explained(name, "Parquet"):
-        frame.collect_schema()
+        limits.check_columns(name, len(frame.collect_schema()))
+        rows = int(frame.select(pl.len()).collect().item())
+        limits.check_memory(name, text_memory(0, rows), f"{rows:,} rows")
+
+    def collect(chosen: pl.LazyFrame) -> pl.DataFrame:
+        """Read part by part, because a small file can hold much text."""
+        parts, size, there = [chosen.head(0).collect()], 0, limits.bytes()
+        for part in chosen.collect_batches(maintain_order=True, engine="streaming"):
+            parts.append(part)
+            size += sum(int(column.str.len_bytes().sum()) for column in part if column.dtype == pl.String)
+            if size > there:
+                limits.check_memory(name, size, f"{size / 1e6:,.0f} MB of text or more")
+        return pl.concat(parts)
 
     def locate(row: int) -> str:
         for file in files:
@@ -296,7 +308,7 @@ def _open_parquet(path: Path, name: str, limits: Limits) -> Source:
             row -= height
         return f"row {row + 1}"
 
-    return open_frame(name, frame, locate)
+    return open_frame(name, frame, locate, collect)
 
 
 def _open_excel(path: Path, name: str, header: bool | None, wanted: Sequence[str], limits: Limits) -> Source:

@@ -18,6 +18,8 @@ from dysat.errors import EventsError
 if TYPE_CHECKING:
     import polars as pl
 
+Collect = Callable[["pl.LazyFrame"], "pl.DataFrame"]
+
 
 @dataclass(frozen=True)
 class Source:
@@ -65,8 +67,10 @@ def open_table(source: Any) -> Source:
     )
 
 
-def open_frame(name: str, frame: pl.LazyFrame, locate: Callable[[int], str]) -> Source:
-    """Open a Polars table; the fields of its structs are paths."""
+def open_frame(
+    name: str, frame: pl.LazyFrame, locate: Callable[[int], str], collect: Collect | None = None
+) -> Source:
+    """Open a Polars table; the fields of its structs are paths, and `collect` reads the chosen columns."""
     import polars as pl
 
     schema = frame.collect_schema()
@@ -81,7 +85,8 @@ def open_frame(name: str, frame: pl.LazyFrame, locate: Callable[[int], str]) -> 
         return value.alias(path)
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
-        return frame.select(map(expression, wanted)).collect(engine="streaming")
+        chosen = frame.select(map(expression, wanted))
+        return chosen.collect(engine="streaming") if collect is None else collect(chosen)
 
     structs = frozenset(column for column, dtype in schema.items() if isinstance(dtype, pl.Struct))
     return Source(name, tuple(schema.names()), read, locate, paths=tuple(nested), nested=structs)
