@@ -16,9 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from dysat.data.reading.excel import open_excel
 from dysat.data.reading.json_records import is_array, open_array, open_jsonl, open_mongo
 from dysat.data.reading.limits import Limits, text_memory
-from dysat.data.reading.sources import Source, explained, open_frame
+from dysat.data.reading.sources import Source, explained, names_columns, open_frame, stripped
 from dysat.data.reading.text import (
     HEAD,
     SEPARATORS,
@@ -30,9 +31,8 @@ from dysat.data.reading.text import (
     scan_lines,
     sniff_separator,
 )
-from dysat.data.reading.times import ISO, NUMBER
+from dysat.data.reading.times import NUMBER
 from dysat.errors import EventsError
-from dysat.system.extras import MissingPackageError, require
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,7 +47,6 @@ SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-EXCEL = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # first bytes of an .xls file
 # KONECT's names for weights that are counts; ratings and signs are not.
 KONECT_WEIGHTS = ("positive", "posweighted")
@@ -78,7 +77,7 @@ def open_file(
     if format == "parquet":
         return _open_parquet(path, name, limits)
     if format == "excel":
-        return _open_excel(path, name, header, wanted, limits)
+        return open_excel(path, name, header, wanted, limits)
     text = open_text(path, name, encoding, limits)
     source = _open_text(text, format or _recognise_text(text, separator), header, separator, wanted)
     if encoding is None and text.encoding != "utf-8":
@@ -160,7 +159,7 @@ def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Seque
     records = csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator)
     first = next(records, [])
     if header is None:
-        header = _names_columns(first, wanted) and not all(map(NUMBER.fullmatch, first))
+        header = names_columns(first, wanted) and not all(map(NUMBER.fullmatch, first))
     names = [str(i + 1) for i in range(len(first))]
     beginning = unified or text.beginning()
     text.limits.check_columns(name, _width(beginning, separator))
@@ -174,7 +173,7 @@ def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Seque
             infer_schema=False,
             glob=False,
             raise_if_empty=False,
-            with_column_names=None if not begins else _stripped if header else lambda found: names[: len(found)],
+            with_column_names=None if not begins else stripped if header else lambda found: names[: len(found)],
         )
 
     with explained(name, "CSV"):
@@ -215,17 +214,6 @@ def _width(content: Path | io.BytesIO, separator: str) -> int:
     return first.count(separator.encode()) + 1
 
 
-def _names_columns(first: list[str], wanted: Sequence[str]) -> bool:
-    """Whether a first line may be a header: it has no date, and the wanted columns are not all given by number."""
-    numbered = bool(wanted) and all(column.isdigit() for column in wanted) and not set(wanted) <= set(first)
-    return not numbered and not any(ISO.fullmatch(field.strip()) for field in first)
-
-
-def _stripped(names: list[str]) -> list[str]:
-    bare = [name.strip() for name in names]
-    return bare if len(set(bare)) == len(bare) else names
-
-
 def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted: Sequence[str]) -> Source:
     import polars as pl
 
@@ -236,7 +224,7 @@ def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted
     first = lines[0]
     text.limits.check_columns(name, len(first))
     if header is None:
-        header = format == "whitespace" and _names_columns(first, wanted) and not any(map(NUMBER.fullmatch, first))
+        header = format == "whitespace" and names_columns(first, wanted) and not any(map(NUMBER.fullmatch, first))
     columns = tuple(first) if header else tuple(str(i + 1) for i in range(len(first)))
     if len(set(columns)) < len(columns):
         raise EventsError(f"{name}: two columns have the same name: {' '.join(columns)}")
@@ -309,31 +297,3 @@ def _open_parquet(path: Path, name: str, limits: Limits) -> Source:
         return f"row {row + 1}"
 
     return open_frame(name, frame, locate, collect)
-
-
-def _open_excel(path: Path, name: str, header: bool | None, wanted: Sequence[str], limits: Limits) -> Source:
-    """Open the first sheet of a workbook."""
-    import polars as pl
-
-    try:
-        require("fastexcel", f"{name}: reading an Excel file")
-    except MissingPackageError as problem:
-        raise EventsError(f"{problem}, or save the sheet as CSV") from None
-    import fastexcel
-
-    try:
-        book = fastexcel.read_excel(path)
-        if header is None:
-            first = pl.DataFrame(book.load_sheet(0, header_row=None, n_rows=1))
-            cells = [str(cell) for cell in first.row(0) if cell is not None] if len(first) else []
-            header = _names_columns(cells, wanted) and not all(map(NUMBER.fullmatch, cells))
-        table = pl.DataFrame(book.load_sheet(0, header_row=0 if header else None, schema_sample_rows=None))
-    except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as problem:
-        raise EventsError(f"{name}: cannot be read as Excel: {str(problem).partition(chr(10))[0]}") from None
-    sheets = book.sheet_names
-    if table.is_empty():
-        raise EventsError(f"{name}: sheet {sheets[0]!r} has no events")
-    names = _stripped(table.columns) if header else [str(i + 1) for i in range(table.width)]
-    table = table.rename(dict(zip(table.columns, names, strict=True)))
-    notes = (f"sheet {sheets[0]!r} read, the first of {len(sheets)}",) if len(sheets) > 1 else ()
-    return replace(open_frame(name, table.lazy(), lambda row: f"row {row + 1 + header}"), blank_rows=True, notes=notes)

@@ -54,7 +54,9 @@ def open_jsonl(text: TextFile, wanted: Sequence[str] = ()) -> Source:
             if unmarked is not None:
                 table = pl.scan_ndjson(unmarked, schema=schema).select(wanted).collect(engine="streaming")
             else:
-                table = text.collect(lambda content, _: pl.scan_ndjson(content, schema=schema).select(wanted), quotes=False)
+                table = text.collect(
+                    lambda content, _: pl.scan_ndjson(content, schema=schema).select(wanted), quotes=False
+                )
         except pl.exceptions.PolarsError:
             text.check_utf8()
             if fault := not_json(text):

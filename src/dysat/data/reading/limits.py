@@ -60,8 +60,7 @@ class Limits:
         """Refuse a table with too many columns."""
         if number > self.columns:
             raise EventsError(
-                f"{name}: has {number:,} columns, more than {self.columns:,.0f}; {_raised('columns', number)} if that "
-                "is right"
+                f"{name}: has {number:,} columns, more than {self.columns:,.0f}; {_raised('columns', number)} allows it"
             )
 
     def check_line(self, name: str, number: int | None, length: int) -> None:
@@ -70,7 +69,7 @@ class Limits:
             where = f", line {number:,}" if number else ""
             raise EventsError(
                 f"{name}{where}: is longer than {self.line_length:,.0f} bytes; "
-                f"{_raised('line_length', 10 * int(self.line_length))} if that is right"
+                f"{_raised('line_length', 10 * int(self.line_length))} allows it"
             )
 
     def check_labels(self, name: str, column: pl.Series) -> None:
@@ -85,7 +84,7 @@ class Limits:
             label = column[row][:20]  # type: ignore[index]
             raise EventsError(
                 f"{name}: column {column.name!r} has a label of {length:,} characters, more than "
-                f"{self.label_length:,.0f} ({label!r}…); {_raised('label_length', length)} if that is right"
+                f"{self.label_length:,.0f} ({label!r}…); {_raised('label_length', length)} allows it"
             )
 
     def check_memory(self, name: str, needed: float, what: str) -> None:
@@ -97,7 +96,7 @@ class Limits:
             means = "is free" if self.memory is None else "is allowed"
             raise EventsError(
                 f"{name}: {what} need about {needed / GB:.1f} GB of memory, but {there / GB:.1f} GB {means}; "
-                f"{_raised('memory', int(needed / GB) + 1)} reads it anyway"
+                f"{_raised('memory', int(needed / GB) + 1)} allows it"
             )
 
     def bytes(self) -> float:
@@ -122,4 +121,3 @@ def _raised(name: str, value: int) -> str:
 def json_memory(counts: Mapping[bytes, int], size: int) -> float:
     """Bytes of memory that a parsed JSON text takes: the text twice, its values, and the objects around them."""
     return 3 * size + sum(each * counts[mark] for mark, each in PARSED.items())
-

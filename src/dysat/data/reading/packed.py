@@ -1,4 +1,4 @@
-"""Compressed text: gzip is decompressed here, piece by piece and checked; zstd by Polars, after a look at its blocks."""
+"""Compressed text: gzip is decompressed here, in checked pieces; zstd by Polars, after a look at its blocks."""
 
 from __future__ import annotations
 

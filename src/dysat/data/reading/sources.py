@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dysat.data.reading.times import ISO
 from dysat.errors import EventsError
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ def open_table(source: Any) -> Source:
     )
 
 
-def open_frame(
-    name: str, frame: pl.LazyFrame, locate: Callable[[int], str], collect: Collect | None = None
-) -> Source:
+def open_frame(name: str, frame: pl.LazyFrame, locate: Callable[[int], str], collect: Collect | None = None) -> Source:
     """Open a Polars table; the fields of its structs are paths, and `collect` reads the chosen columns."""
     import polars as pl
 
@@ -114,6 +113,18 @@ def explained(name: str, what: str) -> Iterator[None]:
     except (*errors, pl.exceptions.PanicException) as problem:
         text = str(problem).strip().partition("\n")[0].partition("hint:")[0].strip() or type(problem).__name__
         raise EventsError(f"{name}: cannot be read as {what}: {text}") from None
+
+
+def names_columns(first: list[str], wanted: Sequence[str]) -> bool:
+    """Whether a first line may be a header: it has no date, and the wanted columns are not all given by number."""
+    numbered = bool(wanted) and all(column.isdigit() for column in wanted) and not set(wanted) <= set(first)
+    return not numbered and not any(ISO.fullmatch(field.strip()) for field in first)
+
+
+def stripped(names: list[str]) -> list[str]:
+    """Names without blanks around them, unless two of them would be the same."""
+    bare = [name.strip() for name in names]
+    return bare if len(set(bare)) == len(bare) else names
 
 
 def _table(
