@@ -105,7 +105,7 @@ def _extent_of_xml(parts: Iterator[bytes]) -> Extent:
         found = PLACE.findall(text)
         letters.update(place[0] for place in found)
         last = max(last, max((int(place[1]) for place in found), default=0))
-        if UNPLACED.search(text):  # cells without a place follow each other
+        if cells or UNPLACED.search(text):  # cells without a place follow each other
             for i, row in enumerate(ROW_END.split(text)):
                 cells = len(UNPLACED.findall(row)) + (0 if i else cells)
                 columns, unnumbered = max(columns, cells), unnumbered + bool(i)

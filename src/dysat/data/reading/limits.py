@@ -66,9 +66,9 @@ class Limits:
     def check_line(self, name: str, number: int | None, length: int) -> None:
         """Refuse a line of at least `length` bytes."""
         if length > self.line_length:
-            where = f", line {number:,}" if number else ""
+            where = f", line {number:,}: is" if number else ": has a line that is"
             raise EventsError(
-                f"{name}{where}: is longer than {self.line_length:,.0f} bytes; "
+                f"{name}{where} longer than {self.line_length:,.0f} bytes; "
                 f"{_raised('line_length', 10 * int(self.line_length))} allows it"
             )
 

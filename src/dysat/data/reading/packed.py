@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from dysat.data.reading.limits import Limits, text_memory
+from dysat.data.reading.limits import Limits
 from dysat.errors import EventsError
 
 Item = TypeVar("Item")
@@ -18,7 +19,8 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 SKIPPABLE = range(0x184D2A50, 0x184D2A60)  # magic numbers of zstd frames without text
 STEP = 1 << 18  # bytes read at once
 MOST = 1 << 22  # bytes decompressed at once
-PIECE = 1 << 21  # bytes that Polars reads at once
+PIECE = 1 << 22  # bytes that Polars reads at once
+TRIED = 1_000  # line ends at which a piece may be cut
 BLOCK = 1 << 17  # most bytes in a block of zstd
 WINDOW = 13 << 3  # 8 MB, in the notation of zstd
 
@@ -42,38 +44,58 @@ def gunzip(path: Path) -> Iterator[bytes]:
 
 
 def gunzip_pieces(path: Path, name: str, limits: Limits, *, quotes: bool, size: int = PIECE) -> Iterator[bytes]:
-    """Decompress a gzip file into pieces of whole lines, and check their length and the memory that they need.
+    """Decompress a gzip file into pieces of whole lines, none of which is too long.
 
     With `quotes`, a line end between double quotes does not end a line, and no piece begins with an empty line.
     """
     parts: list[bytes] = []
-    held = total = rows = 0
+    held, goal, first = 0, size, True
     try:
         for part in gunzip(path):
             parts.append(part)
-            held, total = held + len(part), total + len(part)
-            if held < size:
+            held += len(part)
+            if held < goal:
                 continue
             whole = b"".join(parts)
             cut = _cut(whole, quotes=quotes)
             if cut:
-                rows += count(whole[:cut], b"\n")
-                limits.check_memory(name, text_memory(total, rows), f"{rows:,} rows in {total / 1e6:,.0f} MB of text")
-                yield whole[:cut]
-            elif held > limits.line_length and b"\r" not in whole[:MOST]:
-                limits.check_line(name, rows + 1, held)
+                check_lengths(name, piece := whole[:cut], limits, numbered=first)
+                yield piece
+                first = False
+            else:  # a long line, a text of many lines between quotes, or line ends of old Macs
+                tail = held - 1 - max(whole.rfind(b"\n"), whole.rfind(b"\r"))
+                limits.check_line(name, 1 if first else None, max(tail, held // 2))
+                limits.check_memory(name, 2 * held, f"{held / 1e6:,.0f} MB of text or more")
             parts, held = [whole[cut:]], len(whole) - cut
+            goal = size if cut else 2 * held
     except (EOFError, OSError, zlib.error) as problem:
         raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
     if held:
-        yield b"".join(parts)
+        check_lengths(name, piece := b"".join(parts), limits, numbered=first)
+        yield piece
+
+
+def check_lengths(name: str, text: mmap.mmap | bytes, limits: Limits, *, numbered: bool = True) -> None:
+    """Refuse a line that is too long, jumping from line end to line end; `numbered` if the text begins a file."""
+    at, step = 0, int(limits.line_length) + 1
+    while len(text) - at > step:
+        end = text.rfind(b"\n", at, at + step)
+        if end < 0:
+            end = text.rfind(b"\r", at, at + step)  # line ends of old Macs
+        if end < 0:
+            before = sum(count(text[i : min(i + MOST, at)], b"\n") for i in range(0, at, MOST))
+            limits.check_line(name, before + 1 if numbered else None, step)
+        at = end + 1
 
 
 def _cut(text: bytes, *, quotes: bool) -> int:
     """Where the last line begins; 0 if nowhere."""
     odd = quotes and b'"' in text and count(text, b'"') % 2 == 1
     at = len(text)
-    while (end := text.rfind(b"\n", 0, at)) > 0:
+    for _ in range(TRIED):
+        end = text.rfind(b"\n", 0, at)
+        if end < 0:
+            break
         odd ^= quotes and text.count(b'"', end, at) % 2 == 1
         if not odd and text[end + 1 : end + 2] not in (b"", b"\r", b"\n"):
             return end + 1

@@ -6,6 +6,8 @@ Tables in memory are opened here, files in `files.py`.
 from __future__ import annotations
 
 import csv
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -107,10 +109,13 @@ def explained(name: str, what: str) -> Iterator[None]:
     """Turn any error of a reader into an `EventsError` of one line."""
     import polars as pl
 
-    errors = (csv.Error, pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError, RecursionError)
+    errors = (csv.Error, pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError, RuntimeError)
+    packed = (zipfile.BadZipFile, zlib.error, EOFError)
     try:
         yield
-    except (*errors, pl.exceptions.PanicException) as problem:
+    except MemoryError:
+        raise EventsError(f"{name}: there is not enough memory to read it") from None
+    except (*errors, *packed, pl.exceptions.PanicException) as problem:
         text = str(problem).strip().partition("\n")[0].partition("hint:")[0].strip() or type(problem).__name__
         raise EventsError(f"{name}: cannot be read as {what}: {text}") from None
 

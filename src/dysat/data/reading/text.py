@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dysat.data.reading.limits import SHORTEST_ROW, Limits, text_memory
-from dysat.data.reading.packed import GZIP, MOST, ZSTD, ahead, count, gunzip, gunzip_pieces, look_into_zstd
+from dysat.data.reading.packed import (
+    GZIP,
+    MOST,
+    ZSTD,
+    ahead,
+    check_lengths,
+    count,
+    gunzip,
+    gunzip_pieces,
+    look_into_zstd,
+)
 from dysat.data.reading.sources import explained
 from dysat.errors import EventsError
 
@@ -74,8 +84,12 @@ class TextFile:
 
         if not self.in_pieces:
             return scan(self.content, True).collect(engine="streaming")
-        pieces = ahead(gunzip_pieces(self.path, self.name, self.limits, quotes=quotes))
-        tables = [scan(io.BytesIO(piece), i == 0).collect(engine="streaming") for i, piece in enumerate(pieces)]
+        tables, size, rows = [], 0, 0
+        for piece in ahead(gunzip_pieces(self.path, self.name, self.limits, quotes=quotes)):
+            tables.append(scan(io.BytesIO(piece), not tables).collect(engine="streaming"))
+            size, rows = size + len(piece), rows + len(tables[-1])
+            what = f"its first {rows:,} rows ({size / 1e6:,.0f} MB of text)"
+            self.limits.check_memory(self.name, text_memory(size, rows), what)
         return pl.concat(tables) if tables else scan(io.BytesIO(b""), True).collect()
 
     def check_lines(self) -> None:
@@ -163,17 +177,9 @@ def _zstd_head(path: Path, name: str, limits: Limits) -> str:
 
 
 def _check_lines(name: str, text: mmap.mmap | bytes, limits: Limits) -> None:
-    """Check the length of every line, jumping from line end to line end, and count the rows if they are many."""
-    size, step = len(text), int(limits.line_length) + 1
-    at = 0
-    while size - at > step:
-        end = max(text.rfind(b"\n", at, at + step), at - 1)
-        if end < at:
-            end = text.rfind(b"\r", at, at + step)  # line ends of old Macs
-        if end < at:
-            number = sum(count(text[i : min(i + MOST, at)], b"\n") for i in range(0, at, MOST)) + 1
-            limits.check_line(name, number, step)
-        at = end + 1
+    """Check the length of every line, and count the rows if they may be too many."""
+    check_lengths(name, text, limits)
+    size = len(text)
     if text_memory(size, size / SHORTEST_ROW) > limits.bytes():
         rows = sum(count(text[i : i + MOST], b"\n") for i in range(0, size, MOST))
         limits.check_memory(name, text_memory(size, rows), f"{rows:,} rows in {size / 1e6:,.0f} MB of text")
