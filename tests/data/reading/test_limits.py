@@ -128,7 +128,7 @@ def test_given_limits_are_checked() -> None:
 def test_command_line_names_its_option_and_takes_it(write: Write, cli: Cli) -> None:
     path = write("a.csv", log("csv", more=20))
     code, _, error = cli("snapshots", path, "--every", "1w", "--limit", "columns=20")
-    assert code == 1 and error == f"dysat: {path}: has 23 columns, more than 20; --limit columns=23 allows it\n"
+    assert code == 2 and error == f"dysat: {path}: has 23 columns, more than 20; --limit columns=23 allows it\n"
     code, _, error = cli("snapshots", path, "--every", "1w", "--limit", "columns=23", "--limit", "label-length=2")
     assert error.endswith("a label of 3 characters, more than 2 ('ann'…); --limit label-length=3 allows it\n")
     assert cli("snapshots", path, "--every", "1w", "--limit", "columns=23")[0] == 0

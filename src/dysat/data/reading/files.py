@@ -162,7 +162,8 @@ def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Seque
         header = names_columns(first, wanted) and not all(map(NUMBER.fullmatch, first))
     names = [str(i + 1) for i in range(len(first))]
     beginning = unified or text.beginning()
-    text.limits.check_columns(name, _width(beginning, separator))
+    lines = io.BytesIO(head.encode()) if text.packed == "zstd" else beginning
+    text.limits.check_columns(name, _width(lines, separator))
 
     def scan(content: Path | io.BytesIO, begins: bool = True) -> pl.LazyFrame:
         return pl.scan_csv(
