@@ -288,7 +288,7 @@ def test_zero_weights_are_left_out_and_noted() -> None:
         ("from,to,sent,n\na,b,2024-01-01,1\na,b,2024-01-01,1,9\n", "line 3 has 5 fields, but there are 4 columns"),
         (b"from,to,sent,n\na,b,2024-01-01,1\nJos\x81,b,2024-01-01,1\n", r"not UTF-8 text \(line 3 has the byte 0x81\)"),
         (b"from,to,sent,n,Stra\x9de\na,b,2024-01-01,1,x\n", r"not UTF-8 text \(line 1 has the byte 0x9d\)"),
-        (gzip.compress(CSV.encode(), mtime=0)[:-9], "cannot be read as events: unexpected end of file"),
+        (gzip.compress(CSV.encode(), mtime=0)[:-9], "cannot be read as gzip: unexpected end of file"),
         (zstandard.compress(CSV.encode())[:-9], "cannot be read as zstd: incomplete frame"),
         (b"\x1f\x8b" + b"junk" * 9, "cannot be read as gzip"),
         (b"PAR1" + b"junk" * 9, "cannot be read as Parquet"),

@@ -16,6 +16,7 @@ from dysat.cli.run_info import show_run
 from dysat.cli.show import new_console, new_table, print_json, show_graph, status_line
 from dysat.cli.terminal import foreign
 from dysat.data.datasets import DATASETS, data_folder
+from dysat.data.reading.limits import Limits
 from dysat.errors import GraphError, nearest
 from dysat.runs.run import Run
 from dysat.system.storage import check_target
@@ -132,7 +133,7 @@ def find_graph(
     """
     folder, run = os.path.exists(os.path.join(name, "graph.json")), Run.find(name)
     if folder or run is not None or (name in DATASETS and not os.path.exists(name)):
-        if given := [name for name in options.given() if name not in NODE_OPTIONS]:
+        if given := [name for name in options.given() if name not in (*NODE_OPTIONS, "limit")]:
             what = "a run folder" if run is not None else "a graph folder" if folder else "a dataset"
             flag = f"--{given[0].replace('_', '-')}"
             raise GraphError(f"{name} is {what} and already cut into snapshots; {flag} has no effect")
@@ -175,6 +176,7 @@ def add_attributes(
                 kind=kind or None,
                 time_unit="step" if graph.clock == "step" else None,
                 timezone=options.timezone,
+                limits=Limits.parse(options.limit or ()),
             )
         )
     return graph.with_attributes(*tables)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from dysat.data.reading.files import Format
+from dysat.data.reading.limits import Limits
 from dysat.data.reading.times import TimeUnit
 from dysat.data.reading.weights import NegativeWeights
 from dysat.errors import ModelError, nearest
@@ -27,7 +28,7 @@ FLAGS = (
     *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
     *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "encoding", "data_dir"),
     *("split_dst", "normalise_labels", "negative_weights", "until", "trials", "space", "epochs", "seed", "device"),
-    "directed",
+    *("directed", "limit"),
 )
 # Options of models; those without a flag of their own are set with --set.
 MODEL_OPTIONS = tuple(dict.fromkeys(option.name for model in MODELS.values() for option in model.options()))
@@ -51,6 +52,7 @@ def as_options(text: str) -> str:
     values = r"'(?P<quoted>[^']*)'|\((?P<tuple>[\d, ]*|'[^'()]+', '[^'()]+')\)|(?P<bare>[\w:.-]*\w)"
     names = "|".join((*FLAGS, *SETTINGS))
     text = text.replace("embeddings=False", "--forecast-only")
+    text = re.sub(r"limits=\{'(\w+)': (\d+)\}", lambda m: f"--limit {m[1].replace('_', '-')}={m[2]}", text)
     named = rf"(?P<name>{names})=(?:(?:{values})(?![/\\]))?(?![\w/\\])"
     return re.sub(rf"(?<![\w/\\.-])(?:{named}|decimal='(?P<point>[.,])')", rewrite, text)
 
@@ -166,6 +168,10 @@ DecimalComma = Annotated[
     _file("Decimal mark of the weights [dim](default: detected)[/dim].", "--decimal-comma/--decimal-point"),
 ]
 SkipBadRows = Annotated[bool, _file("Skip rows that cannot be read, and count them.", "--skip-bad-rows")]
+Limit = Annotated[
+    list[str] | None,
+    _file("Larger limit: columns, label-length, line-length (bytes), memory (GB); repeatable.", metavar="NAME=NUMBER"),
+]
 Nodes = Annotated[
     list[str] | None,
     option(
@@ -195,8 +201,10 @@ NODE_OPTIONS = ("nodes", "node_id", "node_time", "node_columns")
 RARE = (
     *("pair_separator", "boundaries", "self_loops", "time_format", "time_unit", "timezone", "format", "header"),
     *("separator", "skip_bad_rows", "split_dst", "normalise_labels", "negative_weights", "encoding", "decimal_comma"),
-    *("directed", *NODE_OPTIONS),
+    *("directed", "limit", *NODE_OPTIONS),
 )
+# Options that an update may give again with other values.
+ANY_FORMAT = ("format", "header", "separator", "encoding", "decimal_comma", "split_dst", "skip_bad_rows", "limit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +236,7 @@ class EventOptions:
     encoding: Encoding = None
     decimal_comma: DecimalComma = None
     skip_bad_rows: SkipBadRows = False
+    limit: Limit = None
     nodes: Nodes = None
     node_id: NodeId = None
     node_time: NodeTime = None
@@ -258,6 +267,7 @@ class EventOptions:
             "normalise_labels": self.normalise_labels,
             "negative_weights": self.negative_weights,
             "bad_rows": "skip" if self.skip_bad_rows else "raise",
+            "limits": Limits.parse(self.limit or ()),
         }
 
     def edges(self) -> list[str] | None:
@@ -287,7 +297,7 @@ class EventOptions:
         for name, value in given.items():
             if name == "boundaries" and "boundaries" in windows:
                 continue  # the next edges
-            if name in ("format", "header", "separator", "encoding", "decimal_comma", "split_dst", "skip_bad_rows"):
+            if name in ANY_FORMAT:
                 continue  # the next log may have another format
             before = made.get(name, next(field.default for field in fields(self) if field.name == name))
             if value != before:

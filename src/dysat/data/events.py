@@ -23,6 +23,7 @@ from dysat.data.reading.columns import (
 from dysat.data.reading.dates import time_complaint
 from dysat.data.reading.files import Format, open_file
 from dysat.data.reading.labels import Labels, number_nodes
+from dysat.data.reading.limits import Limits
 from dysat.data.reading.sources import Source, explained, open_table
 from dysat.data.reading.spelling import kinds_note, label_notes
 from dysat.data.reading.text import EncodingError
@@ -120,6 +121,7 @@ def read_events(
     negative_weights: NegativeWeights = "error",
     bad_rows: Literal["raise", "skip"] = "raise",
     at_least: Literal[1, 2] = 2,
+    limits: Mapping[str, float] | Limits | None = None,
 ) -> Events:
     """Read timestamped interactions.
 
@@ -143,6 +145,7 @@ def read_events(
         negative_weights: raise an "error", take the absolute value ("abs"), "drop" the event, or "clip" to 0.
         bad_rows: "raise" an error at the first row that cannot be read, or "skip" such rows and note their number.
         at_least: minimum number of events. Two make a history; one is enough to continue a graph.
+        limits: larger (or smaller) limits: `columns`, `label_length`, `line_length` in bytes, and `memory` in GB.
 
     Example:
         >>> events = read_events((["ann", "bob"], ["bob", "cy"], ["2024-01-01", "2024-01-09"]))
@@ -157,9 +160,11 @@ def read_events(
     if pair_separator is not None and split_dst is not None:
         raise EventsError("give pair_separator= or split_dst=, not both")
     asked = {"src": src, "dst": dst, "time": time, "weight": weight}
+    largest = Limits.of(limits)
 
     def read(encoding: str | None) -> Events:
-        opened = _open(source, format, header, separator, encoding, [str(c) for c in asked.values() if c is not None])
+        wanted = [str(column) for column in asked.values() if column is not None]
+        opened = _open(source, format, header, separator, encoding, wanted, largest)
         columns, notes = choose_columns(opened, asked, pair_separator)
         notes += opened.notes
         with explained(opened.name, "events"):
@@ -174,6 +179,8 @@ def read_events(
             if split_dst is not None:
                 table, origin, more = split_destinations(table, split_dst)
                 notes += more
+            for role in ("src", "dst"):
+                largest.check_labels(opened.name, table[role].alias(columns[role]))
             rows = Rows(opened, table, skip=bad_rows == "skip", origin=origin)
             labels = label_columns(opened, table, columns, rows, normalise=normalise_labels)
             times = times_of(opened, table["time"].alias(columns["time"]), time_format, time_unit, timezone)
@@ -206,12 +213,19 @@ def _open(
     separator: str | None,
     encoding: str | None,
     wanted: list[str],
+    limits: Limits,
 ) -> Source:
     """Open a file, a folder or a table in memory."""
     if isinstance(source, str | os.PathLike):
         with explained(str(source), "events"):
             return open_file(
-                Path(source), format=format, header=header, separator=separator, encoding=encoding, wanted=wanted
+                Path(source),
+                format=format,
+                header=header,
+                separator=separator,
+                encoding=encoding,
+                wanted=wanted,
+                limits=limits,
             )
     if format or separator or encoding or header is not None:
         raise EventsError("format=, header=, separator= and encoding= are for files, not for tables")

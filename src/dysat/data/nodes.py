@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dysat.data.reading.columns import Column, times_of
 from dysat.data.reading.files import Format, open_file
+from dysat.data.reading.limits import Limits
 from dysat.data.reading.sources import Source, explained, open_table
 from dysat.data.reading.times import ISO, TimeUnit, parse_times
 from dysat.data.windows import Clock
@@ -85,6 +86,7 @@ def read_nodes(
     time_format: str | None = None,
     time_unit: TimeUnit | None = None,
     timezone: str = "UTC",
+    limits: Mapping[str, float] | Limits | None = None,
 ) -> NodeTable:
     """Read attributes of nodes.
 
@@ -99,19 +101,22 @@ def read_nodes(
         kind: kind of these nodes, in bipartite data.
         format, header, separator: override what is recognised from the file.
         time_format, time_unit, timezone: of the column `time`, as in `read_events`.
+        limits: as in `read_events`.
 
     Example:
         >>> read_nodes({"id": ["ann", "bob", "cy"], "team": ["red", "red", "blue"], "age": [31, None, 45]})
         NodeTable: 3 nodes; team (2 categories), age (number, 33 % missing)
     """
     wanted = [str(column) for column in (id, time) if column is not None]
-    opened = _open(source, format, header, separator, wanted)
+    largest = Limits.of(limits)
+    opened = _open(source, format, header, separator, wanted, largest)
     id_column = _find(opened, id, "ids", USUAL_IDS)
     time_column = None if time is None else _find(opened, time, "times")
     chosen = None if columns is None else _chosen(opened, columns, (id_column, time_column))
     names = [name for name in chosen or opened.columns if name not in (id_column, time_column)]
     with explained(opened.name, "a table of nodes"):
         frame = opened.read(list(dict.fromkeys([id_column, *([time_column] if time_column else []), *names])))
+        largest.check_labels(opened.name, frame[id_column])
         ids, rows = _ids(opened, frame[id_column])
         frame = frame.filter(rows)
         moments, clock = None, UTC_CLOCK
@@ -128,11 +133,20 @@ def read_nodes(
     return NodeTable(opened.name, ids, found, moments, clock, kind, tuple(f"{opened.name}: {note}" for note in notes))
 
 
-def _open(source: Any, format: Format | None, header: bool | None, separator: str | None, wanted: list[str]) -> Source:
+def _open(
+    source: Any,
+    format: Format | None,
+    header: bool | None,
+    separator: str | None,
+    wanted: list[str],
+    limits: Limits,
+) -> Source:
     """Open a file, a folder or a table in memory."""
     if isinstance(source, str | os.PathLike):
         with explained(str(source), "a table of nodes"):
-            return open_file(Path(source), format=format, header=header, separator=separator, wanted=wanted)
+            return open_file(
+                Path(source), format=format, header=header, separator=separator, wanted=wanted, limits=limits
+            )
     if format or separator or header is not None:
         raise EventsError("format=, header= and separator= are for files, not for tables")
     if isinstance(source, Mapping):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,9 +81,10 @@ def _usual_column(source: Source, role: str) -> str | None:
     if columns := [lowered[name] for name in usual if name in lowered]:
         return columns[0]
     found = []
+    inside = Counter(prefix for path in source.paths for prefix in accumulate(path.split(".")[:-1], "{}.{}".format))
     for path in source.paths:
         *objects, last = path.lower().split(".")
-        alone = sum(other.startswith(path.rpartition(".")[0] + ".") for other in source.paths) == 1
+        alone = inside[path.rpartition(".")[0]] == 1
         if last in usual or (objects[-1:] and objects[-1] in usual and (last == "id" or alone)):
             found.append(path)
     return found[0] if len(found) == 1 else None

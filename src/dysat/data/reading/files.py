@@ -16,8 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from dysat.data.reading.excel import open_excel
 from dysat.data.reading.json_records import is_array, open_array, open_jsonl, open_mongo
-from dysat.data.reading.sources import Source, explained, open_frame
+from dysat.data.reading.limits import Limits, text_memory
+from dysat.data.reading.sources import Source, explained, names_columns, open_frame, stripped
 from dysat.data.reading.text import (
     HEAD,
     SEPARATORS,
@@ -29,9 +31,8 @@ from dysat.data.reading.text import (
     scan_lines,
     sniff_separator,
 )
-from dysat.data.reading.times import ISO, NUMBER
+from dysat.data.reading.times import NUMBER
 from dysat.errors import EventsError
-from dysat.system.extras import MissingPackageError, require
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,7 +47,6 @@ SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-EXCEL = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # first bytes of an .xls file
 # KONECT's names for weights that are counts; ratings and signs are not.
 KONECT_WEIGHTS = ("positive", "posweighted")
@@ -60,8 +60,10 @@ def open_file(
     separator: str | None = None,
     encoding: str | None = None,
     wanted: Sequence[str] = (),
+    limits: Limits | None = None,
 ) -> Source:
     """Open a file or a folder of Parquet parts; the `wanted` columns help to recognise a header."""
+    limits = limits or Limits()
     name = str(path)
     if format is not None and format not in FORMATS:
         raise EventsError(f"format={format!r} is not one of {', '.join(FORMATS)}")
@@ -70,13 +72,13 @@ def open_file(
     if not path.exists():
         raise EventsError(f"{name}: no such file")
     if path.is_dir():
-        return _open_parquet(path, name)
+        return _open_parquet(path, name, limits)
     format = format or _recognise_binary(path, name)
     if format == "parquet":
-        return _open_parquet(path, name)
+        return _open_parquet(path, name, limits)
     if format == "excel":
-        return _open_excel(path, name, header, wanted)
-    text = open_text(path, name, encoding)
+        return open_excel(path, name, header, wanted, limits)
+    text = open_text(path, name, encoding, limits)
     source = _open_text(text, format or _recognise_text(text, separator), header, separator, wanted)
     if encoding is None and text.encoding != "utf-8":
         source = replace(source, notes=(*source.notes, f"text read as {text.encoding}; encoding= overrides this"))
@@ -94,6 +96,7 @@ def _open_text(
         return open_array(text)
     if format == "mongo":
         return open_mongo(text)
+    text.check_lines()
     if format in ("csv", "tsv"):
         mark = separator or ("\t" if format == "tsv" else sniff_separator(text.head))
         return _open_csv(text, mark, header, wanted)
@@ -149,33 +152,42 @@ def _recognise_text(text: TextFile, separator: str | None) -> Format:
 def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Sequence[str]) -> Source:
     import polars as pl
 
-    name, head, content = text.name, text.head, text.content
+    name, head, unified = text.name, text.head, None
     if re.search(r"\r(?!\n)", re.sub(r'"[^"]*"', "", head[:-1])):  # line ends of old Macs, possibly mixed with others
-        unified = re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", text.read_bytes())
-        content, head = io.BytesIO(unified), unified[:HEAD].decode("utf-8", "replace")
+        unified = io.BytesIO(re.sub(rb'("[^"]*")|\r\n?', lambda match: match[1] or b"\n", text.read_bytes()))
+        head = unified.getvalue()[:HEAD].decode("utf-8", "replace")
     records = csv.reader(io.StringIO(head.lstrip("\r\n")), delimiter=separator)
     first = next(records, [])
     if header is None:
-        header = _names_columns(first, wanted) and not all(map(NUMBER.fullmatch, first))
+        header = names_columns(first, wanted) and not all(map(NUMBER.fullmatch, first))
     names = [str(i + 1) for i in range(len(first))]
-    frame = pl.scan_csv(
-        content,
-        separator=separator,
-        has_header=header,
-        infer_schema=False,
-        glob=False,
-        raise_if_empty=False,
-        with_column_names=_stripped if header else lambda columns: names[: len(columns)],
-    )
+    beginning = unified or text.beginning()
+    lines = io.BytesIO(head.encode()) if text.packed == "zstd" else beginning
+    text.limits.check_columns(name, _width(lines, separator))
+
+    def scan(content: Path | io.BytesIO, begins: bool = True) -> pl.LazyFrame:
+        return pl.scan_csv(
+            content,
+            separator=separator,
+            has_header=header and begins,
+            schema=None if begins else dict.fromkeys(columns, pl.String),
+            infer_schema=False,
+            glob=False,
+            raise_if_empty=False,
+            with_column_names=None if not begins else stripped if header else lambda found: names[: len(found)],
+        )
+
     with explained(name, "CSV"):
-        columns = tuple(frame.collect_schema().names())
+        columns = tuple(scan(beginning).collect_schema().names())
     if any("\ufffd" in column for column in columns):
         text.check_utf8()
         raise EncodingError(f"{name}: is not UTF-8 text")
 
     def read(wanted: Sequence[str | pl.Expr]) -> pl.DataFrame:
         try:
-            return frame.select(wanted).collect(engine="streaming")
+            if unified is not None:
+                return scan(unified).select(wanted).collect(engine="streaming")
+            return text.collect(lambda content, begins: scan(content, begins).select(wanted), quotes=True)
         except (pl.exceptions.PolarsError, UnicodeError):
             text.check_utf8()
             if fault := ragged(text, separator, len(columns)):
@@ -195,15 +207,12 @@ def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Seque
     return Source(name, columns, read, locate, blank_rows=True, first=first_row)
 
 
-def _names_columns(first: list[str], wanted: Sequence[str]) -> bool:
-    """Whether a first line may be a header: it has no date, and the wanted columns are not all given by number."""
-    numbered = bool(wanted) and all(column.isdigit() for column in wanted) and not set(wanted) <= set(first)
-    return not numbered and not any(ISO.fullmatch(field.strip()) for field in first)
-
-
-def _stripped(names: list[str]) -> list[str]:
-    bare = [name.strip() for name in names]
-    return bare if len(set(bare)) == len(bare) else names
+def _width(content: Path | io.BytesIO, separator: str) -> int:
+    """Number of separators in the first line that is not empty, and one."""
+    start = content.open("rb") if isinstance(content, Path) else io.BytesIO(content.getvalue())
+    with start as lines:
+        first = next((line for line in lines if line.strip()), b"")
+    return first.count(separator.encode()) + 1
 
 
 def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted: Sequence[str]) -> Source:
@@ -214,25 +223,31 @@ def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted
     if not lines:
         raise EventsError(f"{name}: has no events")
     first = lines[0]
+    text.limits.check_columns(name, len(first))
     if header is None:
-        header = format == "whitespace" and _names_columns(first, wanted) and not any(map(NUMBER.fullmatch, first))
+        header = format == "whitespace" and names_columns(first, wanted) and not any(map(NUMBER.fullmatch, first))
     columns = tuple(first) if header else tuple(str(i + 1) for i in range(len(first)))
     if len(set(columns)) < len(columns):
         raise EventsError(f"{name}: two columns have the same name: {' '.join(columns)}")
     line = pl.col("line").str.strip_chars()
-    data = scan_lines(text.content).filter((line != "") & ~line.str.contains("^[%#]")).slice(int(header))
+
+    def scan(content: Path | io.BytesIO, begins: bool = True) -> pl.LazyFrame:
+        lines = scan_lines(content).filter((line != "") & ~line.str.contains("^[%#]"))
+        return lines.slice(int(header and begins))
+
     fields = line.str.replace_all(r"\s+", "\t").str.split_exact("\t", len(columns)).struct
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
         taken = [fields.field(f"field_{columns.index(column)}").alias(column) for column in wanted]
-        table = data.select(*taken, extra=fields.field(f"field_{len(columns)}")).collect(engine="streaming")
+        last = fields.field(f"field_{len(columns)}").alias("extra")
+        table = text.collect(lambda content, begins: scan(content, begins).select(*taken, last), quotes=False)
         extra = table["extra"].is_not_null().arg_max() or 0
         if len(table) and table["extra"][extra] is not None:
             raise EventsError(f"{name}, {locate(extra)}: has more than {len(columns)} fields")
         return table.drop("extra")
 
     def locate(row: int) -> str:
-        return f"line {data.select('number').slice(row, 1).collect().item()}"
+        return f"line {scan(text.content).select('number').slice(row, 1).collect().item()}"
 
     roles, notes, bipartite = {}, [], None
     if not header and len(columns) in (2, 3, 4):
@@ -250,7 +265,7 @@ def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted
     return Source(name, columns, read, locate, blank_rows=True, roles=roles, bipartite=bipartite, notes=tuple(notes))
 
 
-def _open_parquet(path: Path, name: str) -> Source:
+def _open_parquet(path: Path, name: str, limits: Limits) -> Source:
     import polars as pl
 
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
@@ -260,7 +275,19 @@ def _open_parquet(path: Path, name: str) -> Source:
     casts = pl.ScanCastOptions(integer_cast="upcast", float_cast="upcast")
     frame = pl.scan_parquet(files, glob=False, hive_partitioning=False, extra_columns="ignore", cast_options=casts)
     with explained(name, "Parquet"):
-        frame.collect_schema()
+        limits.check_columns(name, len(frame.collect_schema()))
+        rows = int(frame.select(pl.len()).collect().item())
+        limits.check_memory(name, text_memory(0, rows), f"{rows:,} rows")
+
+    def collect(chosen: pl.LazyFrame) -> pl.DataFrame:
+        """Read part by part, because a small file can hold much text."""
+        parts, size, there = [chosen.head(0).collect()], 0, limits.bytes()
+        for part in chosen.collect_batches(maintain_order=True, engine="streaming"):
+            parts.append(part)
+            size += sum(int(column.str.len_bytes().sum()) for column in part if column.dtype == pl.String)
+            if size > there:
+                limits.check_memory(name, size, f"{size / 1e6:,.0f} MB of text or more")
+        return pl.concat(parts)
 
     def locate(row: int) -> str:
         for file in files:
@@ -270,32 +297,4 @@ def _open_parquet(path: Path, name: str) -> Source:
             row -= height
         return f"row {row + 1}"
 
-    return open_frame(name, frame, locate)
-
-
-def _open_excel(path: Path, name: str, header: bool | None, wanted: Sequence[str]) -> Source:
-    """Open the first sheet of a workbook."""
-    import polars as pl
-
-    try:
-        require("fastexcel", f"{name}: reading an Excel file")
-    except MissingPackageError as problem:
-        raise EventsError(f"{problem}, or save the sheet as CSV") from None
-    import fastexcel
-
-    try:
-        book = fastexcel.read_excel(path)
-        if header is None:
-            first = pl.DataFrame(book.load_sheet(0, header_row=None, n_rows=1))
-            cells = [str(cell) for cell in first.row(0) if cell is not None] if len(first) else []
-            header = _names_columns(cells, wanted) and not all(map(NUMBER.fullmatch, cells))
-        table = pl.DataFrame(book.load_sheet(0, header_row=0 if header else None, schema_sample_rows=None))
-    except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as problem:
-        raise EventsError(f"{name}: cannot be read as Excel: {str(problem).partition(chr(10))[0]}") from None
-    sheets = book.sheet_names
-    if table.is_empty():
-        raise EventsError(f"{name}: sheet {sheets[0]!r} has no events")
-    names = _stripped(table.columns) if header else [str(i + 1) for i in range(table.width)]
-    table = table.rename(dict(zip(table.columns, names, strict=True)))
-    notes = (f"sheet {sheets[0]!r} read, the first of {len(sheets)}",) if len(sheets) > 1 else ()
-    return replace(open_frame(name, table.lazy(), lambda row: f"row {row + 1 + header}"), blank_rows=True, notes=notes)
+    return open_frame(name, frame, locate, collect)

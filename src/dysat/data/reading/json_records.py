@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dysat.data.reading.limits import PARSED, json_memory
+from dysat.data.reading.packed import count
 from dysat.data.reading.sources import Source
 from dysat.data.reading.text import HEAD, TextFile, lines_of, not_json
 from dysat.errors import EventsError, listed
@@ -34,21 +36,27 @@ def open_jsonl(text: TextFile, wanted: Sequence[str] = ()) -> Source:
     sample = list(_parsed(lines))
     if len(sample) <= 1 and (whole := _wrapped(text)) is not None:
         return whole
-    shape = shape_of(sample)
+    text.check_lines()
+    shape = _checked_shape(text, sample)
     if not shape.columns:
         raise EventsError(f"{name}: cannot be read as JSON lines: the first line {NOT_AN_OBJECT}")
     if not set(wanted) <= {*shape.columns, *shape.paths}:
-        shape = shape_of(_parsed(text.read_bytes().split(b"\n")))
+        shape = _checked_shape(text, _parsed(_whole(text).split(b"\n")))
     with open(text.path, "rb") as data:
         marked = data.read(3) == b"\xef\xbb\xbf"
-    content = io.BytesIO(text.read_bytes()) if marked else text.content
-    frame = pl.scan_ndjson(content, schema=dict.fromkeys(shape.columns, pl.String))
+    unmarked = io.BytesIO(text.read_bytes()) if marked else None
+    schema = dict.fromkeys(shape.columns, pl.String)
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
         if not set(wanted) <= set(shape.columns):
             return read_records(wanted)
         try:
-            table = frame.select(wanted).collect(engine="streaming")
+            if unmarked is not None:
+                table = pl.scan_ndjson(unmarked, schema=schema).select(wanted).collect(engine="streaming")
+            else:
+                table = text.collect(
+                    lambda content, _: pl.scan_ndjson(content, schema=schema).select(wanted), quotes=False
+                )
         except pl.exceptions.PolarsError:
             text.check_utf8()
             if fault := not_json(text):
@@ -60,7 +68,7 @@ def open_jsonl(text: TextFile, wanted: Sequence[str] = ()) -> Source:
         text.check_utf8()
         if fault := not_json(text):
             raise EventsError(f"{name}: {fault}")
-        records = (json.loads(line) for line in text.read_bytes().split(b"\n") if line.strip())
+        records = (json.loads(line) for line in _whole(text).split(b"\n") if line.strip())
         return table_of(name, records, wanted, locate)
 
     def locate(row: int) -> str:
@@ -79,7 +87,7 @@ def is_array(head: str) -> bool:
 def open_array(text: TextFile) -> Source:
     """Open one JSON array of objects."""
     text.check_utf8()
-    whole = text.read_bytes().decode()
+    whole = _whole(text).decode()
     try:
         records = json.loads(whole)
     except (ValueError, RecursionError) as problem:
@@ -93,13 +101,13 @@ def open_array(text: TextFile) -> Source:
     for row, record in enumerate(records):
         if not isinstance(record, dict):
             raise EventsError(f"{text.name}, {locate(row)}: {NOT_AN_OBJECT}")
-    return _in_memory(text.name, records, locate)
+    return _in_memory(text, records, locate)
 
 
 def open_mongo(text: TextFile) -> Source:
     """Open the output of a Mongo shell: objects over several lines, with values like `ISODate("…")`."""
     text.check_utf8()
-    name, whole = text.name, text.read_bytes().decode()
+    name, whole = text.name, _whole(text).decode()
     wrapped = r'("(?:\\.|[^"\\])*")|\b(?:ObjectId|ISODate|NumberLong|NumberInt)\(\s*"?([^")]*)"?\s*\)'
     whole = re.sub(wrapped, lambda match: match[1] or f'"{match[2]}"', whole)  # but not inside strings
     decoder, records, lines, at, line = json.JSONDecoder(), [], [], 0, 1
@@ -114,9 +122,9 @@ def open_mongo(text: TextFile) -> Source:
         records.append(record)
         lines.append(line)
         line, at = line + whole.count("\n", match.end(), end), end
-    if len(records) == 1 and (inner := _inner_records(name, records[0])) is not None:
+    if len(records) == 1 and (inner := _inner_records(text, records[0])) is not None:
         return inner
-    return _in_memory(name, records, lambda row: f"line {lines[row]}")
+    return _in_memory(text, records, lambda row: f"line {lines[row]}")
 
 
 class Shape(NamedTuple):
@@ -127,16 +135,22 @@ class Shape(NamedTuple):
     nested: frozenset[str]
 
 
-def shape_of(records: Iterable[Mapping[str, Any]]) -> Shape:
-    """Return the columns and paths of records."""
+def shape_of(records: Iterable[Mapping[str, Any]], check: Callable[[int], None] = lambda number: None) -> Shape:
+    """Return the columns and paths of records; `check` is given their number as it grows."""
     keys: dict[str, None] = {}
     leaves: dict[str, None] = {}
     for record in records:
         keys |= dict.fromkeys(record)
+        check(len(keys))
         leaves |= dict.fromkeys(_leaves({key: value for key, value in record.items() if value is not None}))
+        check(len(leaves))
     paths = tuple(leaf for leaf in leaves if leaf not in keys)
     objects = {path[:dot] for path in paths for dot in _dots(path)}
     return Shape(tuple(keys), paths, frozenset(key for key in keys if key in objects and key not in leaves))
+
+
+def _checked_shape(text: TextFile, records: Iterable[Mapping[str, Any]]) -> Shape:
+    return shape_of(records, lambda number: text.limits.check_columns(text.name, number))
 
 
 def _dots(path: str) -> list[int]:
@@ -208,16 +222,26 @@ def _parsed(lines: Iterable[str | bytes]) -> Iterator[dict[str, Any]]:
             yield record
 
 
+def _whole(text: TextFile) -> bytes:
+    """The whole text, if there is memory for the objects that it describes."""
+    whole = text.read_bytes()
+    if (1 + len(whole)) * max(PARSED.values()) > text.limits.bytes():  # else even a text of nothing but marks fits
+        counts = {mark: count(whole, mark) for mark in PARSED}
+        what = f"{counts[b'{']:,} objects in {len(whole) / 1e6:,.0f} MB of JSON"
+        text.limits.check_memory(text.name, json_memory(counts, len(whole)), what)
+    return whole
+
+
 def _wrapped(text: TextFile) -> Source | None:
     """The records inside one JSON object, if the file holds nothing else."""
     try:
-        whole = json.loads(text.read_bytes())
+        whole = json.loads(_whole(text))
     except (ValueError, RecursionError):
         return None
-    return _inner_records(text.name, whole) if isinstance(whole, dict) else None
+    return _inner_records(text, whole) if isinstance(whole, dict) else None
 
 
-def _inner_records(name: str, whole: Mapping[str, Any]) -> Source | None:
+def _inner_records(text: TextFile, whole: Mapping[str, Any]) -> Source | None:
     """The records of an object such as `{"messages": [{…}, {…}]}`, in which one value is a list of objects."""
     keys = [
         key
@@ -227,13 +251,14 @@ def _inner_records(name: str, whole: Mapping[str, Any]) -> Source | None:
     if len(keys) != 1:
         return None
     note = f"records read from the list {keys[0]!r}"
-    return _in_memory(name, whole[keys[0]], lambda row: f"record {row + 1} of {keys[0]!r}", (note,))
+    return _in_memory(text, whole[keys[0]], lambda row: f"record {row + 1} of {keys[0]!r}", (note,))
 
 
 def _in_memory(
-    name: str, records: list[dict[str, Any]], locate: Callable[[int], str], notes: tuple[str, ...] = ()
+    text: TextFile, records: list[dict[str, Any]], locate: Callable[[int], str], notes: tuple[str, ...] = ()
 ) -> Source:
-    columns, paths, nested = shape_of(records)
+    name = text.name
+    columns, paths, nested = _checked_shape(text, records)
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
         return table_of(name, records, wanted, locate)

@@ -6,6 +6,8 @@ Tables in memory are opened here, files in `files.py`.
 from __future__ import annotations
 
 import csv
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dysat.data.reading.times import ISO
 from dysat.errors import EventsError
 
 if TYPE_CHECKING:
     import polars as pl
+
+Collect = Callable[["pl.LazyFrame"], "pl.DataFrame"]
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,8 @@ def open_table(source: Any) -> Source:
     )
 
 
-def open_frame(name: str, frame: pl.LazyFrame, locate: Callable[[int], str]) -> Source:
-    """Open a Polars table; the fields of its structs are paths."""
+def open_frame(name: str, frame: pl.LazyFrame, locate: Callable[[int], str], collect: Collect | None = None) -> Source:
+    """Open a Polars table; the fields of its structs are paths, and `collect` reads the chosen columns."""
     import polars as pl
 
     schema = frame.collect_schema()
@@ -81,7 +86,8 @@ def open_frame(name: str, frame: pl.LazyFrame, locate: Callable[[int], str]) -> 
         return value.alias(path)
 
     def read(wanted: Sequence[str]) -> pl.DataFrame:
-        return frame.select(map(expression, wanted)).collect(engine="streaming")
+        chosen = frame.select(map(expression, wanted))
+        return chosen.collect(engine="streaming") if collect is None else collect(chosen)
 
     structs = frozenset(column for column, dtype in schema.items() if isinstance(dtype, pl.Struct))
     return Source(name, tuple(schema.names()), read, locate, paths=tuple(nested), nested=structs)
@@ -103,12 +109,27 @@ def explained(name: str, what: str) -> Iterator[None]:
     """Turn any error of a reader into an `EventsError` of one line."""
     import polars as pl
 
-    errors = (csv.Error, pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError, RecursionError)
+    errors = (csv.Error, pl.exceptions.PolarsError, OSError, ValueError, TypeError, OverflowError, RuntimeError)
+    packed = (zipfile.BadZipFile, zlib.error, EOFError)
     try:
         yield
-    except (*errors, pl.exceptions.PanicException) as problem:
+    except MemoryError:
+        raise EventsError(f"{name}: there is not enough memory to read it") from None
+    except (*errors, *packed, pl.exceptions.PanicException) as problem:
         text = str(problem).strip().partition("\n")[0].partition("hint:")[0].strip() or type(problem).__name__
         raise EventsError(f"{name}: cannot be read as {what}: {text}") from None
+
+
+def names_columns(first: list[str], wanted: Sequence[str]) -> bool:
+    """Whether a first line may be a header: it has no date, and the wanted columns are not all given by number."""
+    numbered = bool(wanted) and all(column.isdigit() for column in wanted) and not set(wanted) <= set(first)
+    return not numbered and not any(ISO.fullmatch(field.strip()) for field in first)
+
+
+def stripped(names: list[str]) -> list[str]:
+    """Names without blanks around them, unless two of them would be the same."""
+    bare = [name.strip() for name in names]
+    return bare if len(set(bare)) == len(bare) else names
 
 
 def _table(

@@ -1,19 +1,32 @@
-"""Text files: encoding, beginning and lines, and what is wrong with a file that could not be read."""
+"""Text files: encoding, beginning, lines and their limits, and what is wrong with a file that could not be read."""
 
 from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import json
+import mmap
 import re
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from dysat.data.reading.limits import SHORTEST_ROW, Limits, text_memory
+from dysat.data.reading.packed import (
+    GZIP,
+    MOST,
+    ZSTD,
+    ahead,
+    check_lengths,
+    count,
+    gunzip,
+    gunzip_pieces,
+    look_into_zstd,
+)
 from dysat.data.reading.sources import explained
 from dysat.errors import EventsError
 
@@ -22,8 +35,8 @@ if TYPE_CHECKING:
 
 SEPARATORS = ",;\t|"
 HEAD = 1 << 16  # bytes read to recognise a file
+ZSTD_LINE = 5  # bytes of memory that Polars takes per byte of a line, while it decompresses
 NO_SEPARATOR = "\x1f"  # occurs in no line, so that whole lines are read
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 NOT_CP1252 = re.compile(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]")  # control characters and unassigned bytes
 MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")  # of UTF-8
@@ -45,15 +58,65 @@ class TextFile:
     name: str
     encoding: str
     head: str
+    limits: Limits
+    packed: Literal["gzip", "zstd"] | None = None
 
     @cached_property
     def content(self) -> Path | io.BytesIO:
         """What Polars reads: the file itself, or a copy in memory as UTF-8."""
         return self.path if self.encoding == "utf-8" else io.BytesIO(self.read_bytes())
 
+    @property
+    def in_pieces(self) -> bool:
+        """Whether `collect` reads the text in several pieces."""
+        return self.packed == "gzip" and self.encoding == "utf-8"
+
+    def beginning(self) -> Path | io.BytesIO:
+        """What Polars looks at for columns: the first lines of a compressed file, or `content`."""
+        if not self.in_pieces:
+            return self.content
+        pieces = gunzip_pieces(self.path, self.name, self.limits, quotes=True, size=HEAD)
+        return io.BytesIO(next(pieces, b""))
+
+    def collect(self, scan: Callable[[Path | io.BytesIO, bool], pl.LazyFrame], *, quotes: bool) -> pl.DataFrame:
+        """Read what `scan` makes of the text; its arguments are a content, and whether that begins the file."""
+        import polars as pl
+
+        if not self.in_pieces:
+            return scan(self.content, True).collect(engine="streaming")
+        tables, size, rows = [], 0, 0
+        for piece in ahead(gunzip_pieces(self.path, self.name, self.limits, quotes=quotes)):
+            tables.append(scan(io.BytesIO(piece), not tables).collect(engine="streaming"))
+            size, rows = size + len(piece), rows + len(tables[-1])
+            what = f"its first {rows:,} rows ({size / 1e6:,.0f} MB of text)"
+            self.limits.check_memory(self.name, text_memory(size, rows), what)
+        return pl.concat(tables) if tables else scan(io.BytesIO(b""), True).collect()
+
+    def check_lines(self) -> None:
+        """Raise an error if a line is too long, or if the rows need more memory than there is.
+
+        Text that is read in pieces is checked while it is decompressed.
+        """
+        if isinstance(self.content, io.BytesIO):
+            _check_lines(self.name, self.content.getvalue(), self.limits)
+        elif self.packed == "zstd":
+            self._count_zstd()
+        elif self.packed is None and self.path.stat().st_size:
+            with open(self.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                _check_lines(self.name, data, self.limits)
+
+    def _count_zstd(self) -> None:
+        """Count the rows, if there may be more than the memory holds."""
+        bound = look_into_zstd(self.path, self.name, 0).bound
+        if text_memory(bound, bound / SHORTEST_ROW) > self.limits.bytes():
+            with explained(self.name, "zstd"):
+                rows = scan_lines(self.path).select("number").count().collect(engine="streaming").item()
+            what = f"{rows:,} rows in up to {bound / 1e6:,.0f} MB of text"
+            self.limits.check_memory(self.name, text_memory(bound, rows), what)
+
     def read_bytes(self) -> bytes:
         """The whole text as UTF-8, without a byte-order mark."""
-        raw = read_bytes(self.path, self.name)
+        raw = read_bytes(self.path, self.name, self.limits)
         if self.encoding == "utf-8":
             return raw.removeprefix(codecs.BOM_UTF8)
         try:
@@ -75,8 +138,9 @@ class TextFile:
             raise EncodingError(f"{self.name}: is not UTF-8 text ({byte}); state encoding=", fits) from None
 
 
-def open_text(path: Path, name: str, encoding: str | None = None) -> TextFile:
+def open_text(path: Path, name: str, encoding: str | None = None, limits: Limits | None = None) -> TextFile:
     """Read the beginning of a text file, and recognise its encoding if it is not given."""
+    limits = limits or Limits()
     if encoding is not None:
         encoding = _known_encoding(encoding)
     with explained(name, "a file"), open(path, "rb") as data:
@@ -84,18 +148,41 @@ def open_text(path: Path, name: str, encoding: str | None = None) -> TextFile:
     if raw.startswith(ZSTD):
         if encoding not in (None, "utf-8"):
             raise EventsError(f"{name}: only UTF-8 text can be compressed with zstd; decompress it first")
-        with explained(name, "zstd"):
-            lines = scan_lines(path).select("line").head(1000).collect().to_series().fill_null("")
-            return TextFile(path, name, "utf-8", "\n".join(lines.to_list()))
-    whole = len(raw) < HEAD
-    if raw.startswith(GZIP):
+        return TextFile(path, name, "utf-8", _zstd_head(path, name, limits), limits, "zstd")
+    whole, packed = len(raw) < HEAD, raw.startswith(GZIP)
+    if packed:
         try:
             raw = zlib.decompressobj(wbits=31).decompress(raw, HEAD)
         except zlib.error as problem:
             raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
         whole = False
     encoding = encoding or recognise_encoding(raw, whole=whole)
-    return TextFile(path, name, encoding, raw.decode(encoding, "replace").removeprefix("\ufeff"))
+    head = raw.decode(encoding, "replace").removeprefix("\ufeff")
+    return TextFile(path, name, encoding, head, limits, "gzip" if packed else None)
+
+
+def _zstd_head(path: Path, name: str, limits: Limits) -> str:
+    """The first lines of a zstd file, whose blocks say how much memory it can take."""
+    found = look_into_zstd(path, name, HEAD)
+    mb = f"up to {found.bound / 1e6:,.0f} MB of text"
+    limits.check_memory(name, found.bound + ZSTD_LINE * min(found.bound, limits.line_length), mb)
+    for most in (16 * HEAD, int(2 * limits.line_length)):
+        with explained(name, "zstd"):
+            start = io.BytesIO(look_into_zstd(path, name, most).beginning)
+            lines = scan_lines(start).select("line").head(1000).collect().to_series().fill_null("").to_list()
+        if len(lines) > 1:
+            break
+    limits.check_line(name, 1, max(map(len, lines), default=0))
+    return "\n".join(lines)
+
+
+def _check_lines(name: str, text: mmap.mmap | bytes, limits: Limits) -> None:
+    """Check the length of every line, and count the rows if they may be too many."""
+    check_lengths(name, text, limits)
+    size = len(text)
+    if text_memory(size, size / SHORTEST_ROW) > limits.bytes():
+        rows = sum(count(text[i : i + MOST], b"\n") for i in range(0, size, MOST))
+        limits.check_memory(name, text_memory(size, rows), f"{rows:,} rows in {size / 1e6:,.0f} MB of text")
 
 
 def recognise_encoding(raw: bytes, *, whole: bool) -> str:
@@ -156,18 +243,27 @@ def scan_lines(content: Path | io.BytesIO) -> pl.LazyFrame:
     return lines.with_row_index("number", 1)
 
 
-def read_bytes(path: Path, name: str) -> bytes:
+def read_bytes(path: Path, name: str, limits: Limits) -> bytes:
     """Read a file, decompressed."""
-    raw = path.read_bytes()
+    with open(path, "rb") as file:
+        first = file.read(4)
+    limits.check_memory(name, 2 * path.stat().st_size, "its bytes")
+    if first.startswith(ZSTD):
+        lines = scan_lines(path).collect()["line"].fill_null("").to_list()
+        return "\n".join(lines).encode()
+    return b"".join(_gunzipped(path, name, limits)) if first.startswith(GZIP) else path.read_bytes()
+
+
+def _gunzipped(path: Path, name: str, limits: Limits) -> Iterator[bytes]:
+    """Decompress a gzip file, as long as there is memory for it."""
+    size = 0
     try:
-        if raw.startswith(GZIP):
-            raw = gzip.decompress(raw)
-        elif raw.startswith(ZSTD):
-            lines = scan_lines(path).collect()["line"].fill_null("").to_list()
-            raw = "\n".join(lines).encode()
+        for part in gunzip(path):
+            size += len(part)
+            limits.check_memory(name, 2 * size, f"{size / 1e6:,.0f} MB of text or more")
+            yield part
     except (EOFError, OSError, zlib.error) as problem:
         raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
-    return raw
 
 
 def ragged(text: TextFile, separator: str, width: int) -> str | None:

@@ -1,0 +1,162 @@
+"""Compressed text: gzip is decompressed here, in checked pieces; zstd by Polars, after a look at its blocks."""
+
+from __future__ import annotations
+
+import mmap
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from dysat.data.reading.limits import Limits
+from dysat.errors import EventsError
+
+Item = TypeVar("Item")
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+SKIPPABLE = range(0x184D2A50, 0x184D2A60)  # magic numbers of zstd frames without text
+STEP = 1 << 18  # bytes read at once
+MOST = 1 << 22  # bytes decompressed at once
+PIECE = 1 << 22  # bytes that Polars reads at once
+TRIED = 1_000  # line ends at which a piece may be cut
+BLOCK = 1 << 17  # most bytes in a block of zstd
+WINDOW = 13 << 3  # 8 MB, in the notation of zstd
+
+
+def gunzip(path: Path) -> Iterator[bytes]:
+    """Decompress a gzip file of one or more members; raises EOFError, OSError or zlib.error if it is damaged."""
+    with open(path, "rb") as file:
+        member, data = zlib.decompressobj(wbits=31), file.read(STEP)
+        while data:
+            if text := member.decompress(data, MOST):
+                yield text
+            data = member.unused_data if member.eof else member.unconsumed_tail
+            if member.eof:
+                data = (data or file.read(STEP)).lstrip(b"\0")
+                while not data and (more := file.read(STEP)):
+                    data = more.lstrip(b"\0")
+                member = zlib.decompressobj(wbits=31) if data else member
+            data = data or file.read(STEP)
+        if not member.eof:
+            raise EOFError("unexpected end of file")
+
+
+def gunzip_pieces(path: Path, name: str, limits: Limits, *, quotes: bool, size: int = PIECE) -> Iterator[bytes]:
+    """Decompress a gzip file into pieces of whole lines, none of which is too long.
+
+    With `quotes`, a line end between double quotes does not end a line, and no piece begins with an empty line.
+    """
+    parts: list[bytes] = []
+    held, goal, first = 0, size, True
+    try:
+        for part in gunzip(path):
+            parts.append(part)
+            held += len(part)
+            if held < goal:
+                continue
+            whole = b"".join(parts)
+            cut = _cut(whole, quotes=quotes)
+            if cut:
+                check_lengths(name, piece := whole[:cut], limits, numbered=first)
+                yield piece
+                first = False
+            else:  # a long line, a text of many lines between quotes, or line ends of old Macs
+                tail = held - 1 - max(whole.rfind(b"\n"), whole.rfind(b"\r"))
+                limits.check_line(name, 1 if first else None, max(tail, held // 2))
+                limits.check_memory(name, 2 * held, f"{held / 1e6:,.0f} MB of text or more")
+            parts, held = [whole[cut:]], len(whole) - cut
+            goal = size if cut else 2 * held
+    except (EOFError, OSError, zlib.error) as problem:
+        raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
+    if held:
+        check_lengths(name, piece := b"".join(parts), limits, numbered=first)
+        yield piece
+
+
+def check_lengths(name: str, text: mmap.mmap | bytes, limits: Limits, *, numbered: bool = True) -> None:
+    """Refuse a line that is too long, jumping from line end to line end; `numbered` if the text begins a file."""
+    at, step = 0, int(limits.line_length) + 1
+    while len(text) - at > step:
+        end = text.rfind(b"\n", at, at + step)
+        if end < 0:
+            end = text.rfind(b"\r", at, at + step)  # line ends of old Macs
+        if end < 0:
+            before = sum(count(text[i : min(i + MOST, at)], b"\n") for i in range(0, at, MOST))
+            limits.check_line(name, before + 1 if numbered else None, step)
+        at = end + 1
+
+
+def _cut(text: bytes, *, quotes: bool) -> int:
+    """Where the last line begins; 0 if nowhere."""
+    odd = quotes and b'"' in text and count(text, b'"') % 2 == 1
+    at = len(text)
+    for _ in range(TRIED):
+        end = text.rfind(b"\n", 0, at)
+        if end < 0:
+            break
+        odd ^= quotes and text.count(b'"', end, at) % 2 == 1
+        if not odd and text[end + 1 : end + 2] not in (b"", b"\r", b"\n"):
+            return end + 1
+        at = end
+    return 0
+
+
+def ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items; a thread makes the next while one is used."""
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield item  # type: ignore[misc]
+
+
+def count(text: bytes, mark: bytes) -> int:
+    """How often a byte occurs; faster than `bytes.count` if that is often."""
+    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == mark[0]))
+
+
+class Zstd(NamedTuple):
+    """A zstd file: the most bytes of text it can hold, and its beginning, as a file of its own."""
+
+    bound: int
+    beginning: bytes
+
+
+def look_into_zstd(path: Path, name: str, most: int) -> Zstd:
+    """Add up the blocks of a zstd file without decompressing them; its beginning has about `most` bytes of text."""
+    bound, taken = 0, []
+    with open(path, "rb") as file:
+
+        def read(size: int) -> bytes:
+            if len(found := file.read(size)) < size:
+                raise EventsError(f"{name}: cannot be read as zstd: incomplete frame")
+            return found
+
+        while magic := file.read(4):
+            if int.from_bytes(magic, "little") in SKIPPABLE:
+                file.seek(int.from_bytes(read(4), "little"), 1)
+                continue
+            if magic != ZSTD:
+                raise EventsError(f"{name}: cannot be read as zstd: unknown frame")
+            (flags,) = read(1)
+            single, has_sum = flags >> 5 & 1, flags >> 2 & 1
+            window = bytes([WINDOW]) if single else read(1)
+            read((0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6])  # the dictionary, and the size it claims
+            wanted = bound < most
+            taken += [ZSTD, b"\0", window] if wanted else []
+            last = 0
+            while not last:
+                head = int.from_bytes(read(3), "little")
+                last, kind, size = head & 1, head >> 1 & 3, head >> 3
+                bound += size if kind < 2 else BLOCK
+                content = 1 if kind == 1 else size
+                if wanted:
+                    wanted = bound < most
+                    taken += [(head | (not wanted)).to_bytes(3, "little"), read(content)]
+                else:
+                    file.seek(content, 1)
+            file.seek(4 * has_sum, 1)
+    return Zstd(bound, b"".join(taken))
