@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
+import typer
 from fuzz_logs import NAMED
 from hostile import Rng, chance, number, pick, text
 
+from dysat.cli.app import app
 from dysat.cli.options import MODEL_OPTIONS
 
 # Options by what they take. Paths stay inside the case; what the user names may be read and written anywhere.
@@ -63,7 +67,7 @@ def make_command(rng: Rng, originals: Path, folder: Path) -> list[str]:
         ["fit", "--resume", "run"],
         [pick(rng, ("evaluate", "tune", "bench", "reproduce", text(rng)))],
     ))  # fmt: skip
-    for _ in range(int(rng.integers(1, 4))):
+    for _ in range(int(rng.integers(1, 3))):
         base = _changed(rng, list(base))
     return [word.replace("\0", "") for word in base]
 
@@ -74,8 +78,22 @@ QUICK = (
 )
 
 
+@cache
+def options_of(command: str) -> frozenset[str]:
+    """The options that a command has."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    found = commands.get(command)
+    return frozenset(name for parameter in (found.params if found else ()) for name in parameter.opts)
+
+
+def _option(rng: Rng, words: Sequence[str], options: Sequence[str]) -> str:
+    """One of these options, mostly one that the command has."""
+    own = [name for name in options if name in options_of(words[0])]
+    return pick(rng, own if own and chance(rng, 0.95) else options)
+
+
 def _changed(rng: Rng, words: list[str]) -> list[str]:
-    """Add an option with a hostile value, or drop, double or swap words."""
+    """Add an option with a hostile value, or drop or double a word."""
     action = rng.random()
     if action < 0.08 and len(words) > 1:
         del words[int(rng.integers(1, len(words)))]
@@ -83,17 +101,16 @@ def _changed(rng: Rng, words: list[str]) -> list[str]:
     if action < 0.12:
         words.insert(int(rng.integers(1, len(words) + 1)), pick(rng, words))
         return words
-    if action < 0.2:
-        return [*words, pick(rng, SWITCHES)]
+    if action < 0.25:
+        return [*words, _option(rng, words, SWITCHES)]
     if action < 0.4:
-        return [*words, pick(rng, PATHS), pick(rng, NAMES)]
+        return [*words, _option(rng, words, PATHS), pick(rng, NAMES)]
     if action < 0.55:
-        name = pick(rng, NUMBERS)
-        given = number(rng)
-        if name in LIMITED and isinstance(given, int | float) and given > LIMITED[name]:
+        name, given = _option(rng, words, NUMBERS), number(rng)
+        if isinstance(given, int | float) and given > LIMITED.get(name, given):
             given = LIMITED[name]
         return [*words, name, str(given)]
-    if action < 0.7 and words[0] == "fit":
+    if words[0] in ("fit", "evaluate"):
         given = str(number(rng)) if chance(rng, 0.7) else text(rng)
         return [*words, "--set", f"{pick(rng, SETTINGS)}={given}"]
-    return [*words, pick(rng, TEXTS), text(rng) if chance(rng, 0.8) else str(number(rng))]
+    return [*words, _option(rng, words, TEXTS), text(rng) if chance(rng, 0.8) else str(number(rng))]

@@ -11,11 +11,13 @@ import time
 import traceback
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
+import typer
 from file_audit import FileAudit
 from fuzz_cases import Box, run_case
 from rules import BrokenRuleError
@@ -66,6 +68,7 @@ class Output:
 def work(pipe: Connection, folder: Path, originals: Path) -> None:
     """Run the cases that arrive through a pipe until it is closed."""
     torch.set_num_threads(1)
+    typer.main.get_command = cache(typer.main.get_command)  # the commands stay the same from case to case
     native()  # may call the compiler, which no case should
     boosted_trees.__kwdefaults__["rounds"] = 4  # a run takes less time
     case, temporary = folder / "case", folder / "tmp"
