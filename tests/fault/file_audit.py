@@ -24,6 +24,7 @@ FORBIDDEN = (
     *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.spawn", "pickle.find_class"),
     *("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"),
 )
+LINK_ITSELF = ("os.rename", "os.remove", "os.link", "os.symlink", "os.rmdir")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 DEVICES = ("/dev/null", "/dev/urandom", "/proc", "/sys/devices", "/sys/fs", "/usr/share/zoneinfo", "/etc/localtime")
 
@@ -38,6 +39,7 @@ class FileAudit:
         libraries = (
             *(path for path in sysconfig.get_paths().values() if path),
             *site.getsitepackages(),
+            *(path for path in sys.path if path),  # imports list them
             *(sys.prefix, sys.base_prefix, os.fspath(_cache_folder())),
             *(os.path.dirname(module.__file__ or "") for module in (dysat, torch)),
             os.path.dirname(__file__),
@@ -62,9 +64,15 @@ class FileAudit:
             return
         self.active = False  # what follows raises events too
         try:
-            real = os.path.realpath(os.fsdecode(path))
+            name = os.path.abspath(os.fsdecode(path))
+            # Reading follows links; removing and renaming act on a link itself; writing must not leave the folder.
+            real = os.path.realpath(name)
+            if event in LINK_ITSELF:
+                real = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
+            places = (real,) if writes else (real, name)
             allowed = self.writable if writes else self.readable
-            if not any(real == root or real.startswith(f"{root}/") for root in allowed) and real != "/dev/null":
+            inside = any(place == root or place.startswith(f"{root}/") for root in allowed for place in places)
+            if not inside and real != "/dev/null":
                 self.found.append(f"{event} {'writes' if writes else 'reads'} {os.fsdecode(path)}")
         except (ValueError, OSError):
             pass  # not a path, so nothing was opened

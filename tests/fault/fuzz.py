@@ -16,6 +16,7 @@ os.environ.update(OMP_NUM_THREADS="1", POLARS_MAX_THREADS="1", COLUMNS="120", NO
 
 import argparse
 import multiprocessing
+import re
 import shutil
 import sys
 import tempfile
@@ -97,7 +98,7 @@ class Tally:
         self.outcomes[case[0]][report.outcome] += 1
         if report.broken is None:
             return
-        defect = (report.broken, report.where)
+        defect = (re.sub(r"\d+", "N", report.broken[:80]), report.where)
         self.defects[defect].append(case)
         if len(self.defects[defect]) <= SAVED:
             save(case, report, folder)

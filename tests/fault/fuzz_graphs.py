@@ -36,7 +36,10 @@ def change_graph(rng: Rng, folder: Path) -> None:
 
 def change_array_file(rng: Rng, file: Path) -> None:
     """Change one array, and keep the file a valid .npy file."""
-    array = np.load(file, allow_pickle=False)
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError, OSError):  # an earlier change has broken it
+        return
     out = io.BytesIO()
     np.save(out, change_array(rng, array), allow_pickle=False)
     file.write_bytes(out.getvalue())
@@ -45,20 +48,21 @@ def change_array_file(rng: Rng, file: Path) -> None:
 def change_array(rng: Rng, array: Array) -> Array:
     """Change values, order, length, shape or type."""
     action = rng.random()
+    if not array.ndim:
+        return np.asarray(pick(rng, NUMBERS)) if action < 0.5 else array.reshape(1)
     with np.errstate(all="ignore"):
         if action < 0.45 and array.size:
             return _change_values(rng, array)
         if action < 0.55:
-            return np.asarray(rng.permutation(array) if array.ndim else array)
+            return np.asarray(rng.permutation(array))
         if action < 0.65:
             return array[: int(rng.integers(0, len(array) + 1))]
         if action < 0.75:
             return np.concatenate([array, array[: int(rng.integers(1, 4))]])
         if action < 0.9:
             return _other_type(rng, array)
-        return pick(rng, (array.reshape(-1, 1), array.reshape(1, -1), array[:0], array[:1].reshape(()) if len(array) == 1
-                          else array[None], array[::-1], np.zeros((0, 3), array.dtype), array.sum(keepdims=True)
-                          if array.dtype.kind in "iuf" else array))  # fmt: skip
+        shapes = (array.reshape(-1, 1), array.reshape(1, -1), array[:0], array[:1], array[None], array[::-1])
+        return pick(rng, (*shapes, np.zeros((0, 3), array.dtype), np.zeros((), array.dtype)))
 
 
 def _change_values(rng: Rng, array: Array) -> Array:

@@ -109,14 +109,13 @@ def _change_tensors(rng: Rng, tensors: dict[str, torch.Tensor]) -> dict[str, tor
     if action < 0.2:
         return {**tensors, f"{name}_": tensors[name]}
     if action < 0.5 and tensors[name].is_floating_point():
-        changed = tensors[name].clone()
-        changed.view(-1)[: int(rng.integers(1, 5))] = float(pick(rng, NUMBERS))
-        return {**tensors, name: changed}
-    array = change_array(rng, tensors[name].numpy())
-    try:
-        return {**tensors, name: torch.from_numpy(np.ascontiguousarray(array))}
-    except (TypeError, ValueError):
-        return {**tensors, name: tensors[name].double()}
+        numbers = tensors[name].numpy().copy()
+        with np.errstate(over="ignore"):
+            numbers.reshape(-1)[: int(rng.integers(1, 5))] = pick(rng, NUMBERS)
+        return {**tensors, name: torch.from_numpy(numbers)}
+    array = np.ascontiguousarray(change_array(rng, tensors[name].numpy()))
+    storable = array.dtype.kind in "biuf" and array.dtype.isnative
+    return {**tensors, name: torch.from_numpy(array) if storable else tensors[name].double()}
 
 
 def _journal(rng: Rng, folder: Path) -> None:
@@ -165,7 +164,7 @@ def read_tensor_file(file: Path) -> tuple[Facts, dict[str, torch.Tensor]] | None
 def write_tensor_file(file: Path, facts: Any, tensors: dict[str, torch.Tensor], *, sealed: bool) -> None:
     """Write a file of tensors whose checksum matches if it is `sealed`."""
     text = json.dumps(facts)
-    arrays = {key: tensor.contiguous() for key, tensor in tensors.items()}
+    arrays = {key: tensor.contiguous().clone() for key, tensor in tensors.items()}
     checksum = _checksum(text, arrays) if sealed else "0" * 64
     file.write_bytes(save(arrays, {"dysat": text, "checksum": checksum}))
 

@@ -109,7 +109,9 @@ def _one(kind: str, seed: int, index: int, box: Box, audit: FileAudit) -> Report
             report = Report(run_case(kind, seed, index, box))
     except BrokenRuleError as problem:
         report = Report("broken", str(problem), "", "".join(box.output()))
-    except BaseException as problem:
+    except Exception as problem:
+        if not audit.active:  # making the files failed, which is a fault of the fuzzer
+            raise
         report = Report("broken", type(problem).__name__, *_place(problem))
     finally:
         audit.active = False
