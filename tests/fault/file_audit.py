@@ -41,8 +41,7 @@ class FileAudit:
             *site.getsitepackages(),
             *(path for path in sys.path if path),  # imports list them
             *(sys.prefix, sys.base_prefix, os.fspath(_cache_folder())),
-            *(os.path.dirname(module.__file__ or "") for module in (dysat, torch)),
-            os.path.dirname(__file__),
+            *(str(Path(file).parent) for file in (dysat.__file__, torch.__file__, __file__) if file),
         )
         self.readable = (*self.writable, os.path.realpath(originals), *map(os.path.realpath, libraries), *DEVICES)
         sys.addaudithook(self._on_event)
@@ -68,7 +67,7 @@ class FileAudit:
             # Reading follows links; removing and renaming act on a link itself; writing must not leave the folder.
             real = os.path.realpath(name)
             if event in LINK_ITSELF:
-                real = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
+                real = os.path.join(os.path.realpath(Path(name).parent), Path(name).name)
             places = (real,) if writes else (real, name)
             allowed = self.writable if writes else self.readable
             inside = any(place == root or place.startswith(f"{root}/") for root in allowed for place in places)

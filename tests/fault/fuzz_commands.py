@@ -35,7 +35,20 @@ SLOW = {
 }
 SETTINGS = tuple(name for name in MODEL_OPTIONS if name not in SLOW)
 NAMES = (
-    *("new", "new/deep/er", "x.csv", "x.parquet", "x.jsonl", "x.png", "\udcff", "\x1b[31m.csv", "ö", "a" * 300, "", "."),
+    *(
+        "new",
+        "new/deep/er",
+        "x.csv",
+        "x.parquet",
+        "x.jsonl",
+        "x.png",
+        "\udcff",
+        "\x1b[31m.csv",
+        "ö",
+        "a" * 300,
+        "",
+        ".",
+    ),
     *("run", "run/config.toml", "graph", "graph/graph.json", "mail.csv", "mail.csv/x", "nothing", "-", "run/graph"),
 )
 LIMITED = {"--top": 10**6, "--count": 10**5, "--epochs": 1, "--backtest-windows": 10**6}

@@ -44,7 +44,9 @@ def change_log(rng: Rng, original: Path, folder: Path) -> Path:
     else:
         data = damage(rng, data)
     if chance(rng, 0.04):
-        name = pick(rng, ("mail", "mail.json", "mail.parquet", "mail.csv.gz", "mail.xlsx", "mail.zst", "ö.csv", "\x1b.csv"))
+        name = pick(
+            rng, ("mail", "mail.json", "mail.parquet", "mail.csv.gz", "mail.xlsx", "mail.zst", "ö.csv", "\x1b.csv")
+        )
     file = folder / name
     file.write_bytes(data)
     return file

@@ -138,5 +138,3 @@ def _place(problem: BaseException) -> tuple[str, str]:
 def _address_space() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()
-
-

@@ -75,7 +75,9 @@ class Soak:
         rows = []
         for _ in range(EVENTS):
             u, v = (f"p{self.random.randrange(PEOPLE + number // 5)}" for _ in range(2))
-            at = FIRST + timedelta(days=number, seconds=self.random.randrange(86_400))
+            # Windows begin with the first event of the log, which is at midnight.
+            seconds = self.random.randrange(86_400) if number or rows else 0
+            at = FIRST + timedelta(days=number, seconds=seconds)
             rows.append((u, v, at.isoformat()))
         return rows
 

@@ -17,8 +17,8 @@ CASES = 300
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_input_gives_a_result_or_one_line(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz, "FAILURES", tmp_path / "failures")
-    tally = run_cases(plan(0, CASES // len(KINDS), kind), workers=1, seconds=600, folder=tmp_path)
+    tally = run_cases(plan(0, CASES // len(KINDS), kind), workers=2, seconds=600, folder=tmp_path)
     assert tally.cases == CASES // len(KINDS)
-    defects = {f"{what} {where}": f"make fuzz REPLAY={name_of(cases[0])}" for (what, where), cases in tally.defects.items()}
-    assert defects == {}
-    assert set(tally.outcomes[kind]) == {"valid", "refused"}  # both happen, so the cases are neither harmless nor hopeless
+    replay = {f"{what} {where}": name_of(cases[0]) for (what, where), cases in tally.defects.items()}
+    assert replay == {}  # make fuzz REPLAY=...
+    assert set(tally.outcomes[kind]) == {"valid", "refused"}  # the cases are neither harmless nor hopeless
