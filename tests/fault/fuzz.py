@@ -10,12 +10,9 @@ outside the folder of the case. Cases that break a rule are saved in fuzz-failur
 
 from __future__ import annotations
 
-import os
-
-os.environ.update(OMP_NUM_THREADS="1", POLARS_MAX_THREADS="1", COLUMNS="120", NO_COLOR="1")
-
 import argparse
 import multiprocessing
+import os
 import re
 import shutil
 import sys
@@ -214,6 +211,7 @@ def main() -> int:
     parser.add_argument("--replay", metavar="CASE", help="run one case again, as graph-0-1234")
     parser.add_argument("--record", action="store_true", help="store the figures in results/faults.json")
     chosen = parser.parse_args()
+    os.environ.update(OMP_NUM_THREADS="1", POLARS_MAX_THREADS="1", COLUMNS="120")  # before the first worker starts
     cases, began = plan(chosen.seed, chosen.cases, chosen.only), time.monotonic()
     if chosen.replay:
         kind, seed, index = chosen.replay.split("-")

@@ -104,7 +104,15 @@ def _change_parquet(rng: Rng, original: Path, folder: Path) -> bytes:
         values[at] = new
         table = table.with_columns(pl.Series(column, values, strict=chance(rng, 0.5)))
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        kinds = (pl.Binary, pl.Categorical, pl.List(pl.String), pl.Boolean, pl.Duration, pl.Null, pl.Float32)
+        kinds: tuple[Any, ...] = (
+            pl.Binary,
+            pl.Categorical,
+            pl.List(pl.String),
+            pl.Boolean,
+            pl.Duration,
+            pl.Null,
+            pl.Float32,
+        )
         table = table.with_columns(pl.Series(column, [None] * table.height, dtype=pick(rng, kinds)))
     file = folder / "made.parquet"
     table.write_parquet(file, compression=pick(rng, ("uncompressed", "snappy", "zstd")))

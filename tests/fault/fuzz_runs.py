@@ -127,10 +127,10 @@ def _journal(rng: Rng, folder: Path) -> None:
     facts, tensors = found
     name = pick(rng, sorted(JOURNALS))
     records, file = facts.get(name), folder / "stream" / JOURNALS[name]
-    places = [i for i, record in enumerate(records) if isinstance(record, dict)] if isinstance(records, list) else []
-    if not places or not file.is_file():
+    known = [record for record in records if isinstance(record, dict)] if isinstance(records, list) else []
+    if not known or not file.is_file():
         return
-    data, record = bytearray(file.read_bytes()), records[pick(rng, places)]  # type: ignore[index]
+    data, record = bytearray(file.read_bytes()), pick(rng, known)
     try:
         kind, shape, at = pick(rng, [layout for layout in record["arrays"].values() if 0 not in layout[1]])
         array = np.frombuffer(data, kind, int(np.prod(shape)), at)
@@ -154,7 +154,7 @@ def _journal(rng: Rng, folder: Path) -> None:
 def read_tensor_file(file: Path) -> tuple[Facts, dict[str, torch.Tensor]] | None:
     """The metadata and tensors of a file; None if an earlier change has broken it."""
     try:
-        with safe_open(file, framework="pt", device="cpu") as opened:  # type: ignore[no-untyped-call]
+        with safe_open(file, framework="pt", device="cpu") as opened:
             facts = json.loads(opened.metadata()["dysat"])
             return facts, {key: opened.get_tensor(key).clone() for key in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, KeyError, TypeError):

@@ -30,7 +30,7 @@ from dysat.system.hardware import peak_gib, reset_peak, resident_gib
 MOST_GIB = 2.0  # of memory that a case may take
 HARD_GIB = 6.0  # of address space beyond that of an idle worker: protects the machine
 SLOWEST = 10.0  # seconds of processor time of a case
-SOURCE = os.path.dirname(dysat.__file__ or "")
+SOURCE = str(Path(dysat.__file__ or "").parent)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def work(pipe: Connection, folder: Path, originals: Path) -> None:
     torch.set_num_threads(1)
     typer.main.get_command = cache(typer.main.get_command)  # the commands stay the same from case to case
     native()  # may call the compiler, which no case should
-    boosted_trees.__kwdefaults__["rounds"] = 4  # a run takes less time
+    boosted_trees.__kwdefaults__["rounds"] = 4  # type: ignore[index]  # a run takes less time
     case, temporary = folder / "case", folder / "tmp"
     temporary.mkdir(exist_ok=True)
     tempfile.tempdir = str(temporary)

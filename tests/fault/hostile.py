@@ -106,7 +106,7 @@ def change_json(rng: Rng, tree: Any) -> Any:
         if action < 0.15:
             return tree[:at] + tree[at + 1 :]
         if action < 0.3:
-            return tree[:at] + [tree[at]] + tree[at:]
+            return [*tree[:at], tree[at], *tree[at:]]
         if action < 0.4:
             return tree[::-1]
         return [*tree[:at], change_json(rng, tree[at]), *tree[at + 1 :]]

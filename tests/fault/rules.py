@@ -60,7 +60,7 @@ def check_output(code: int, out: str, err: str, *, as_json: bool) -> None:
     """Raise unless a command printed a result, or ended with one line that says what is wrong."""
     for name, text in (("output", out), ("error", err)):
         strange = next((c for c in text if c not in "\n" and is_unprintable(c)), None)
-        _require(strange is None, f"the {name} has the raw character {ascii(strange)}")
+        _require(strange is None, f"the {name} has the raw character {strange!a}")
         _require("Traceback (most recent" not in text and "panicked at" not in text, f"a traceback on the {name}")
     if code != 0:
         lines = err.strip().split("\n")

@@ -10,11 +10,8 @@ run must equal the graph of the whole log so far. The memory of the process must
 
 from __future__ import annotations
 
-import os
-
-os.environ.update(OMP_NUM_THREADS="1", POLARS_MAX_THREADS="1")
-
 import argparse
+import os
 import random
 import signal
 import subprocess
@@ -28,12 +25,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import torch
 from originals import MODEL
 from record import record_fault
 from small_disk import SmallDisk
 
 import dysat
 from dysat.cli.options import EventOptions
+from dysat.errors import DysatError
 from dysat.runs.run import Run
 from dysat.runs.stream import Stream
 
@@ -43,7 +42,7 @@ BEFORE = 4  # windows of the log that the run is fitted on
 AHEAD = 6  # windows that files may be ahead of the run
 LIFE = 40.0  # mean seconds between kills
 FULL = 60.0  # mean seconds between two times of a full disk
-WARM = 10.0  # seconds after which the memory of a process is sampled
+WARM = 5  # windows that a process has taken in before its memory is sampled
 STEEP = 5.0  # most MiB that a process may grow in a minute
 PATIENCE = 180.0  # seconds for the last windows to be taken in
 Row = tuple[str, str, str]
@@ -72,7 +71,7 @@ class Soak:
 
     def window_rows(self, number: int) -> list[Row]:
         """The events of one day; now and then somebody new appears."""
-        rows = []
+        rows: list[Row] = []
         for _ in range(EVENTS):
             u, v = (f"p{self.random.randrange(PEOPLE + number // 5)}" for _ in range(2))
             # Windows begin with the first event of the log, which is at midnight.
@@ -150,6 +149,7 @@ class Soak:
         self.counts["starts"] += 1
         self.born = time.monotonic()
         self.kill_at = self.born + 8 + self.random.expovariate(1 / LIFE)
+        self.warm_at = self.taken_in() + WARM
         self.memory.append([])
 
     def watch(self) -> None:
@@ -165,7 +165,9 @@ class Soak:
             self.ended(self.process.wait())
         elif now - self.sampled > 0.5:
             self.sampled = now
-            with suppress(OSError):
+            with suppress(OSError, DysatError):
+                if self.taken_in() < self.warm_at:
+                    return
                 pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
                 self.memory[-1].append((now - self.born, pages * os.sysconf("SC_PAGE_SIZE") / 2**20))
         if now > self.full_at:
@@ -274,7 +276,7 @@ class Soak:
         """MiB per minute that a process grows while it lives, over all processes, and the most MiB of any."""
         ages, sizes = [np.zeros(0)], [np.zeros(0)]
         for samples in self.memory:
-            table = np.array([sample for sample in samples if sample[0] > WARM]).reshape(-1, 2)
+            table = np.array(samples).reshape(-1, 2)
             if len(table) > 10:
                 ages.append(table[:, 0] - table[:, 0].mean())
                 sizes.append(table[:, 1] - table[:, 1].mean())
@@ -291,6 +293,8 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="store the figures in results/faults.json")
     chosen = parser.parse_args()
     began = time.monotonic()
+    os.environ.update(OMP_NUM_THREADS="1", POLARS_MAX_THREADS="1")
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="dysat-soak-") as folder, SmallDisk(Path(folder) / "disk") as disk:
         soak = Soak(Path(folder), disk, random.Random(chosen.seed))
         say(f"seed {chosen.seed}, {chosen.minutes:g} minutes; {disk}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -71,4 +70,4 @@ def test_a_link_to_nowhere_and_a_loop_are_refused(tmp_path: Path) -> None:
         (folder / "a").symlink_to(target)
         with pytest.raises(ModelError, match="a link out of the run folder"), lock_folder(folder, ModelError):
             pass
-        assert os.listdir(folder) == ["a"]
+        assert [file.name for file in folder.iterdir()] == ["a"]
