@@ -16,7 +16,7 @@ from fuzz_commands import QUICK, make_command
 from fuzz_graphs import change_graph
 from fuzz_logs import LOGS, NODES, change_log, columns_of
 from fuzz_runs import change_run
-from hostile import Rng, chance, pick
+from hostile_values import Rng, chance, pick
 from rules import check_graph, check_links, check_output, check_vectors, is_unprintable
 
 import dysat

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 from fuzz_logs import NAMED
-from hostile import Rng, chance, number, pick, text
+from hostile_values import Rng, chance, number, pick, text
 
 from dysat.cli.app import app
 from dysat.cli.options import MODEL_OPTIONS

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hostile import NUMBERS, Rng, chance, change_json, damage, pick
+from hostile_values import NUMBERS, Rng, chance, change_json, damage, pick
 from numpy.typing import NDArray
 
 Array = NDArray[Any]

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hostile import PIECES, Rng, chance, change_json, damage, number, pick, text
+from hostile_values import PIECES, Rng, chance, change_json, damage, number, pick, text
 
 LOGS = (
     *("mail.csv", "mail.csv", "mail.tsv", "half.csv", "windows.csv", "quoted.csv", "mail.jsonl", "mail.json"),

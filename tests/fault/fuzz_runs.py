@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from fuzz_graphs import change_array, change_graph
-from hostile import NUMBERS, Rng, chance, change_json, damage, pick, value
+from hostile_values import NUMBERS, Rng, chance, change_json, damage, pick, value
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hostile import DAMAGE, change_json
+from hostile_values import DAMAGE, change_json
 from rules import BrokenRuleError, check_graph, check_output
 from small import meetings
 
