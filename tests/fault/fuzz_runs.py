@@ -6,6 +6,8 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from dysat.system.tensors import _checksum
 from dysat.system.toml import as_toml
 
 Facts = dict[str, Any]
+SEAL = "dysat.runs.seal"
 JOURNALS = {"snapshots": "snapshots.bin", "summary": "summary.bin"}
 
 
@@ -41,6 +44,8 @@ def _config(rng: Rng, folder: Path) -> None:
     try:
         changed = change_json(rng, tomllib.loads(file.read_text()))
         file.write_text(as_toml(changed))
+        if chance(rng, 0.8) and find_spec(SEAL) is not None:  # make the seal match
+            import_module(SEAL).write_seal(folder, changed)
     except (ValueError, TypeError, AttributeError):
         file.write_bytes(damage(rng, file.read_bytes()))
 

@@ -18,7 +18,7 @@ from dysat.system.hardware import hardware
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE, PAGE = ROOT / "results" / "faults.json", ROOT / "docs" / "reliability.md"
-MARK = "<!-- faults -->"
+MARK, KILLS = "<!-- faults -->", "tests/fault/kills.py"
 
 
 class Fault(NamedTuple):
@@ -40,8 +40,8 @@ def _soaked(counts: dict[str, Any]) -> str:
     faults = ("kills", "full disks", "written slowly", "renamed late", "arrived twice", "clock jumps")
     listed = ", ".join(f"{counts.get(name, 0):,} {name}" for name in faults)
     return (
-        f"{listed}; all {counts['events']:,} events counted once, {counts.get('comparisons', 0):,} comparisons with the "
-        f"whole log; memory {counts['mib_per_minute']:+.1f} MiB per minute"
+        f"{listed}; all {counts['events']:,} events counted once, compared {counts.get('comparisons', 0):,} times with "
+        f"the whole log; memory {counts['mib_per_minute']:+.1f} MiB per minute"
     )
 
 
@@ -55,13 +55,11 @@ FAULTS = {
     "fuzz-log": Fault("hostile event files and node tables", _fuzzed, "make fuzz"),
     "fuzz-command": Fault("hostile command lines", _fuzzed, "make fuzz"),
     "soak": Fault("`update --follow` under kills, partial files, clock jumps and a full disk", _soaked, "make soak"),
-    "killed-fits": Fault("a fit killed and resumed reaches the same tensors", _passed, "tests/fault/kills.py"),
-    "killed-updates": Fault("a killed update is complete or not there at all", _passed, "tests/fault/kills.py"),
-    "killed-feeds": Fault(
-        "`update --follow` killed at every write counts each file once", _passed, "tests/fault/kills.py"
-    ),
-    "full-disks": Fault("a full disk leaves the old state intact", _passed, "tests/fault/kills.py"),
-    "damaged-files": Fault("damaged files are recognised or harmless", _passed, "tests/fault/kills.py"),
+    "killed-fits": Fault("a fit killed and resumed reaches the same tensors", _passed, KILLS),
+    "killed-updates": Fault("a killed update is complete or not there at all", _passed, KILLS),
+    "killed-feeds": Fault("`update --follow` killed at every write counts each file once", _passed, KILLS),
+    "full-disks": Fault("a full disk leaves the old state intact", _passed, KILLS),
+    "damaged-files": Fault("damaged files are recognised or harmless", _passed, KILLS),
 }
 
 

@@ -44,8 +44,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_promise_names_its_tests() -> None:
-    assert len(PROMISES) >= 7
-    for promise in PROMISES:
+    promises = PROMISE.findall((ROOT / "SECURITY.md").read_text())
+    assert len(promises) >= 7
+    for promise in promises:
         named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promise.partition("Tests:")[2])
         assert named, promise
         for file, name in named:
