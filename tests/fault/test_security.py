@@ -23,9 +23,7 @@ from dysat.system.toml import as_toml
 
 __all__ = ["quick"]
 ROOT = Path(__file__).resolve().parents[2]
-PROMISES = re.findall(
-    r"^\d+\. \*\*.+?(?=^\d+\. \*\*|^## )", (ROOT / "SECURITY.md").read_text(), re.MULTILINE | re.DOTALL
-)
+PROMISE = re.compile(r"^\d+\. \*\*.+?(?=^\d+\. \*\*|^## )", re.MULTILINE | re.DOTALL)
 
 
 class Harm:
