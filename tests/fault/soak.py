@@ -42,7 +42,7 @@ BEFORE = 4  # windows of the log that the run is fitted on
 AHEAD = 6  # windows that files may be ahead of the run
 LIFE = 40.0  # mean seconds between kills
 FULL = 60.0  # mean seconds between two times of a full disk
-WARM = 5  # windows that a process has taken in before its memory is sampled
+WARM = 20  # windows that a process has taken in before its memory is sampled
 STEEP = 5.0  # most MiB that a process may grow in a minute
 PATIENCE = 180.0  # seconds for the last windows to be taken in
 Row = tuple[str, str, str]
@@ -61,6 +61,7 @@ class Soak:
     counts: Counter[str] = field(default_factory=Counter)
     memory: list[list[tuple[float, float]]] = field(default_factory=list)  # seconds and MiB, of each process
     process: subprocess.Popen[bytes] | None = None
+    calm: bool = False  # no more kills and full disks
 
     def __post_init__(self) -> None:
         self.inbox, self.run, self.errors = self.folder / "inbox", self.disk.folder / "run", self.folder / "errors.txt"
@@ -159,7 +160,7 @@ class Soak:
             self.start()
         elif (code := self.process.poll()) is not None:
             self.ended(code)
-        elif now > self.kill_at:
+        elif now > self.kill_at and not self.calm:
             self.process.send_signal(signal.SIGKILL)
             self.counts["kills"] += 1
             self.ended(self.process.wait())
@@ -170,7 +171,7 @@ class Soak:
                     return
                 pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
                 self.memory[-1].append((now - self.born, pages * os.sysconf("SC_PAGE_SIZE") / 2**20))
-        if now > self.full_at:
+        if now > self.full_at and (self.disk.full or not self.calm):
             self.change_disk(now)
 
     def change_disk(self, now: float) -> None:
@@ -245,6 +246,7 @@ class Soak:
         end = time.monotonic() + seconds
         self.full_at = time.monotonic() + FULL / 2
         while time.monotonic() < end:
+            self.calm = end - time.monotonic() < seconds / 4  # the last process lives long enough to see it grow
             if self.window - BEFORE - self.taken_in() < AHEAD:
                 self.write_window()
                 self.tidy()
@@ -253,16 +255,15 @@ class Soak:
             if old and self.random.random() < 0.2:
                 self.change_time(self.random.choice(old))
             self.rest(0.2)
+        self.calm = True
         if self.disk.full:
             self.disk.empty()
-        self.full_at = self.kill_at = float("inf")
         self.finish()
 
     def finish(self) -> None:
         """Wait for the last closed window, stop the process, and compare for the last time."""
         limit = time.monotonic() + PATIENCE
         while BEFORE + self.taken_in() < self.window - 1:
-            self.kill_at = float("inf")
             self.rest(0.5)
             if time.monotonic() > limit:
                 raise SystemExit(f"{self.window - 1} windows are over, but only {BEFORE + self.taken_in()} taken in")
