@@ -5,8 +5,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The bench compares with pandas at this many events.
 EVENTS ?= 10000000
+# Options of the fuzzer and the soak test: make fuzz CASES=1000 SEED=7, make fuzz REPLAY=graph-0-1234, make soak MINUTES=1
+CASES ?= 20000
+SEED ?= 0
+MINUTES ?= 30
 
-.PHONY: help demo test test-all test-docs check sanitize docs bench format clean
+.PHONY: help demo test test-all test-docs check docs bench fuzz sanitize soak format clean
 .DEFAULT_GOAL := help
 
 help:            ## Show this list.
@@ -43,12 +47,18 @@ docs: $(VENV)/.developer     ## Build the documentation site into site/, warning
 bench: $(VENV)/.developer    ## Time reading and building against pandas; writes results/ and docs/performance.md.
 	$(BIN)/python benchmarks/events.py --events $(EVENTS)
 
+fuzz: $(VENV)/.developer     ## Feed hostile files and command lines to dysat: 20,000 cases, ten minutes on two cores.
+	$(BIN)/python tests/fault/fuzz.py --cases $(CASES) --seed $(SEED) $(if $(REPLAY),--replay $(REPLAY))
+
+soak: $(VENV)/.developer     ## Follow a folder for half an hour under kills, partial files, clock jumps and a full disk.
+	$(BIN)/python tests/fault/soak.py --minutes $(MINUTES) --seed $(SEED)
+
 format: $(VENV)/.developer   ## Put the code in the house's format.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:           ## Remove what these commands made.
-	rm -rf $(VENV) site .sphinx demo-run bench-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .sphinx demo-run bench-data fuzz-failures .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

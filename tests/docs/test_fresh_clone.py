@@ -1,7 +1,8 @@
 """The blocks with `make` and `pip` run in a fresh clone of the repository, each in a fresh environment.
 
 The clone holds the last commit. `make test` and `make test-all` are the test run itself, so here `make -n` only shows
-that they run the checks and pytest. `make bench` compares at 20,000 events in place of ten million.
+that they run the checks and pytest. `make bench` compares at 20,000 events in place of ten million, and `make fuzz` and
+`make soak` are short.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ import pytest
 from code_blocks import CLONED, ROOT, commands
 
 SELF = (["make", "test"], ["make", "test-all"])  # they run this test
-QUICK = {("make", "bench"): ["EVENTS=20000"]}
+QUICK = {
+    ("make", "bench"): ["EVENTS=20000"],
+    ("make", "fuzz"): ["CASES=60"],
+    ("make", "soak"): ["MINUTES=0.5"],
+}
 MADE = {  # what a command leaves in the clone
     ("make", "demo"): "demo-run/metrics.json",
     ("make", "docs"): "site/index.html",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ def lock_folder(folder: Path, error: type[DysatError], *, wait: Callable[[], Non
     """
     if not folder.is_dir():  # filelock would create it
         raise error(f"{folder}: no such folder")
+    _check_links(folder, error)
     lock = FileLock(folder / LOCK_FILE, thread_local=False)
     while not _acquire(lock, folder, error):
         if wait is None:
@@ -53,3 +55,12 @@ def try_lock(folder: Path) -> FileLock | None:
     except (Timeout, OSError, NotImplementedError):
         return None
     return lock
+
+
+def _check_links(folder: Path, error: type[DysatError]) -> None:
+    """Raise if a link in the folder leads out of it, since a writer would change or remove what it leads to."""
+    inside = os.path.realpath(folder) + os.sep
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            if path.is_symlink() and not (os.path.exists(path) and os.path.realpath(path).startswith(inside)):
+                raise error(f"{path}: a link out of the run folder, where nothing is written; put the file itself here")
