@@ -1,9 +1,9 @@
 """Run everything that calls native.c with the AddressSanitizer and the UndefinedBehaviorSanitizer; `make sanitize`.
 
 native.c is compiled with both sanitizers, and the tests of its callers run in a Python that has preloaded them, with
-every array in memory that they watch (guarded.py), so an access beyond its end ends the process with a report. Then come
-random edge cases of every function, and graph folders with random hostile content and matching checksums, which are
-either refused or used by a model. Any report, failed test or other exception makes the exit code 1.
+every array in memory that they watch (guarded.py), so an access beyond its end ends the process with a report. Then
+come random edge cases of every function, and graph folders with random hostile content and matching checksums, which
+are either refused or used by a model. Any report, failed test or other exception makes the exit code 1.
 """
 
 from __future__ import annotations
