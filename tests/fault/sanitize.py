@@ -1,9 +1,9 @@
 """Run everything that calls native.c with the AddressSanitizer and the UndefinedBehaviorSanitizer; `make sanitize`.
 
-native.c is compiled with both sanitizers, and the tests of its callers run in a Python that has preloaded them, so an
-access beyond the end of any array ends the process with a report. Then come random edge cases of every function, and
-graph folders with random hostile content and matching checksums, which are either refused or used by a model. Any
-report, failed test or other exception makes the exit code 1.
+native.c is compiled with both sanitizers, and the tests of its callers run in a Python that has preloaded them, with
+every array in memory that they watch (guarded.py), so an access beyond its end ends the process with a report. Then
+come random edge cases of every function, and graph folders with random hostile content and matching checksums, which
+are either refused or used by a model. Any report, failed test or other exception makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEADS, WIDTHS = (1, 2, 3, 8, 16, 256), (1, 3, 4, 5, 8, 16, 17)
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the callers of native.c under sanitizers.")
-    parser.add_argument("--cases", type=int, default=400, help="random cases of each kind")
+    parser.add_argument("--cases", type=int, default=200, help="random cases of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--corpus", action="store_true", help="only run the cases, in this process")
     parser.add_argument("--canary", action="store_true", help="only access memory out of bounds, in this process")
@@ -45,7 +45,7 @@ def main() -> int:
         if not watched([sys.executable, __file__, "--canary"], environment, show=False):
             sys.exit("an access out of bounds was not reported: the sanitizers do not work here")
         own = [sys.executable, __file__, "--corpus", "--cases", str(options.cases), "--seed", str(options.seed)]
-        tests = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not slow", *TESTS]
+        tests = [sys.executable, "-m", "pytest", "-p", "guarded", "-q", "-x", "-n", "0", "-m", "not slow", *TESTS]
         return max(watched(command, environment) for command in (own, tests))
 
 
@@ -67,7 +67,7 @@ def sanitized(folder: Path) -> dict[str, str]:
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99:detect_stack_use_after_return=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONMALLOC": "malloc",
-        "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("src", "tests/support")),
+        "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("src", "tests/support", "tests/fault")),
         "OMP_NUM_THREADS": "2",
     }  # fmt: skip
 
@@ -92,6 +92,7 @@ def watched(command: list[str], environment: dict[str, str], *, show: bool = Tru
 
 def canary() -> int:
     """Follow an index beyond the end of an array, which must be reported."""
+    import guarded  # noqa: F401
     import torch
 
     from dysat.nn.ops import cpu
@@ -107,6 +108,7 @@ def canary() -> int:
 
 def corpus(cases: int, seed: int) -> int:
     """Run random cases of all kinds; an exception ends it."""
+    import guarded  # noqa: F401
     import numpy as np
 
     from dysat.system.compiled import native
