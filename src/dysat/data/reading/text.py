@@ -84,7 +84,8 @@ class TextFile:
 
         if not self.in_pieces:
             return scan(self.content, True).collect(engine="streaming")
-        tables, size, rows = [], 0, 0
+        tables: list[pl.DataFrame] = []
+        size = rows = 0
         for piece in ahead(gunzip_pieces(self.path, self.name, self.limits, quotes=quotes)):
             tables.append(scan(io.BytesIO(piece), not tables).collect(engine="streaming"))
             size, rows = size + len(piece), rows + len(tables[-1])
