@@ -93,6 +93,16 @@ def test_names_are_optional_and_checked(graph: dysat.DynamicGraph, tmp_path: Pat
         replace(graph, feature_names=("a",))
 
 
+def test_numbers_whose_squares_overflow(graph: dysat.DynamicGraph, tmp_path: Path) -> None:
+    """They are standardised like the same numbers in another unit."""
+    tables = []
+    for unit in ("", "e300"):
+        rows = "".join(f"{label},{number}{unit}\n" for number, label in enumerate(graph.nodes.tolist(), 1))
+        (tmp_path / "people.csv").write_text(f"id,wealth\n{rows}")
+        tables.append(graph.with_attributes(dysat.read_nodes(tmp_path / "people.csv")).features)
+    torch.testing.assert_close(tables[1], tables[0])
+
+
 def test_rare_categories_are_pooled() -> None:
     number = 3 * MAX_CATEGORIES
     ids = [f"p{i}" for i in range(number)]

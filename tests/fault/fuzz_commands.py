@@ -78,10 +78,9 @@ def make_command(rng: Rng, originals: Path, folder: Path) -> list[str]:
         ["fit", "mail.csv", *columns, "--every", "1w", "--model", "incsat", "--no-backtest", *quick],
         ["fit", source, "--estimate"],
         ["fit", "--resume", "run"],
-        ["evaluate", "graph", "--model", text(rng)],
-        ["tune", "graph", "--space", text(rng)],
+        ["evaluate", "nothing", "--model", text(rng)],
+        ["tune", "nothing", "--space", text(rng)],
         ["reproduce", text(rng)],
-        ["bench", "--dataset", text(rng)],
         [text(rng)],
     ))  # fmt: skip
     for _ in range(int(rng.integers(1, 3))):

@@ -46,7 +46,7 @@ def _config(rng: Rng, folder: Path) -> None:
         file.write_text(as_toml(changed))
         if chance(rng, 0.8) and find_spec(SEAL) is not None:  # make the seal match
             import_module(SEAL).write_seal(folder, changed)
-    except (ValueError, TypeError, AttributeError, KeyError):
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         file.write_bytes(damage(rng, file.read_bytes()))
 
 

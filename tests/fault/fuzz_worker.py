@@ -97,6 +97,7 @@ def _one(kind: str, seed: int, index: int, box: Box, audit: FileAudit) -> Report
 
     def begin() -> None:  # the files are made; what follows is dysat's work
         nonlocal before, began
+        found.clear()
         reset_peak()
         before, began = resident_gib(), time.process_time()
         audit.active = True

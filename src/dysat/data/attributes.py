@@ -25,6 +25,7 @@ Reals = NDArray[np.float64]
 Ids = NDArray[np.int64]
 MAX_CATEGORIES = 32  # columns of one category; the rarest values share the last
 MAX_DEVIATIONS = 10.0  # numbers further from the mean are clamped
+HUGE = 1e100  # numbers beyond it are divided by the largest before they are standardised
 OTHER, MARK = "other", " missing"
 
 
@@ -234,6 +235,9 @@ def _numbers(name: str, steps: Sequence[Reals]) -> tuple[list[Reals], list[str]]
     """Standardise a number; a second column marks missing values if there are any."""
     every = np.concatenate(steps)
     known = ~np.isnan(every)
+    largest = float(np.abs(every[known]).max(initial=0.0))
+    if largest > HUGE:  # the squares of such numbers overflow
+        every, steps = every / largest, [values / largest for values in steps]
     mean, deviation = (float(every[known].mean()), float(every[known].std())) if known.any() else (0.0, 0.0)
     marked = not known.all()
     encoded = []
