@@ -18,7 +18,7 @@ from dysat.system.hardware import hardware
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE, PAGE = ROOT / "results" / "faults.json", ROOT / "docs" / "reliability.md"
-MARK, KILLS = "<!-- faults -->", "tests/fault/kills.py"
+MARK, KILLS = "<!-- faults -->", "python tests/fault/kills.py"
 
 
 class Fault(NamedTuple):
@@ -82,16 +82,16 @@ def record_fault(name: str, trials: int, outcomes: dict[str, Any], *, seed: int,
 def table() -> str:
     """The table of all recorded faults, and the machines they were measured on."""
     found = json.loads(FILE.read_text())
-    lines = ["| fault | trials | outcome | command |", "|---|---:|---|---|"]
+    lines = ["| fault | trials | outcome | command | seed | seconds |", "|---|---:|---|---|---:|---:|"]
     for name, fault in FAULTS.items():
         if name in found:
             entry = found[name]
             cells = (fault.what, f"{entry['trials']:,}", fault.outcome(entry["outcomes"]), f"`{fault.command}`")
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(f"| {' | '.join(cells)} | {entry['seed']} | {entry['seconds']:,.0f} |")
     facts = [entry for name, entry in found.items() if name in FAULTS]
     machines = sorted({f"{entry['hardware']['cores']} cores of {entry['hardware']['cpu']}" for entry in facts})
-    dates, seeds = (sorted({str(entry[key]) for entry in facts}) for key in ("date", "seed"))
-    return "\n".join([*lines, "", f"(seed {', '.join(seeds)}; {', '.join(dates)}; {'; '.join(machines)})"])
+    dates = sorted({str(entry["date"]) for entry in facts})
+    return "\n".join([*lines, "", f"({', '.join(dates)}; {'; '.join(machines)})"])
 
 
 def with_table(page: str) -> str:
