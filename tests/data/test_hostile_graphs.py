@@ -85,7 +85,7 @@ DAMAGES: dict[str, tuple[Edit, str]] = {
     "text weights": (cast("weights", "U5"), "weights.npy: damaged: an array of type <U5"),
     "objects": (cast("weights", object), "weights.npy: damaged: an array of type object"),
     "structured weights": (structured, "weights.npy: damaged: an array of type"),
-    "times as neighbours": (cast("neighbours", "M8[us]"), "neighbours.npy: damaged: an array of type datetime64"),
+    "times as neighbours": (cast("neighbours", "M8[us]"), "neighbours.npy: damaged: an array of type .<M8"),
     "two dimensions": (
         lambda m, a: a.update(weights=a["weights"].reshape(-1, 1)),
         r"weights has shape \(\d+, 1\)",

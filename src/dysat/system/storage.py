@@ -7,6 +7,7 @@ checks the content of the arrays, and this module their names, types and sizes.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import json
@@ -38,6 +39,8 @@ DAMAGE = (
 )
 ARRAY_NAME = re.compile(r"[a-z][a-z_]{0,40}")  # never a path
 MAX_MANIFEST = 1 << 28  # bytes; 10,000 snapshots take less than one million
+MAGIC = b"\x93NUMPY\x01\x00"
+DTYPE = re.compile(r"[<>|=][biuf][0-9]{1,2}")
 HEADER = 1 << 14  # bytes at the start of a .npy file among which its header ends
 
 
@@ -154,21 +157,28 @@ def _as_array(content: NDArray[np.uint8]) -> Array:
     """The array of a `.npy` file; a header that does not fit the bytes after it allocates nothing."""
     start = io.BytesIO(content[:HEADER].tobytes())
     shape, fortran, dtype = _read_header(start)
+    if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError(f"an array of shape {shape!r}")
     at, size = start.tell(), math.prod(shape) * dtype.itemsize
     if dtype.kind not in "biuf" or not dtype.isnative or fortran or at % 16:
         raise ValueError(f"an array of type {dtype} in an order that dysat does not write")
-    if any(type(n) is not int or n < 0 for n in shape) or size != len(content) - at:
+    if size != len(content) - at:
         raise ValueError(f"{len(content) - at:,} bytes for an array of type {dtype} and shape {shape}")
     return content[at:].view(dtype).reshape(shape) if size else np.empty(shape, dtype=dtype)
 
 
-def _read_header(start: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(start)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
-    if read is None:
-        raise ValueError(f"version {version} of the .npy format")
-    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(start)
-    return header
+def _read_header(start: BinaryIO) -> tuple[Any, Any, np.dtype[Any]]:
+    """The shape, order and type that a `.npy` file of version 1.0 states, as dysat writes it.
+
+    NumPy's own function also accepts headers of Python 2, with a warning.
+    """
+    if start.read(len(MAGIC)) != MAGIC:
+        raise ValueError("not version 1.0 of the .npy format")
+    facts = ast.literal_eval(start.read(int.from_bytes(start.read(2), "little")).decode("latin1"))
+    kind = facts["descr"]
+    if not (isinstance(kind, str) and DTYPE.fullmatch(kind)):
+        raise ValueError(f"an array of type {kind!r}")
+    return facts["shape"], facts["fortran_order"], np.dtype(kind)
 
 
 def _digest(content: NDArray[np.uint8]) -> str:
