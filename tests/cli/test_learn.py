@@ -166,7 +166,7 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
         pytest.param("fit GRAPH --device nowhere", "--device nowhere does not exist here; there are cpu"),
         ("fit GRAPH --model dysat:program --set inputs=features", "inputs=features, but the graph has no features"),
         ("fit GRAPH --seed 99999999999999999999", "--seed 99999999999999999999 must be below 2^64"),
-        ("fit GRAPH --set clip_norm=inf", "--set clip_norm=inf must be a finite number"),
+        ("fit GRAPH --set clip_norm=inf", "--set clip_norm=inf must be a number above 0"),
         ("fit GRAPH --resume RUN", "continues with the options of the run; give nothing but --device"),
         ("fit --resume RUN --epochs 3", "give nothing but --device"),
         ("fit --resume RUN --set l2=0", "give nothing but --device"),
