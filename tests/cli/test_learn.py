@@ -180,7 +180,7 @@ def test_fit_a_log_of_events(cli: Cli, tmp_path: Path) -> None:
         ("embed FRESH -o e.csv", "not trained yet; dysat fit --resume /"),
         ("embed RUN", "'--out'"),
         ("embed RUN -o e.txt", "e.txt: tables are written as .parquet, .csv or .jsonl"),
-        ("embed RUN -o nowhere/e.csv", "nowhere/e.csv: cannot be written: No such file or directory"),
+        ("embed RUN -o nowhere/e.csv", "nowhere/e.csv: cannot be written: there is no folder"),
         ("embed RUN -o e.csv --step soon", "--step soon is neither a whole number nor 'all'"),
         ("embed RUN -o e.csv --step 5", "step 5: the model knows steps 0 to 4"),
         ("embed RUN -o e.csv --step -6", "step -6: the model knows steps 0 to 4"),

@@ -44,6 +44,8 @@ COMMANDS = {
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str
 ) -> None:
+    if command == "snapshots" and not name.isprintable():
+        pytest.skip("the files of a graph folder can have any name")
     monkeypatch.chdir(folder)
     monkeypatch.setattr("dysat.read_events", lambda *_, **__: pytest.fail("the log was read"))
     monkeypatch.setattr("dysat.runs.run.Run._model", lambda *_: pytest.fail("the model was loaded"))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from run_folders import RING, SMALL, assert_same, graph_of, quick, small_graph, stop_after
+from run_folders import RING, SMALL, assert_same, graph_of, quick, small_graph, stop_after, unseal
 
 import dysat
 from dysat.evaluation.probe import auc, average_precision, evaluate_probe, evaluate_scores, validation_auc
@@ -160,7 +160,7 @@ def test_the_number_of_windows_is_stored(given: bool | int, stored: int, tmp_pat
 
 def test_a_config_of_an_earlier_version_predicts_one_window(tmp_path: Path) -> None:
     run = Run.start(tmp_path / "run", small_graph(), dysat.DySAT(**FORECAST | {"epochs": 1}), backtest=1)
-    file = run.folder / "config.toml"
+    file = unseal(run.folder)
     file.write_text(file.read_text().replace("backtest = 1", "backtest = true"))
     old = Run.open(run.folder)
     assert old.config["backtest"] is True and old.train()

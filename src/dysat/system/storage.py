@@ -206,7 +206,7 @@ def check_target(folder: Path, name: str, *, overwrite: bool, error: type[DysatE
     """Raise if `folder` exists, unless `overwrite` is set and it is a `name` folder with no other files in it."""
     if not folder.name or folder.name == "..":
         raise error(f"{str(folder)!r} is not the name of a new folder")
-    check_place(folder, error)
+    check_place(folder, error, any_bytes=True)
     if not os.path.lexists(folder):
         return
     if not overwrite:

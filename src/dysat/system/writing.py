@@ -83,14 +83,17 @@ def sweep_once(parent: Path) -> None:
     sweep(parent)
 
 
-def check_place(path: Path, error: type[DysatError]) -> None:
-    """Raise before any work if a file or folder of this name cannot be created; an existing one is no error."""
+def check_place(path: Path, error: type[DysatError], *, any_bytes: bool = False) -> None:
+    """Raise before any work if a file or folder of this name cannot be created; an existing one is no error.
+
+    With `any_bytes`, the name need not be UTF-8. Polars can only write files whose path is.
+    """
     target, text = Path(os.path.abspath(str(path).replace("\0", "?"))), str(path)
     problem = None
     above = next(folder for folder in target.parents if os.path.lexists(folder) or folder == folder.parent)
     if "\0" in text:
         problem = "the name contains a NUL character"
-    elif not _is_utf8(text):
+    elif not any_bytes and not _is_utf8(text):
         problem = "the name is not valid UTF-8; choose another name"
     elif any(len(os.fsencode(part)) > _longest_name(above) for part in target.parts):
         problem = "the name is too long"

@@ -93,7 +93,10 @@ class LinkModel(ABC):
     def _check_params(self) -> None:
         for option in self.options():
             option.check(getattr(self, option.name))
+            option.check_size(getattr(self, option.name))
         self.check()
+        for option in self.options():
+            option.check_finite(getattr(self, option.name))
 
     def check(self) -> None:  # noqa: B027
         """Raise a ModelError if options contradict each other."""

@@ -50,16 +50,6 @@ class Option(NamedTuple):
         """Raise a ModelError unless a value given in Python fits the option. Nothing is converted."""
         if value is None and self.optional:
             return
-        self._check_kind(value)
-        if self.kind is float and not math.isfinite(value):
-            raise ModelError(f"{self.name}={value} must be a finite number")
-        if get_origin(self.kind) is tuple and len(value) > MOST_LAYERS:
-            raise ModelError(f"{self.name}: {len(value):,} layers, at most {MOST_LAYERS} are possible")
-        numbers = value if get_origin(self.kind) is tuple else [value] if self.kind is int else []
-        if self.most is not None and any(number > self.most for number in numbers):
-            raise ModelError(f"{self.name}={value} must be at most {self.most}")
-
-    def _check_kind(self, value: Any) -> None:
         if get_origin(self.kind) is tuple:
             if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is(int, item) for item in value):
                 raise ModelError(f"{self.name}={value!r} is not a sequence of whole numbers")
@@ -68,6 +58,22 @@ class Option(NamedTuple):
                 raise ModelError(f"{self.name}={value!r} is not one of {', '.join(self.choices)}")
         elif not _is(self.kind, value):
             raise ModelError(f"{self.name}={value!r} is not {KINDS[self.kind]}")
+
+    def check_finite(self, value: Any) -> None:
+        """Raise a ModelError if a number is NaN or infinite."""
+        if value is not None and self.kind is float and not math.isfinite(value):
+            raise ModelError(f"{self.name}={value} must be a finite number")
+
+    def check_size(self, value: Any) -> None:
+        """Raise a ModelError if a value that fits the option is absurdly large."""
+        if value is None:
+            return
+        several = get_origin(self.kind) is tuple
+        if several and len(value) > MOST_LAYERS:
+            raise ModelError(f"{self.name}: {len(value):,} layers, at most {MOST_LAYERS} are possible")
+        numbers = value if several else [value] if self.kind is int else []
+        if self.most is not None and any(number > self.most for number in numbers):
+            raise ModelError(f"{self.name}={value} must be at most {self.most}")
 
     def read(self, value: Any) -> Any:
         """Parse a value from a file or the command line; raise a ModelError if it does not fit."""
