@@ -165,16 +165,18 @@ def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Seque
     lines = io.BytesIO(head.encode()) if text.packed == "zstd" else beginning
     text.limits.check_columns(name, _width(lines, separator))
 
+    def name_columns(found: list[str]) -> list[str]:
+        return stripped(found) if header else names[: len(found)]
+
     def scan(content: Path | io.BytesIO, begins: bool = True) -> pl.LazyFrame:
         return pl.scan_csv(
             content,
             separator=separator,
-            has_header=header and begins,
-            schema=None if begins else dict.fromkeys(columns, pl.String),
+            has_header=header or not begins,
             infer_schema=False,
             glob=False,
             raise_if_empty=False,
-            with_column_names=None if not begins else stripped if header else lambda found: names[: len(found)],
+            with_column_names=name_columns if begins else lambda _: list(columns),
         )
 
     with explained(name, "CSV"):
@@ -187,7 +189,8 @@ def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Seque
         try:
             if unified is not None:
                 return scan(unified).select(wanted).collect(engine="streaming")
-            return text.collect(lambda content, begins: scan(content, begins).select(wanted), quotes=True)
+            again = separator.join(map(str, range(len(columns)))) + "\n"  # a header for the next pieces
+            return text.collect(lambda part, begins: scan(part, begins).select(wanted), quotes=True, header=again)
         except (pl.exceptions.PolarsError, UnicodeError):
             text.check_utf8()
             if fault := ragged(text, separator, len(columns)):
@@ -240,7 +243,7 @@ def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted
     def read(wanted: Sequence[str]) -> pl.DataFrame:
         taken = [fields.field(f"field_{columns.index(column)}").alias(column) for column in wanted]
         last = fields.field(f"field_{len(columns)}").alias("extra")
-        table = text.collect(lambda content, begins: scan(content, begins).select(*taken, last), quotes=False)
+        table = text.collect(lambda content, begins: scan(content, begins).select(*taken, last))
         extra = table["extra"].is_not_null().arg_max() or 0
         if len(table) and table["extra"][extra] is not None:
             raise EventsError(f"{name}, {locate(extra)}: has more than {len(columns)} fields")

@@ -17,20 +17,22 @@ from dysat.errors import EventsError
 Item = TypeVar("Item")
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 SKIPPABLE = range(0x184D2A50, 0x184D2A60)  # magic numbers of zstd frames without text
-STEP = 1 << 18  # bytes read at once
-MOST = 1 << 22  # bytes decompressed at once
-PIECE = 1 << 22  # bytes that Polars reads at once
+STEP = 1 << 20  # bytes read at once
+MOST = 1 << 22  # bytes decompressed at once, for a piece that Polars reads
 TRIED = 1_000  # line ends at which a piece may be cut
 BLOCK = 1 << 17  # most bytes in a block of zstd
 WINDOW = 13 << 3  # 8 MB, in the notation of zstd
 
 
-def gunzip(path: Path) -> Iterator[bytes]:
-    """Decompress a gzip file of one or more members; raises EOFError, OSError or zlib.error if it is damaged."""
+def gunzip(path: Path, most: int = MOST) -> Iterator[bytes]:
+    """Decompress a gzip file of one or more members; raises EOFError, OSError or zlib.error if it is damaged.
+
+    Each part has at most `most` bytes.
+    """
     with open(path, "rb") as file:
         member, data = zlib.decompressobj(wbits=31), file.read(STEP)
         while data:
-            if text := member.decompress(data, MOST):
+            if text := member.decompress(data, most):
                 yield text
             data = member.unused_data if member.eof else member.unconsumed_tail
             if member.eof:
@@ -43,35 +45,36 @@ def gunzip(path: Path) -> Iterator[bytes]:
             raise EOFError("unexpected end of file")
 
 
-def gunzip_pieces(path: Path, name: str, limits: Limits, *, quotes: bool, size: int = PIECE) -> Iterator[bytes]:
-    """Decompress a gzip file into pieces of whole lines, none of which is too long.
+def gunzip_pieces(
+    path: Path, name: str, limits: Limits, *, quotes: bool, header: bytes = b"", size: int = MOST
+) -> Iterator[bytes]:
+    """Decompress a gzip file into pieces of whole lines, of about `size` bytes; no line may be too long.
 
-    With `quotes`, a line end between double quotes does not end a line, and no piece begins with an empty line.
+    With `quotes`, a line end between double quotes does not end a line. No piece begins with an empty line. All but the
+    first begin with `header`.
     """
-    parts: list[bytes] = []
-    held, goal, first = 0, size, True
+    held: list[bytes] = []
+    length = tail = 0  # bytes that are held, and those after their last line end
+    odd, first = False, True  # whether the held text ends between quotes, and whether it begins the file
     try:
-        for part in gunzip(path):
-            parts.append(part)
-            held += len(part)
-            if held < goal:
-                continue
-            whole = b"".join(parts)
-            cut = _cut(whole, quotes=quotes)
+        for part in gunzip(path, size):
+            cut = _cut(part, quotes=quotes, odd=odd) if length + len(part) >= size else 0
             if cut:
-                check_lengths(name, piece := whole[:cut], limits, numbered=first)
+                piece = b"".join([*held, memoryview(part)[:cut]])
+                check_lengths(name, piece, limits, numbered=first)
                 yield piece
-                first = False
-            else:  # a long line, a text of many lines between quotes, or line ends of old Macs
-                tail = held - 1 - max(whole.rfind(b"\n"), whole.rfind(b"\r"))
-                limits.check_line(name, 1 if first else None, max(tail, held // 2))
-                limits.check_memory(name, 2 * held, f"{held / 1e6:,.0f} MB of text or more")
-            parts, held = [whole[cut:]], len(whole) - cut
-            goal = size if cut else 2 * held
+                held, length, tail, odd, first = [header], 0, 0, False, False
+                part = part[cut:]
+            held.append(part)
+            end = max(part.rfind(b"\n"), part.rfind(b"\r"))
+            length, tail = length + len(part), len(part) - 1 - end if end >= 0 else tail + len(part)
+            odd ^= quotes and _is_odd(part)
+            if (longest := max(tail, length - 2 * size)) > limits.line_length:  # or many lines between quotes
+                limits.check_line(name, sum(count(p, b"\n") for p in held) + 1 if first else None, longest)
     except (EOFError, OSError, zlib.error) as problem:
         raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
-    if held:
-        check_lengths(name, piece := b"".join(parts), limits, numbered=first)
+    if length:
+        check_lengths(name, piece := b"".join(held), limits, numbered=first)
         yield piece
 
 
@@ -88,9 +91,9 @@ def check_lengths(name: str, text: mmap.mmap | bytes, limits: Limits, *, numbere
         at = end + 1
 
 
-def _cut(text: bytes, *, quotes: bool) -> int:
-    """Where the last line begins; 0 if nowhere."""
-    odd = quotes and b'"' in text and count(text, b'"') % 2 == 1
+def _cut(text: bytes, *, quotes: bool, odd: bool) -> int:
+    """Where the last line begins, 0 if nowhere; `odd` if the text begins between quotes."""
+    odd ^= quotes and _is_odd(text)
     at = len(text)
     for _ in range(TRIED):
         end = text.rfind(b"\n", 0, at)
@@ -101,6 +104,10 @@ def _cut(text: bytes, *, quotes: bool) -> int:
             return end + 1
         at = end
     return 0
+
+
+def _is_odd(text: bytes) -> bool:
+    return b'"' in text and count(text, b'"') % 2 == 1
 
 
 def ahead(items: Iterator[Item]) -> Iterator[Item]:

@@ -41,6 +41,8 @@ MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_
 NOT_CP1252 = re.compile(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]")  # control characters and unassigned bytes
 MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")  # of UTF-8
 
+Scan = Callable[[Path | io.BytesIO, bool], "pl.LazyFrame"]
+
 
 class EncodingError(EventsError):
     """A byte of a text file does not fit its encoding; `fits` is an encoding that all bytes fit, if there is one."""
@@ -78,15 +80,19 @@ class TextFile:
         pieces = gunzip_pieces(self.path, self.name, self.limits, quotes=True, size=HEAD)
         return io.BytesIO(next(pieces, b""))
 
-    def collect(self, scan: Callable[[Path | io.BytesIO, bool], pl.LazyFrame], *, quotes: bool) -> pl.DataFrame:
-        """Read what `scan` makes of the text; its arguments are a content, and whether that begins the file."""
+    def collect(self, scan: Scan, *, quotes: bool = False, header: str = "") -> pl.DataFrame:
+        """Read what `scan` makes of the text; its arguments are a content, and whether that begins the file.
+
+        If it does not, it begins with `header`. With `quotes`, lines may end between double quotes.
+        """
         import polars as pl
 
         if not self.in_pieces:
             return scan(self.content, True).collect(engine="streaming")
         tables: list[pl.DataFrame] = []
         size = rows = 0
-        for piece in ahead(gunzip_pieces(self.path, self.name, self.limits, quotes=quotes)):
+        pieces = gunzip_pieces(self.path, self.name, self.limits, quotes=quotes, header=header.encode())
+        for piece in ahead(pieces):
             tables.append(scan(io.BytesIO(piece), not tables).collect(engine="streaming"))
             size, rows = size + len(piece), rows + len(tables[-1])
             what = f"its first {rows:,} rows ({size / 1e6:,.0f} MB of text)"
