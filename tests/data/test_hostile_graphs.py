@@ -81,9 +81,9 @@ DAMAGES: dict[str, tuple[Edit, str]] = {
     "int32 neighbours": (cast("neighbours", np.int32), "neighbours holds int32, expected int64"),
     "float32 weights": (cast("weights", np.float32), "weights holds float32, expected float64"),
     "big-endian weights": (cast("weights", ">f8"), "weights.npy: damaged: an array of type >f8"),
-    "complex weights": (cast("weights", complex), "weights.npy: damaged: an array of type complex128"),
-    "text weights": (cast("weights", "U5"), "weights.npy: damaged: an array of type <U5"),
-    "objects": (cast("weights", object), "weights.npy: damaged: an array of type object"),
+    "complex weights": (cast("weights", complex), "weights.npy: damaged: an array of type .<c16"),
+    "text weights": (cast("weights", "U5"), "weights.npy: damaged: an array of type .<U5"),
+    "objects": (cast("weights", object), "weights.npy: damaged: an array of type '.O'"),
     "structured weights": (structured, "weights.npy: damaged: an array of type"),
     "times as neighbours": (cast("neighbours", "M8[us]"), "neighbours.npy: damaged: an array of type .<M8"),
     "two dimensions": (
