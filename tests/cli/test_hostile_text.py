@@ -15,11 +15,11 @@ import pytest
 from rich.text import Text
 
 import dysat
-from dysat.cli.show import new_console, new_table
-from dysat.cli.terminal import foreign, one_line
+from dysat.cli.output.show import new_console, new_table
+from dysat.cli.output.terminal import foreign, one_line
 from dysat.system.notebook import html_table
-from dysat.system.printable import printable
-from dysat.system.toml import as_toml
+from dysat.system.text.printable import printable
+from dysat.system.text.toml import as_toml
 
 Cli = Callable[..., tuple[int, str, str]]
 READ = (

@@ -21,8 +21,8 @@ import torch
 from run_folders import RESULTS, SMALL, assert_same, checkpoint_progress, names, small_graph, small_model
 
 import dysat
-from dysat.cli import watching
-from dysat.cli.show import score_text
+from dysat.cli.output import watching
+from dysat.cli.output.show import score_text
 from dysat.runs.checkpoints import CHECKPOINTS
 from dysat.runs.run import Run
 from dysat.training import Epoch
@@ -324,7 +324,8 @@ def test_wrong_forecasts(cli: Cli, trained: Path, args: list[object], message: s
 
 WAITING = """
 import signal, sys, time
-from dysat.cli import main, watching
+from dysat.cli import main
+from dysat.cli.output import watching
 from dysat.runs.run import Run
 from dysat.training import Epoch
 def wait(epoch):

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import dysat
-from dysat.cli import show
+from dysat.cli.output import show
 
 LARGE = 12_345_678
 

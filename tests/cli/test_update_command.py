@@ -296,7 +296,7 @@ def test_follow_once(cli: Cli, run: Path, tmp_path: Path) -> None:
 
 def wait_in_second_epoch() -> None:
     """Make training wait in its second epoch until it receives Ctrl-C."""
-    from dysat.cli import watching
+    from dysat.cli.output import watching
 
     def wait(epoch: Any) -> str:
         handle, heard = signal.getsignal(signal.SIGINT), []

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from dysat.system.tensors import _checksum
-from dysat.system.toml import as_toml
+from dysat.system.text.toml import as_toml
 
 Facts = dict[str, Any]
 SEAL = "dysat.runs.seal"

@@ -19,7 +19,7 @@ from weekly import copy, fitted, weeks
 import dysat
 from dysat.errors import DysatError, GraphError, ModelError
 from dysat.runs.run import Run
-from dysat.system.toml import as_toml
+from dysat.system.text.toml import as_toml
 
 __all__ = ["quick"]
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from pathlib import Path
 
-from dysat.system.csv_text import csv_text
+from dysat.system.text.csv_text import csv_text
 
 LABELS = [
     "\x1b[2J\x1b[31mred",  # clear the screen

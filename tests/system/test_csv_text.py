@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import dysat
 from dysat.errors import GraphError
-from dysat.system.csv_text import csv_field, csv_text
 from dysat.system.table_files import write_table
+from dysat.system.text.csv_text import csv_field, csv_text
 
 Cli = Callable[..., tuple[int, str, str]]
 LABELS = [

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dysat.system.json_text import finite, json_text
-from dysat.system.printable import printable
+from dysat.system.text.json_text import finite, json_text
+from dysat.system.text.printable import printable
 
 
 def strict(text: str) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dysat.system.printable import printable
+from dysat.system.text.printable import printable
 
 READABLE = [
     "plain text, with punctuation: [x] {y} <z> \\ ' \" %",

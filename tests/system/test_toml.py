@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
-from dysat.system.toml import as_toml
+from dysat.system.text.toml import as_toml
 
 
 def test_values_and_tables_round_trip() -> None:

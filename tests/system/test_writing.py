@@ -56,7 +56,7 @@ def save(folder: Path, *, overwrite: bool = False) -> None:
 
 
 def load(folder: Path) -> dict[str, np.ndarray]:
-    return read_folder(folder, "graph", 1, verify=True, mmap=False, error=GraphError)[1]
+    return read_folder(folder, "graph", 1, lambda facts, arrays: arrays, verify=True, mmap=False, error=GraphError)
 
 
 # Leftovers

@@ -11,7 +11,7 @@ import typer
 
 import dysat
 from dysat.cli.options import MODEL_OPTIONS, as_options
-from dysat.cli.terminal import one_line, say
+from dysat.cli.output.terminal import one_line, say
 from dysat.errors import DysatError
 
 INTERNAL = 70  # exit code for an unexpected exception, EX_SOFTWARE

@@ -12,7 +12,7 @@ import torch
 
 from dysat.cli.app import app
 from dysat.cli.options import DataDir, Json, option
-from dysat.cli.show import new_console, new_table, print_json, status_line
+from dysat.cli.output.show import new_console, new_table, print_json, status_line
 from dysat.errors import ModelError
 from dysat.experiments.bench import Case, Timing, available, measure
 from dysat.system.hardware import hardware

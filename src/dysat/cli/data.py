@@ -12,9 +12,9 @@ import typer
 import dysat
 from dysat.cli.app import app
 from dysat.cli.options import NODE_OPTIONS, DataDir, EventOptions, EventsFile, Json, option, takes
-from dysat.cli.run_info import show_run
-from dysat.cli.show import new_console, new_table, print_json, show_graph, status_line
-from dysat.cli.terminal import foreign
+from dysat.cli.output.run_info import show_run
+from dysat.cli.output.show import new_console, new_table, print_json, show_graph, status_line
+from dysat.cli.output.terminal import foreign
 from dysat.data.datasets import DATASETS, data_folder
 from dysat.data.reading.limits import Limits
 from dysat.errors import GraphError, nearest

@@ -22,9 +22,9 @@ from dysat.cli.options import (
     parse_setting,
     takes,
 )  # fmt: skip
-from dysat.cli.show import new_console, new_table, print_json, show_notes, status_line
-from dysat.cli.terminal import foreign
-from dysat.cli.watching import counting
+from dysat.cli.output.show import new_console, new_table, print_json, show_notes, status_line
+from dysat.cli.output.terminal import foreign
+from dysat.cli.output.watching import counting
 from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
 from dysat.evaluation.probe import Means

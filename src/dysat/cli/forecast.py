@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from dysat.cli.app import app
 from dysat.cli.learn import CALIBRATE, RunFolder
 from dysat.cli.options import Device, Json, RawLabels, option
-from dysat.cli.show import links_table, new_console, print_json, score_note, status_line, unused_direction
-from dysat.cli.terminal import foreign
+from dysat.cli.output.show import links_table, new_console, print_json, score_note, status_line, unused_direction
+from dysat.cli.output.terminal import foreign
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.forecasts import DIGITS, Forecasts

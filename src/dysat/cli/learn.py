@@ -10,9 +10,7 @@ from typing import Annotated
 import typer
 
 from dysat.cli.app import StoppedError, app
-from dysat.cli.backtest import show_backtest
 from dysat.cli.data import find_graph
-from dysat.cli.estimate import print_estimate
 from dysat.cli.options import (
     RARE,
     Device,
@@ -26,7 +24,9 @@ from dysat.cli.options import (
     parse_setting,
     takes,
 )  # fmt: skip
-from dysat.cli.show import (
+from dysat.cli.output.backtest_table import show_backtest
+from dysat.cli.output.estimate_table import print_estimate
+from dysat.cli.output.show import (
     epochs_text,
     link_facts,
     links_table,
@@ -37,8 +37,8 @@ from dysat.cli.show import (
     status_line,
     unused_direction,
 )
-from dysat.cli.terminal import foreign
-from dysat.cli.watching import watching, working
+from dysat.cli.output.terminal import foreign
+from dysat.cli.output.watching import watching, working
 from dysat.errors import ModelError, listed
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import Calibrate, Incremental

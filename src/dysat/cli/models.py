@@ -8,8 +8,8 @@ import typer
 
 from dysat.cli.app import app
 from dysat.cli.options import Json
-from dysat.cli.show import new_console, new_table, print_json
-from dysat.cli.terminal import foreign
+from dysat.cli.output.show import new_console, new_table, print_json
+from dysat.cli.output.terminal import foreign
 from dysat.errors import ModelError, listed, nearest
 from dysat.experiments.tune.spaces import as_text
 from dysat.models import MODELS

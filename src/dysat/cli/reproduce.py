@@ -10,9 +10,9 @@ import typer
 import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.options import DataDir, Device, Json, option
-from dysat.cli.show import new_console, new_table, print_json, status_line
-from dysat.cli.terminal import foreign
-from dysat.cli.watching import counting
+from dysat.cli.output.show import new_console, new_table, print_json, status_line
+from dysat.cli.output.terminal import foreign
+from dysat.cli.output.watching import counting
 from dysat.data.datasets import DATASETS
 from dysat.errors import DatasetError, ModelError, listed, nearest
 from dysat.experiments.paper.catalogue import TARGETS, Target

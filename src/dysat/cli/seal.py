@@ -5,7 +5,7 @@ from __future__ import annotations
 from dysat.cli.app import app
 from dysat.cli.learn import RunFolder
 from dysat.cli.options import Json, check_events
-from dysat.cli.show import new_console, print_json
+from dysat.cli.output.show import new_console, print_json
 from dysat.runs.update import seal_run
 
 

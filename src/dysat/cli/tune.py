@@ -26,8 +26,8 @@ from dysat.cli.options import (
     parse_setting,
     takes,
 )  # fmt: skip
-from dysat.cli.show import new_console, new_table, print_json, show_notes, status_line
-from dysat.cli.terminal import PlainColumn, foreign, say
+from dysat.cli.output.show import new_console, new_table, print_json, show_notes, status_line
+from dysat.cli.output.terminal import PlainColumn, foreign, say
 from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
 from dysat.evaluation.protocols import NewEnds, Protocol

@@ -13,7 +13,7 @@ import dysat
 from dysat.cli.app import StoppedError, app
 from dysat.cli.learn import RunFolder
 from dysat.cli.options import NODE_OPTIONS, Device, EventOptions, as_options, option, takes
-from dysat.cli.show import (
+from dysat.cli.output.show import (
     SCORE,
     epochs_text,
     link_facts,
@@ -23,16 +23,16 @@ from dysat.cli.show import (
     print_json,
     status_line,
 )
-from dysat.cli.terminal import foreign
-from dysat.cli.watching import watching
+from dysat.cli.output.terminal import foreign
+from dysat.cli.output.watching import watching
 from dysat.data.windows import write_moment
 from dysat.errors import ModelError
 from dysat.models.base.forecasts import score_text
 from dysat.runs.feed import POLL, EventFile, Feed, check_file
 from dysat.runs.run import Run, Watch
 from dysat.runs.update import SHOWN, StoppedUpdate, Update, Updater, updating
-from dysat.system.json_text import json_text
 from dysat.system.process import keep_freed_memory
+from dysat.system.text.json_text import json_text
 
 
 @app.command()

@@ -35,9 +35,9 @@ from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, su
 from dysat.data.windows import Clock, write_edges, write_moment, write_span
 from dysat.errors import GraphError, nearest, reporting_damage
 from dysat.system.notebook import html_table
-from dysat.system.printable import printable
 from dysat.system.storage import read_folder, write_folder
 from dysat.system.superseded import check_graph_folder
+from dysat.system.text.printable import printable
 
 FORMAT_VERSION = 1
 SHOWN = 8  # first and last snapshots that a notebook shows

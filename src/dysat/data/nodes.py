@@ -18,7 +18,7 @@ from dysat.data.reading.sources import Source, explained, open_table
 from dysat.data.reading.times import ISO, TimeUnit, parse_times
 from dysat.data.windows import Clock
 from dysat.errors import EventsError, listed, nearest
-from dysat.system.printable import printable
+from dysat.system.text.printable import printable
 
 if TYPE_CHECKING:
     import polars as pl

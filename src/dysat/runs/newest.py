@@ -21,9 +21,9 @@ from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import GRAPH_FOLDER, MODEL_FILE
 from dysat.runs.metrics import METRICS, read_metrics
-from dysat.system.json_text import json_text
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import BASE, STREAM
+from dysat.system.text.json_text import json_text
 from dysat.system.writing import sweep
 
 EMBEDDINGS = "embeddings.parquet"

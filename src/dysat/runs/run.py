@@ -50,14 +50,14 @@ from dysat.runs.metrics import METRICS, read_metrics
 from dysat.runs.newest import EMBEDDINGS, first_folder, newest_metrics
 from dysat.runs.seal import SEALED, check_seal, write_seal
 from dysat.runs.stream import Stream, without_features
-from dysat.system.csv_text import csv_text
-from dysat.system.json_text import json_text
 from dysat.system.locks import lock_folder
-from dysat.system.printable import printable
 from dysat.system.progress import report
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import CONFIG, STATE, STREAM
-from dysat.system.toml import as_toml
+from dysat.system.text.csv_text import csv_text
+from dysat.system.text.json_text import json_text
+from dysat.system.text.printable import printable
+from dysat.system.text.toml import as_toml
 from dysat.system.writing import check_place, sweep, write_problem, writing_beside
 from dysat.training import Epoch, Progress
 

@@ -36,10 +36,10 @@ from dysat.models.incsat import IncSAT
 from dysat.nn.stored import Rows
 from dysat.runs.newest import discard_unfinished, files_aside
 from dysat.system.journal import Journal
-from dysat.system.json_text import json_text
 from dysat.system.storage import replace_file
 from dysat.system.superseded import STATE, STATE_VERSION, STREAM
 from dysat.system.tensors import read_facts, read_tensors, write_tensors
+from dysat.system.text.json_text import json_text
 
 SNAPSHOTS, SUMMARY = "snapshots.bin", "summary.bin"
 UPDATES, EMBEDDINGS = "updates.json", "embeddings-{:05d}.parquet"

@@ -11,8 +11,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from dysat.system.extras import require
-from dysat.system.printable import printable
 from dysat.system.progress import is_heard, listening
+from dysat.system.text.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd

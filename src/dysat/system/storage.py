@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.errors import DysatError
-from dysat.system.json_text import finite, json_text
+from dysat.system.text.json_text import finite, json_text
 from dysat.system.writing import check_place, swap_in, write_problem, writing_beside
 
 Array = NDArray[Any]

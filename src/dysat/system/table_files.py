@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dysat.errors import GraphError
-from dysat.system.csv_text import csv_field
-from dysat.system.json_text import json_text
 from dysat.system.storage import replace_file
+from dysat.system.text.csv_text import csv_field
+from dysat.system.text.json_text import json_text
 
 Writer = Callable[[Sequence[Mapping[str, Any]], str], None]
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from dysat.evaluation.probe import Means, ProbeResult, means
 from dysat.models import OPPONENTS
 from dysat.system.extras import require
-from dysat.system.json_text import finite
 from dysat.system.notebook import Table, html_table
-from dysat.system.printable import printable
+from dysat.system.text.json_text import finite
+from dysat.system.text.printable import printable
 
 TENSORS = ("scores", "labels", "test")
 FIGURES = ("auc", "auc_sd", "average_precision", "average_precision_sd")

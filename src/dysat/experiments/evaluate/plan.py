@@ -23,8 +23,8 @@ from dysat.experiments.evaluate.outcome import Evaluation, Figures, StepResult
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.nn.device import choose_device
 from dysat.system.hardware import hardware
-from dysat.system.json_text import json_text
 from dysat.system.storage import replace_file
+from dysat.system.text.json_text import json_text
 
 REQUEST, RESULTS = "evaluation.json", "results.json"
 WHICH = ("first", "last", "only")  # fields of a request that only say which snapshots are predicted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from dysat.system.csv_text import csv_text
-from dysat.system.printable import printable
+from dysat.system.text.csv_text import csv_text
+from dysat.system.text.printable import printable
 
 MINUS = "−"
 NONE = "–"

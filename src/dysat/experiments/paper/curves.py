@@ -22,7 +22,7 @@ from dysat.experiments.paper.pictures import (
     panels,
 )  # fmt: skip
 from dysat.experiments.paper.records import Record, Results
-from dysat.system.csv_text import csv_text
+from dysat.system.text.csv_text import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from dysat.experiments.paper.lineup import check_datasets
 from dysat.experiments.paper.notes import machine_name
 from dysat.experiments.paper.pictures import BLUE, ORANGE, RED, Picture, finished, found_in, not_measured, panels
 from dysat.experiments.paper.records import Record, Results
-from dysat.system.csv_text import csv_text
+from dysat.system.text.csv_text import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from dysat.experiments.paper.catalogue import DATASETS, DYSAT
 from dysat.experiments.paper.lineup import check_datasets
 from dysat.experiments.paper.pictures import Picture, finished, found_in, not_measured
 from dysat.experiments.paper.records import Results
-from dysat.system.csv_text import csv_text
+from dysat.system.text.csv_text import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,8 @@ from dysat.errors import ModelError
 from dysat.experiments.paper.catalogue import DATASETS
 from dysat.experiments.paper.records import NothingMeasuredError
 from dysat.system.extras import require
-from dysat.system.printable import printable
 from dysat.system.storage import replace_file
+from dysat.system.text.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from dysat.experiments.tune.outcome import Tuning
 from dysat.models import MODELS
 from dysat.models.base.option import NONE
 from dysat.system.storage import replace_file
-from dysat.system.toml import as_toml
+from dysat.system.text.toml import as_toml
 
 COMMENT = 36  # column of comments in preset files
 

@@ -32,12 +32,12 @@ from dysat.experiments.tune.trials import TuningPlan
 from dysat.models import MODELS
 from dysat.nn.device import choose_device
 from dysat.system.extras import require
-from dysat.system.json_text import json_text
 from dysat.system.notebook import notebook_progress
 from dysat.system.pool import worker_pool
 from dysat.system.process import keep_freed_memory
 from dysat.system.progress import report as report_progress
 from dysat.system.storage import replace_file
+from dysat.system.text.json_text import json_text
 
 DATABASE, RESULTS = "tuning.db", "tuning.json"
 REQUEST = (

@@ -16,7 +16,7 @@ from dysat.data.continuation import next_window
 from dysat.data.graph import DynamicGraph
 from dysat.data.windows import SECOND, as_datetime, write_edges
 from dysat.system.extras import require
-from dysat.system.printable import printable
+from dysat.system.text.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from dysat.system.printable import printable
+from dysat.system.text.printable import printable
 
 NOTHING = "[none][/none]"  # markup without effect
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import dysat
 from dysat.cli.options import as_options
-from dysat.cli.show import epochs_text, new_console, new_table, show_graph
-from dysat.cli.terminal import foreign
+from dysat.cli.output.show import epochs_text, new_console, new_table, show_graph
+from dysat.cli.output.terminal import foreign
 from dysat.data.windows import write_moment
 from dysat.experiments.evaluate.request import Contender
 from dysat.runs.run import Run

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dysat.cli.show import new_console, new_table, print_json
-from dysat.cli.watching import working
+from dysat.cli.output.show import new_console, new_table, print_json
+from dysat.cli.output.watching import working
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel

@@ -15,8 +15,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dysat.cli.show import epochs_text, new_console, status_line
-from dysat.cli.terminal import PlainColumn, foreign, say
+from dysat.cli.output.show import epochs_text, new_console, status_line
+from dysat.cli.output.terminal import PlainColumn, foreign, say
 from dysat.runs.run import Watch
 from dysat.system.progress import listening
 from dysat.training import Epoch

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from dysat.cli.show import new_table
-from dysat.cli.terminal import foreign
+from dysat.cli.output.show import new_table
+from dysat.cli.output.terminal import foreign
 from dysat.data.windows import write_edges
 from dysat.evaluation.reliability import mean_gap
 from dysat.models.base.embedding import EmbeddingModel

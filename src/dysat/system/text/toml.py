@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dysat.system.printable import with_escapes
+from dysat.system.text.printable import with_escapes
 
 
 def as_toml(config: Mapping[str, Any]) -> str:

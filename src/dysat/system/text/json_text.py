@@ -6,7 +6,7 @@ import json
 from math import isfinite
 from typing import Any
 
-from dysat.system.printable import with_escapes
+from dysat.system.text.printable import with_escapes
 
 
 def json_text(value: Any, *, indent: int | None = None, ascii: bool = False) -> str:

@@ -18,14 +18,14 @@ from rich.text import Text
 
 import dysat
 from dysat.cli.options import as_options
-from dysat.cli.terminal import SafeConsole, SafeTable, foreign
+from dysat.cli.output.terminal import SafeConsole, SafeTable, foreign
 from dysat.data.attributes import describe_features
 from dysat.data.summary import SnapshotSummary
 from dysat.data.windows import write_edges
 from dysat.models.base.forecasts import DIGITS, score_text
 from dysat.models.base.link_model import Calibrate
-from dysat.system.json_text import json_text
-from dysat.system.printable import printable
+from dysat.system.text.json_text import json_text
+from dysat.system.text.printable import printable
 
 WIDE = 120  # columns if the output is not a terminal
 BAR = 12

@@ -1,0 +1,1 @@
+"""Text for people and other programs: printable, JSON, CSV, TOML."""
