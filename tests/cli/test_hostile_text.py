@@ -156,7 +156,6 @@ def test_values_of_metrics(safe: Callable[..., str], folder: Path) -> None:
     for window in windows:
         window["heuristics"][bad] = window["heuristics"][comparison["heuristic"]]
     comparison["heuristic"] = metrics["device"] = metrics["backtest"]["verdict"] = bad
-    metrics["backtest"]["repeats"] = metrics["backtest"]["best_epoch"] = bad
     (run / "metrics.json").write_text(json.dumps(metrics))
     text = safe("info", run)
     assert r"\x1b[31m[link=http://evil.example]\u202e\x9b" in text.replace("\n", "")
