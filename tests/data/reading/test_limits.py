@@ -80,7 +80,7 @@ def test_line_length(write: Write, kind: str, pack: str) -> None:
     longest = max(map(len, log(kind).split(b"\n")))
     assert len(read_events(path, limits={"line_length": longest})) == 10
     with pytest.raises(EventsError, match=r"line 2: is longer than 17 bytes; limits=\{'line_length': 170\} allows it"):
-        read_events(write(f"b.csv{pack}", PACKS[pack](log("csv"))), limits={"line_length": 17})
+        read_events(write(f"b.csv{pack}", PACKS[pack](log("csv") + b"\n")), limits={"line_length": 17})
     with pytest.raises(EventsError, match=f"longer than {longest - 1:,} bytes"):
         read_events(path, limits={"line_length": longest - 1})
 
