@@ -99,6 +99,8 @@ def _change_manifest(rng: Rng, folder: Path) -> None:
         manifest = json.loads(file.read_bytes())
     except ValueError:
         return
+    if not isinstance(manifest, dict):  # an earlier change of the same case
+        return
     own = {key: item for key, item in manifest.items() if key not in ("format", "checksum")} if chance(rng, 0.9) else {}
     changed = change_json(rng, own or manifest)
     file.write_text(json.dumps({**manifest, **changed} if isinstance(changed, dict) else changed))

@@ -345,6 +345,7 @@ def killed(run: Path, inbox: Path, number: int) -> None:
     once(run, inbox)
 
 
+@pytest.mark.slow
 def test_killed_at_writes_and_started_again(run: Path, inbox: Path, base: Path, tmp_path: Path) -> None:
     """Between windows and inside them; no event is lost or counted twice."""
     write_log(inbox / "a.csv", weeks(3, 6)[::2])

@@ -47,7 +47,7 @@ __all__ = ["quick"]
 LONG: dict[str, Any] = {"learning_rate": 0.02, "epochs": 12}
 NEWEST, BEFORE = CHECKPOINTS
 KILLS, MORE_KILLS = 12, 40
-PARTS = 40  # every n-th write is tried in one test
+PARTS = 120  # every n-th write is tried in one test
 
 
 @dataclass(frozen=True)

@@ -237,6 +237,7 @@ assert r.Run.start(sys.argv[1], r.small_graph(), r.small_model(), backtest=1).tr
 """
 
 
+@pytest.mark.slow
 def test_two_identical_runs_have_the_same_model_file(tmp_path: Path) -> None:
     """In two processes: the order of a hash map differs between them."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -45,7 +45,7 @@ from dysat.runs.update import LIKELIEST, StoppedUpdate, updating
 __all__ = ["quick"]
 
 KILLS = 50
-PARTS = 8  # every n-th write is tried in one test
+PARTS = 24  # every n-th write is tried in one test
 METHODS = ["incsat", "dysat:program", "dysat"]
 
 
