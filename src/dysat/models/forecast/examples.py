@@ -32,9 +32,10 @@ DROPPED_PAIRS = 1_000  # dropped pairs per transition, for the regression of pai
 class Examples:
     """Pairs of a transition t → t + 1 with their features at t.
 
-    The rows are, in this order: links of t + 1, of which a sample is taken if there are many; uniform pairs not linked in t + 1; reversed pairs; dropped pairs, which
-    were linked up to t but not in t + 1. In a directed graph all are ordered pairs u → v, and reversed pairs are those
-    with a link v → u in t + 1 but none u → v, neither then nor before; in other graphs there are none.
+    The rows are, in this order: links of t + 1, or `MAX_LINKS` of them; uniform pairs not linked in t + 1; reversed
+    pairs; dropped pairs, which were linked up to t but not in t + 1. In a directed graph all are ordered pairs u → v,
+    and reversed pairs are those with a link v → u in t + 1 but none u → v, neither then nor before; in other graphs
+    there are none.
 
     Shapes:
         features [B, F], ranks [B, F − K] of all features but the K of `pair_attributes`, linked_before [B]: up to t
