@@ -176,9 +176,9 @@ def test_shift_of_pairs_linked_before(loyal_examples: list[Examples], loyal_scor
 def test_recurring_model_has_odds_among_uniform_pairs(sampled: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With infinite scales all weights are 0, and the bias alone must give the odds of pairs linked before."""
     monkeypatch.setattr(pair_examples, "DROPPED_PAIRS", sampled)
-    pair_examples._examples.cache_clear()
+    pair_pair_examples._examples.cache_clear()
     found = [examples_of(LOYAL, LOYAL.snapshots[: target + 1], False, 1, 0) for target in range(1, 6)]
-    pair_examples._examples.cache_clear()
+    pair_pair_examples._examples.cache_clear()
     columns = found[0].features.shape[1] + found[0].ranks.shape[1]
     means, scales = torch.zeros(columns, dtype=torch.float64), torch.full((columns,), torch.inf, dtype=torch.float64)
     (weights, bias), repeats = pair_score._learn_recurring(found, means, scales)
@@ -386,3 +386,16 @@ def test_wrong_options_steps_and_tensors_are_refused(score: PairScore) -> None:
     old = PairScore.of({**tensors, **fewer})
     with pytest.raises(ModelError, match=r"was learned from \d+ columns, and there are \d+ now; fit the model again"):
         old.log_odds(BLOCKS, 2, torch.tensor([[0, 1]]))
+
+
+def test_many_links_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = dysat.load_dataset("uci")[:5]
+    every = examples_of(graph, graph.snapshots, False, 3, 0)
+    monkeypatch.setattr("dysat.models.forecast.examples.MAX_LINKS", 300)
+    pair_examples._examples.cache_clear()
+    some = examples_of(graph, graph.snapshots, False, 3, 0)
+    pair_examples._examples.cache_clear()
+    assert every.num_links > 1_000 and some.num_links == 300 and some.num_uniform == 4 * 300
+    assert (some.num_dropped, some.num_unlinked) == (every.num_dropped, every.num_unlinked)
+    links = {row.tobytes() for row in every.features[: every.num_links]}
+    assert all(row.tobytes() in links for row in some.features[: some.num_links])

@@ -24,6 +24,7 @@ MAX_TRANSITIONS = 24  # to go back for them
 SAME_TIME_WEIGHT = 3  # of a transition whose window is at the next window's time of day or week
 ADDED_PER_LINK = 0.04  # dropped pairs added per link; many more would cost what uniform pairs gain
 REVERSED_PER_LINK = 0.25  # reversed pairs added per link, so that the score learns who sends
+MAX_LINKS = 10_000  # links per transition; more are sampled, so that the time to learn does not grow with the graph
 DROPPED_PAIRS = 1_000  # dropped pairs per transition, for the regression of pairs linked before
 
 
@@ -31,9 +32,10 @@ DROPPED_PAIRS = 1_000  # dropped pairs per transition, for the regression of pai
 class Examples:
     """Pairs of a transition t → t + 1 with their features at t.
 
-    The rows are, in this order: links of t + 1; uniform pairs not linked in t + 1; reversed pairs; dropped pairs, which
-    were linked up to t but not in t + 1. In a directed graph all are ordered pairs u → v, and reversed pairs are those
-    with a link v → u in t + 1 but none u → v, neither then nor before; in other graphs there are none.
+    The rows are, in this order: links of t + 1, or `MAX_LINKS` of them; uniform pairs not linked in t + 1; reversed
+    pairs; dropped pairs, which were linked up to t but not in t + 1. In a directed graph all are ordered pairs u → v,
+    and reversed pairs are those with a link v → u in t + 1 but none u → v, neither then nor before; in other graphs
+    there are none.
 
     Shapes:
         features [B, F], ranks [B, F − K] of all features but the K of `pair_attributes`, linked_before [B]: up to t
@@ -42,7 +44,7 @@ class Examples:
     features: Reals
     ranks: Reals
     linked_before: Bools
-    num_links: int
+    num_links: int  # rows of links
     num_uniform: int  # rows of links and uniform pairs
     num_added: int  # dropped pairs that the score of all pairs learns from
     num_dropped: int  # all dropped pairs of the transition
@@ -125,12 +127,15 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
     """Return the pairs of the last transition, and their examples without kinds and attributes.  # [B, 2]"""
     known, history = snapshots[-2].num_nodes, pair_history(snapshots[:-1], three_step)
     rng = np.random.default_rng([seed, len(snapshots)])
-    links, directed = links_among(snapshots[-1], known), snapshots[-1].directed
-    uniform = unlinked_pairs(known, links, negatives * len(links), rng, directed=directed)
-    dropped = np.setdiff1d(history.past_keys, links @ [known, 1])
+    every, directed = links_among(snapshots[-1], known), snapshots[-1].directed
+    links = every
+    if len(every) > MAX_LINKS:
+        links = every[np.sort(rng.choice(len(every), MAX_LINKS, replace=False))]
+    uniform = unlinked_pairs(known, every, negatives * len(links), rng, directed=directed)
+    dropped = np.setdiff1d(history.past_keys, every @ [known, 1])
     added = min(len(dropped), math.ceil(ADDED_PER_LINK * len(links)))
     keys = rng.permutation(dropped)[: max(added, DROPPED_PAIRS)]
-    reversed_ = _reversed(links, history.past_keys, known, rng) if directed else links[:0]
+    reversed_ = _reversed(links, every, history.past_keys, known, rng) if directed else links[:0]
     pairs = np.concatenate([links, uniform, reversed_, np.stack([keys // known, keys % known], axis=1)])
     parts = [history.features(part) for part in chunks(pairs)]
     features, linked_before = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -142,14 +147,14 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
         num_uniform=len(links) + len(uniform),
         num_added=added,
         num_dropped=len(dropped),
-        num_unlinked=_num_pairs(known, snapshots[-1]) - len(links),
+        num_unlinked=_num_pairs(known, snapshots[-1]) - len(every),
         num_reversed=len(reversed_),
     )
 
 
-def _reversed(links: Ids, past: Ids, known: int, rng: np.random.Generator) -> Ids:
-    """Draw pairs v → u of links u → v that neither are links nor were before.  # [L, 2], [E] → [R, 2]"""
-    keys = np.setdiff1d(links @ [1, known], np.concatenate([links @ [known, 1], past]))
+def _reversed(links: Ids, every: Ids, past: Ids, known: int, rng: np.random.Generator) -> Ids:
+    """Draw pairs v → u of these links u → v that neither are links nor were before.  # [L, 2], [A, 2], [E] → [R, 2]"""
+    keys = np.setdiff1d(links @ [1, known], np.concatenate([every @ [known, 1], past]))
     keys = rng.permutation(keys)[: math.ceil(REVERSED_PER_LINK * len(links))]
     return np.stack([keys // known, keys % known], axis=1)
 
