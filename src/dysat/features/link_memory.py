@@ -33,7 +33,7 @@ MIN_OVERLAP = 0.5  # of two windows at the same time of day or week
 RANKS = (4, 16, 64)
 TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ranks after the last
 CONTINUED_NODES = 50_000  # from this size on, most eigenvectors are found from those of the snapshot before
-FRESH_EVERY = 8  # snapshots after which they are computed anew, so that no chain is longer
+FRESH_EVERY = 8  # snapshots after which they are computed from nothing, so that no chain is longer
 EXTRA = 16  # vectors beyond those that are wanted, so that the last of these converge too
 PASSES = 4  # products with the matrix; twice as many change the leading 16 dimensions by less than 1 %
 
@@ -216,7 +216,7 @@ def link_spectra(snapshots: Snapshots) -> tuple[Spectrum, Spectrum]:
     """Return the leading eigenvectors of the logarithms of all weights so far, as they are and scaled by degree.
 
     One snapshot changes those of a large graph little, so they are continued from the snapshot before, which is several
-    times faster. Every eighth snapshot starts anew: the result depends on the snapshots alone, not on earlier calls.
+    times faster. Every eighth snapshot is computed from nothing: the result depends on the snapshots alone, not on earlier calls.
     """
     links = decayed_links(snapshots, 1.0)
     matrix = links._replace(values=np.log1p(np.maximum(links.values, 0.0))).matrix()

@@ -176,9 +176,9 @@ def test_shift_of_pairs_linked_before(loyal_examples: list[Examples], loyal_scor
 def test_recurring_model_has_odds_among_uniform_pairs(sampled: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With infinite scales all weights are 0, and the bias alone must give the odds of pairs linked before."""
     monkeypatch.setattr(pair_examples, "DROPPED_PAIRS", sampled)
-    pair_pair_examples._examples.cache_clear()
+    pair_examples._examples.cache_clear()
     found = [examples_of(LOYAL, LOYAL.snapshots[: target + 1], False, 1, 0) for target in range(1, 6)]
-    pair_pair_examples._examples.cache_clear()
+    pair_examples._examples.cache_clear()
     columns = found[0].features.shape[1] + found[0].ranks.shape[1]
     means, scales = torch.zeros(columns, dtype=torch.float64), torch.full((columns,), torch.inf, dtype=torch.float64)
     (weights, bias), repeats = pair_score._learn_recurring(found, means, scales)
