@@ -216,7 +216,8 @@ def link_spectra(snapshots: Snapshots) -> tuple[Spectrum, Spectrum]:
     """Return the leading eigenvectors of the logarithms of all weights so far, as they are and scaled by degree.
 
     One snapshot changes those of a large graph little, so they are continued from the snapshot before, which is several
-    times faster. Every eighth snapshot is computed from nothing: the result depends on the snapshots alone, not on earlier calls.
+    times faster. Every eighth snapshot is computed from nothing: the result depends on the snapshots alone, not on
+    earlier calls.
     """
     links = decayed_links(snapshots, 1.0)
     matrix = links._replace(values=np.log1p(np.maximum(links.values, 0.0))).matrix()
