@@ -6,7 +6,6 @@ A past window counts by its age, or by its time of day and week.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -32,10 +31,6 @@ TRAINING_PERIODS = 3  # days and weeks to look back for training examples
 MIN_OVERLAP = 0.5  # of two windows at the same time of day or week
 RANKS = (4, 16, 64)
 TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ranks after the last
-CONTINUED_NODES = 50_000  # from this size on, most eigenvectors are found from those of the snapshot before
-FRESH_EVERY = 8  # snapshots after which they are computed from nothing, so that no chain is longer
-EXTRA = 16  # vectors beyond those that are wanted, so that the last of these converge too
-PASSES = 4  # products with the matrix; twice as many change the leading 16 dimensions by less than 1 %
 
 # A fit on an hourly log reads thousands of small snapshots again and again: keep their arrays as long as they exist.
 SMALL_SNAPSHOT = 10_000  # links; reading a larger one takes no longer than everything that is done with it
@@ -209,48 +204,6 @@ def leading_eigenvectors(matrix: csr_array[np.float64]) -> Spectrum:
         values, vectors = lanczos(matrix, most, tol=TOLERANCE)
     order = np.argsort(-np.abs(values), kind="stable")[:most]
     return values[order], np.ascontiguousarray(vectors[:, order], dtype=np.float32)
-
-
-@lru_cache(maxsize=2)
-def link_spectra(snapshots: Snapshots) -> tuple[Spectrum, Spectrum]:
-    """Return the leading eigenvectors of the logarithms of all weights so far, as they are and scaled by degree.
-
-    One snapshot changes those of a large graph little, so they are continued from the snapshot before, which is several
-    times faster. Every eighth snapshot is computed from nothing: the result depends on the snapshots alone, not on
-    earlier calls.
-    """
-    links = decayed_links(snapshots, 1.0)
-    matrix = links._replace(values=np.log1p(np.maximum(links.values, 0.0))).matrix()
-    scaled = scaled_by_degree(matrix)
-    step = len(snapshots) - 1
-    if step % FRESH_EVERY == 0 or snapshots[-2].num_nodes < CONTINUED_NODES:
-        return leading_eigenvectors(matrix), leading_eigenvectors(scaled)
-    before = link_spectra(snapshots[:-1])
-    return continued_eigenvectors(matrix, before[0][1]), continued_eigenvectors(scaled, before[1][1])
-
-
-def continued_eigenvectors(matrix: csr_array[np.float64], start: NDArray[np.float32]) -> Spectrum:
-    """Return `leading_eigenvectors`, found from those of a matrix that is slightly different and maybe smaller.
-
-    This is subspace iteration: multiply by the matrix, make orthogonal, and repeat; then the best vectors within the
-    subspace (Rayleigh–Ritz).
-
-    Shapes:
-        matrix [N, N], start [N', k] with N' ≤ N
-    """
-    if not matrix.data.any():
-        return np.zeros(0), np.zeros((matrix.shape[0], 0), dtype=np.float32)
-    basis = np.random.default_rng(0).standard_normal((matrix.shape[0], max(RANKS) + EXTRA), dtype=np.float32)
-    basis /= np.linalg.norm(basis, axis=0)
-    basis[:, : start.shape[1]] *= 1e-3  # new nodes have small coordinates until they are multiplied
-    basis[: len(start), : start.shape[1]] = start
-    single = matrix.astype(np.float32)
-    for _ in range(PASSES):
-        basis, _ = np.linalg.qr(single @ basis)
-    small = basis.T @ (single @ basis)
-    values, within = np.linalg.eigh((small + small.T) / 2)
-    order = np.argsort(-np.abs(values), kind="stable")[: max(RANKS)]
-    return values[order].astype(np.float64), np.ascontiguousarray(basis @ within[:, order])
 
 
 def scaled_by_degree(matrix: csr_array[np.float64]) -> csr_array[np.float64]:

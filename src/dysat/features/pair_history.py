@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.link_memory import (
-    CONTINUED_NODES,
     RANKS,
     Snapshots,
     Spectrum,
     leading_eigenvectors,
-    link_spectra,
     past_links,
     recurrence,
     scaled_by_degree,
@@ -232,8 +230,6 @@ class PairHistory:
     @cached_property
     def spectra(self) -> tuple[Spectrum, ...]:
         """Leading eigenvalues [k] and eigenvectors [N, k] of the weights, as they are and scaled by degree."""
-        if self.num_nodes >= CONTINUED_NODES:
-            return link_spectra(self.snapshots)
         spectra = []
         for decay in SPECTRUM_DECAYS:
             matrix = self.matrix(self.weights[DECAYS.index(decay)][self.entry_links])
