@@ -193,6 +193,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("damage", CONFIGS)
+@pytest.mark.slow
 def test_damaged_config_of_a_run_without_a_seal(cli: Cli, run: Path, damage: str) -> None:
     """Without a seal, edits are recognised as far as graph and model show them."""
     old, new, message = CONFIGS[damage]

@@ -35,7 +35,7 @@ READ = (
 TINY = ("--epochs", "1", "--device", "cpu")
 
 
-@pytest.fixture(params=["file", "terminal"])
+@pytest.fixture(params=["file", pytest.param("terminal", marks=pytest.mark.slow)])
 def safe(request: pytest.FixtureRequest, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Run a command to a file or to a terminal with colours, check all that it prints, and return the output."""
     terminal = request.param == "terminal"

@@ -314,8 +314,13 @@ MUTATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+QUICK_METHODS = ("dysat", "pair-boosting", "dyngem", "svd")  # the others are slow tests
+
+
 @pytest.mark.parametrize("mutation", [*MUTATIONS, "missing", "renamed"])
-@pytest.mark.parametrize("method", MODELS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=() if name in QUICK_METHODS else pytest.mark.slow) for name in MODELS]
+)
 def test_hostile_model_files(models: Path, tmp_path: Path, method: str, mutation: str) -> None:
     """Each tensor is mutated in turn: the model is refused in one line, or scores by finite numbers."""
     if not (models / method).exists():

@@ -134,8 +134,9 @@ class PairScore:
             raise ModelError(f"the pair score was learned from {counts}; fit the model again")
         standard = ((torch.from_numpy(columns) - self.means) / self.scales).clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS)
         logistic, recurring = (standard @ self.weights.mT + self.bias).numpy().T
-        score: Reals = (1 - self.tree_share) * logistic + self.tree_share * self.trees.sum(features)
-        repeated = (1 - self.recurring_share) * score + self.recurring_share * recurring + self.recurring_shift
+        with np.errstate(over="ignore", invalid="ignore"):  # of a hostile file; the caller refuses what is not finite
+            score: Reals = (1 - self.tree_share) * logistic + self.tree_share * self.trees.sum(features)
+            repeated = (1 - self.recurring_share) * score + self.recurring_share * recurring + self.recurring_shift
         return np.where(linked_before, repeated, score)
 
     @classmethod
