@@ -22,16 +22,7 @@ from dysat.system.text.printable import printable
 from dysat.system.text.toml import as_toml
 
 Cli = Callable[..., tuple[int, str, str]]
-READ = (
-    "--src",
-    hostile_text.COLUMNS[0],
-    "--dst",
-    hostile_text.COLUMNS[1],
-    "--time",
-    hostile_text.COLUMNS[2],
-    "--every",
-    "7d",
-)
+READ = hostile_text.READ
 TINY = ("--epochs", "1", "--device", "cpu")
 
 

@@ -46,7 +46,7 @@ WEIGHTS = st.one_of(
 WIDTHS = ("10d", "30d", "1mo", "2mo", "1q", "1y", timedelta(hours=100), timedelta(days=40, microseconds=1))
 
 
-def profile(examples=25):
+def profile(examples=40):
     return settings(
         max_examples=examples,
         derandomize=True,

@@ -275,8 +275,9 @@ def killed_at(run: Path, log: Path, number: int) -> None:
     take_in(run, log)
 
 
-def test_killed_while_files_are_replaced(base: Path, tmp_path: Path) -> None:
-    """At every fifteenth write of a second update: what loads is the old state or the new one, never a mixture."""
+@pytest.mark.parametrize("stride", [15, pytest.param(5, marks=pytest.mark.slow)])
+def test_killed_while_files_are_replaced(base: Path, tmp_path: Path, stride: int) -> None:
+    """At some writes of a second update: what loads is the old state or the new one, never a mixture."""
     logs = [write_log(tmp_path / f"{number}.csv", week(number)) for number in (3, 4)]
     start = copy(base, tmp_path / "start")
     take_in(start, logs[0])
@@ -309,5 +310,5 @@ def test_killed_while_files_are_replaced(base: Path, tmp_path: Path) -> None:
         if code == 0:
             break
         assert code == -signal.SIGKILL
-        number += 15
+        number += stride
     assert set(reached) == {4, 5} and reached == sorted(reached) and reached.count(5) > 2

@@ -36,6 +36,7 @@ LABELS = [
     "雪 zoë 👩\u200d🔬",
 ]
 COLUMNS = ["from\x1b[1m", "to\u202e", "sent\x9b"]
+READ = ("--src", COLUMNS[0], "--dst", COLUMNS[1], "--time", COLUMNS[2], "--every", "7d")
 KINDS = "us\x1b[5mer,it\u202eem"
 NAME = "a\x1b]0;owned\x07\u202e[red]\n"  # of files and folders
 HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")

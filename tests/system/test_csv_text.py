@@ -108,17 +108,7 @@ def test_json_lines_are_strict(tmp_path: Path) -> None:
 def test_commands(cli: Cli, tmp_path: Path) -> None:
     """embed and forecast write a row per node, with and without apostrophes, and dysat reads the file back."""
     log, run = hostile_text.write_log(tmp_path / "log.csv", range(3)), tmp_path / "run"
-    read = (
-        "--src",
-        hostile_text.COLUMNS[0],
-        "--dst",
-        hostile_text.COLUMNS[1],
-        "--time",
-        hostile_text.COLUMNS[2],
-        "--every",
-        "7d",
-    )
-    assert cli("fit", log, "-o", run, *read, "--epochs", "1", "--no-backtest", "--device", "cpu")[0] == 0
+    assert cli("fit", log, "-o", run, *hostile_text.READ, "--epochs", "1", "--no-backtest", "--device", "cpu")[0] == 0
     nodes = set(hostile_text.LABELS)
     escaped = {f"'{label}" if label in FORMULAS else label for label in nodes}
     for flags, expected in (((), escaped), (("--raw-labels",), nodes)):

@@ -270,7 +270,7 @@ def test_graphs_without_links(kind: type[Heuristic], known: list[int], links: li
 def test_invalid_options_and_steps_are_refused() -> None:
     for kind in [*DECAYED, TruncatedSVD]:
         for decay in (-0.1, 1.1, math.nan):
-            with pytest.raises(ModelError, match=r"decay=.* must (lie in \[0, 1\]|be a finite number)"):
+            with pytest.raises(ModelError, match=r"decay=.* must lie in \[0, 1\]"):
                 kind(decay=decay)
     for kind, options, message in [
         (EdgeBank, {"window": 0}, "window=0 must be at least 1"),
