@@ -47,8 +47,7 @@ SIGNATURES = {
     "draw_contexts": "hhiiiidinnnn",
     "three_steps": "iiddiiidnn",
     "standings": "xxdnnn",
-    "bin_sums": "bihdddnnn",
-    "best_splits": "diinnneee",
+    "grow_tree": "bidddhiinnnneee",
     "tree_sums": "diiidddnnnn",
 }
 # Least number of elements of each array, from the numbers of a call and E, the size of its array `_COUNTED`; 0 is any,
@@ -76,8 +75,9 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
     "draw_contexts": lambda E, length, window, B, count: (0, 0, 0, 0, 0, B, B * count, B * count),
     "three_steps": lambda E, U, N: (N + 1, E, E, E, U, U + 1, 0, 0),
     "standings": lambda E, F, B, n: (F * B, F * n, B * F),
-    "bin_sums": lambda E, n, K, B: (0, K, n, n, n, 0),
-    "best_splits": lambda E, n, K, B, l2, least, tiny: (n * K * B * 2, n, n),
+    "grow_tree": lambda E, n, K, B, levels, l2, least, tiny: (
+        *(0, levels * K, n, n, (K * B) << levels, n, (1 << levels) - 1, (1 << levels) - 1),
+    ),
     "tree_sums": lambda E, n, F, R, M: (n * F, R * M, R * M, R * M, R * M, R * M, n),
 }
 _COUNTED = {

@@ -635,8 +635,8 @@ void standings(const float *values, const float *ordered, double *out, int64_t F
 
 /* Sums of g and h per group, feature and bin, in order of the rows; they are added to `out`.
    bins [F, n], features [K], group [n], g, h [n] → out [groups, K, B, 2] */
-void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *g, const double *h,
-              double *out, int64_t n, int64_t K, int64_t B, int64_t threads) {
+static void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *g,
+                     const double *h, double *out, int64_t n, int64_t K, int64_t B, int64_t threads) {
     IN_THREADS(n * K, NULL, K, for (int64_t k = low; k < high; k++) {
         const uint8_t *bin = bins + features[k] * n;
         for (int64_t i = 0; i < n; i++) {
@@ -649,12 +649,11 @@ void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group
 
 /* The feature and the bin after which to split each group, with the largest gain of (Σg)² / (Σh + l2) over both sides.
    Neither side may have Σh < least; without a gain above tiny the bin is B.  sums [n, K, B, 2] → which, cut [n] */
-void best_splits(const double *sums, int64_t *which, int64_t *cut, int64_t n, int64_t K, int64_t B, double l2,
-                 double least, double tiny, int64_t threads) {
-    (void)threads;
+static void best_splits(const double *sums, const int64_t *features, int64_t *which, int64_t *cut, int64_t n, int64_t K,
+                        int64_t B, double l2, double least, double tiny) {
     for (int64_t i = 0; i < n; i++) {
         double best = tiny;
-        which[i] = 0;
+        which[i] = features[0];
         cut[i] = B;
         for (int64_t k = 0; k < K; k++) {
             const double *here = sums + (i * K + k) * B * 2;
@@ -672,11 +671,31 @@ void best_splits(const double *sums, int64_t *which, int64_t *cut, int64_t n, in
                 const double gain = g * g / (h + l2) + others * others / (rest + l2) - before;
                 if (gain > best) {
                     best = gain;
-                    which[i] = k;
+                    which[i] = features[k];
                     cut[i] = b;
                 }
             }
         }
+    }
+}
+
+/* Grow one tree level by level; the groups of a level choose among the features of that level. `group` starts as 0 and
+   ends as the leaf of each row. which and cut hold the splits of all levels; sums is working space.
+   bins [F, n], features [levels, K], g, h [n], sums [2^(levels − 1), K, B, 2] → group [n], which, cut [2^levels − 1] */
+void grow_tree(const uint8_t *bins, const int64_t *features, const double *g, const double *h, double *sums,
+               int32_t *group, int64_t *which, int64_t *cut, int64_t n, int64_t K, int64_t B, int64_t levels, double l2,
+               double least, double tiny, int64_t threads) {
+    for (int64_t level = 0; level < levels; level++) {
+        const int64_t groups = (int64_t)1 << level;
+        const int64_t *chosen = features + level * K;
+        int64_t *split = which + groups - 1, *last = cut + groups - 1;
+        memset(sums, 0, sizeof(double) * groups * K * B * 2);
+        bin_sums(bins, chosen, group, g, h, sums, n, K, B, threads);
+        best_splits(sums, chosen, split, last, groups, K, B, l2, least, tiny);
+        IN_THREADS(n, NULL, n, for (int64_t i = low; i < high; i++) {
+            const int32_t at = group[i];
+            group[i] = 2 * at + (bins[split[at] * n + i] > last[at]);
+        })
     }
 }
 

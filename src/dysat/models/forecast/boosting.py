@@ -48,19 +48,16 @@ def boosted_trees(
     raw = np.full(len(y), baseline)
     size = (rounds if number else 0, 2 ** (depth + 1) - 1)
     feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)
+    at_cut = np.full((len(edges), BINS + 1), np.inf)  # the threshold of every feature and bin
+    for row, cuts in zip(at_cut, edges, strict=True):
+        row[: len(cuts)] = cuts
     for r in range(size[0]):
         chance = 1 / (1 + np.exp(-raw))
         slope, curvature = chance - y, chance * (1 - chance)
-        leaf = np.zeros(len(y), dtype=np.int32)
-        for level in range(depth):
-            choices = rng.choice(varying, number, replace=False)
-            sums = _histograms(bins, choices, leaf, slope, curvature, 2**level)
-            which, cut = _best_splits(sums, l2)
-            chosen = choices[which]
-            here = slice(2**level - 1, 2 ** (level + 1) - 1)
-            feature[r, here] = chosen
-            threshold[r, here] = [edges[f][c] if c < BINS else np.inf for f, c in zip(chosen, cut, strict=True)]
-            leaf = 2 * leaf + (bins[chosen[leaf], np.arange(len(y))] > cut[leaf])
+        choices = np.array([rng.choice(varying, number, replace=False) for _ in range(depth)])
+        inner = slice(0, 2**depth - 1)
+        leaf, feature[r, inner], cut = _grow(bins, choices, slope, curvature, l2)
+        threshold[r, inner] = at_cut[feature[r, inner], cut]
         total, weight = (np.bincount(leaf, v, minlength=2**depth) for v in (slope, curvature))
         leaves = -learning_rate * total / np.maximum(weight + l2, TINY)  # an empty leaf has the value 0
         value[r, 2**depth - 1 :] = leaves
@@ -85,15 +82,37 @@ def _bin_edges(column: Reals) -> Reals:
     return edges
 
 
+def _grow(
+    bins: NDArray[np.uint8], choices: Ids, slope: Reals, curvature: Reals, l2: float
+) -> tuple[NDArray[np.int32], Ids, Ids]:
+    """Grow one tree whose levels choose among these features; returns the leaf of each row, and features and cuts.
+
+    A cut is the last bin on the left; it is BINS if no split gains.
+
+    Shapes: bins [F, B], choices [depth, K], slope and curvature [B] → [B], [2^depth − 1], [2^depth − 1].
+    """
+    depth, number = choices.shape
+    leaf = np.zeros(len(slope), dtype=np.int32)
+    feature, cut = np.empty((2, 2**depth - 1), dtype=np.int64)
+    if (call := native()) is not None:
+        sums = np.empty((2 ** (depth - 1), number, BINS, 2))
+        arrays = (bins, choices, slope, curvature, sums, leaf, feature, cut)
+        sizes = (len(leaf), number, BINS, depth)
+        call("grow_tree", *map(torch.from_numpy, arrays), *sizes, l2, MIN_CURVATURE, TINY)
+        return leaf, feature, cut
+    for level in range(depth):
+        here = slice(2**level - 1, 2 ** (level + 1) - 1)
+        which, cut[here] = _best_splits(_histograms(bins, choices[level], leaf, slope, curvature, 2**level), l2)
+        feature[here] = choices[level][which]
+        leaf = 2 * leaf + (bins[feature[here][leaf], np.arange(len(leaf))] > cut[here][leaf])
+    return leaf, feature, cut
+
+
 def _histograms(
     bins: NDArray[np.uint8], choices: Ids, leaf: NDArray[np.int32], slope: Reals, curvature: Reals, n: int
 ) -> Reals:
     """Return sums of slope and curvature over the rows of each leaf, feature and bin.  # [n, K, BINS, 2]"""
     sums = np.zeros((n, len(choices), BINS, 2))
-    if (call := native()) is not None:
-        arrays = (torch.from_numpy(part) for part in (bins, choices, leaf, slope, curvature, sums))
-        call("bin_sums", *arrays, len(leaf), len(choices), BINS)
-        return sums
     for k, f in enumerate(choices):
         at = leaf.astype(np.int64) * BINS + bins[f]
         for which, values in enumerate((slope, curvature)):
@@ -103,10 +122,6 @@ def _histograms(
 
 def _best_splits(sums: Reals, l2: float) -> tuple[Ids, Ids]:
     """Return feature and last left bin of the best split of each leaf; 0 and BINS if no split gains.  # [n], [n]"""
-    if (call := native()) is not None:
-        which, cut = (np.empty(len(sums), np.int64) for _ in range(2))
-        call("best_splits", *map(torch.from_numpy, (sums, which, cut)), *sums.shape[:3], l2, MIN_CURVATURE, TINY)
-        return which, cut
     slope, curvature = np.moveaxis(sums.cumsum(axis=2), 3, 0)  # [n, K, BINS], of the left side
     whole, weight = slope[:, :, -1:], curvature[:, :, -1:]
     slope_right, curvature_right = whole - slope, weight - curvature
