@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from functools import cache
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -41,7 +42,7 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # print ? for characters the terminal cannot show
     try:
-        code = app(standalone_mode=False)
+        code = _command()(standalone_mode=False)
     except DysatError as problem:
         _fail(as_options(str(problem)))
     except USAGE_ERROR as problem:
@@ -70,6 +71,12 @@ def main() -> NoReturn:
     if code == INTERRUPTED:  # some versions of Typer return it instead of raising
         _stop("stopped")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+@cache
+def _command() -> Any:
+    """The commands as Typer builds them from their functions, which takes longer than many a command."""
+    return typer.main.get_command(app)
 
 
 def _usage(problem: Any) -> str:

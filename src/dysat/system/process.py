@@ -7,7 +7,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import RLock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 ROWS_PER_THREAD = 2_000  # matrix rows that make one more thread worthwhile
 _lock = RLock()  # two overlapping calls would restore each other's limits
@@ -21,14 +26,20 @@ def few_blas_threads(rows: int) -> Iterator[None]:
     few rows, waking takes longer than the product, and many times longer if another program occupies a core. The limit
     applies to the whole process; torch has its own threads.
     """
-    import scipy.linalg  # noqa: F401 - only loaded libraries can be limited
-    from threadpoolctl import ThreadpoolController
-
-    libraries = ThreadpoolController().select(internal_api="openblas")
+    libraries = _blas_libraries()
     with _lock:
         before = min((library["num_threads"] for library in libraries.info()), default=1)
         with libraries.limit(limits=min(before, max(1, rows // ROWS_PER_THREAD))):
             yield
+
+
+@cache
+def _blas_libraries() -> ThreadpoolController:
+    """The OpenBLAS of NumPy and of SciPy; finding them takes milliseconds."""
+    import scipy.linalg  # noqa: F401 - only loaded libraries can be limited
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(internal_api="openblas")
 
 
 def _reset_lock() -> None:

@@ -56,7 +56,8 @@ class Contender:
             return cls(method, preset or None)
         values = model.plain_params()
         bases = [type(model)(), *map(type(model).from_preset, presets := list(type(model).presets()))]
-        changes = [{n: v for n, v in values.items() if base.plain_params()[n] != v} for base in bases]
+        defaults = [base.plain_params() for base in bases]
+        changes = [{n: v for n, v in values.items() if base[n] != v} for base in defaults]
         closest = min(range(len(bases)), key=lambda i: len(changes[i].keys() - {"device"}))
         return cls(model.method, [None, *presets][closest], changes[closest])
 
