@@ -35,6 +35,41 @@ def test_lanczos_finds_eigenvectors_of_the_dense_matrix(which: str) -> None:
     assert_allclose(np.sort(values), expected, atol=1e-9)
 
 
+def communities(size: int) -> csr_array[np.float64]:
+    """Twelve communities of different density: twelve eigenvalues stand apart from all others."""
+    rng = np.random.default_rng(5)
+    side = np.arange(size) % 12
+    chance = np.where(side[:, None] == side, 0.2 + side / 15, 0.02)
+    half = np.triu(rng.random((size, size)) < chance, 1).astype(np.float64)
+    return csr_array(half + half.T)
+
+
+@pytest.mark.parametrize("which", ["LM", "BE"])
+@pytest.mark.usefixtures("each_path")
+def test_blocks_of_a_large_matrix_find_eigenvectors_that_stand_apart(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    matrix = communities(480)
+    values, vectors = lanczos(matrix, 32, which=which)  # type: ignore[arg-type]
+    every = np.linalg.eigvalsh(matrix.toarray())
+    expected = np.sort(every[np.argsort(-np.abs(every))[:32]]) if which == "LM" else np.r_[every[:16], every[-16:]]
+    assert vectors.dtype == np.float32 and vectors.shape == (480, 32)
+    assert_allclose(values[-12:], expected[-12:], rtol=1e-4)
+    assert_allclose(np.sort(np.abs(values)), np.sort(np.abs(expected)), rtol=0.05)
+    assert_allclose(matrix @ vectors[:, -12:], vectors[:, -12:] * values[-12:], atol=1e-3 * values[-1])
+    assert_allclose(vectors.T @ vectors, np.eye(32), atol=1e-4)
+
+
+def test_blocks_of_a_large_bipartite_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = bipartite(180, 270)
+    exact = leading_eigenvectors(matrix)
+    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    values, vectors = leading_eigenvectors(matrix)
+    assert_allclose(np.abs(values), np.abs(exact[0]), rtol=0.05)
+    assert_allclose(np.abs(vectors[:, :2].T @ exact[1][:, :2]), np.eye(2), atol=1e-2)
+
+
 def test_only_the_seed_changes_the_result() -> None:
     matrix = symmetric(200)
     one, two = (lanczos(matrix, 4, tol=1e-2, seed=7)[1] for _ in range(2))

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from dysat.nn import future_objective as future
-from dysat.nn.future_objective import Cells, ProductScore, Transitions, agreement_loss, future_loss
+from dysat.nn.future_objective import Cells, ProductScore, Transitions, agreement_loss, draw_taught, future_loss
 
 # With new nodes, self-loops, and a snapshot without links.
 PLAIN = Plain(
@@ -162,10 +162,10 @@ def test_a_step_draws_at_most_max_pairs(monkeypatch: pytest.MonkeyPatch) -> None
     pairs = torch.tensor(list(combinations(range(5), 2)))
     probabilities = torch.rand(10, generator=seeded(2), dtype=torch.float64)
     each = torch.stack(
-        [agreement_loss(score, x, pairs[i : i + 1], probabilities[i : i + 1], seeded()) for i in range(len(pairs))]
+        [agreement_loss(score, x, pairs[i : i + 1], probabilities[i : i + 1]) for i in range(len(pairs))]
     )
     drawn = torch.randint(10, (3,), generator=seeded(5))
-    assert_close(agreement_loss(score, x, pairs, probabilities, seeded(5)), each[drawn].mean())
+    assert_close(agreement_loss(score, x, *draw_taught(pairs, probabilities, seeded(5))), each[drawn].mean())
 
 
 @on_each_device
@@ -183,7 +183,7 @@ def test_losses_equal_loops(device: str) -> None:
     positive = [-log_sigmoid(logit(u, v)) for u, v in links]
     negative = [-log_sigmoid(-logit(u, v)) for (u, v), count in zip(negatives, counts, strict=True) if count]
     expected = sum(positive) / len(positive) + sum(negative) / len(negative)
-    assert future_loss(score, x, transitions, seeded(3, device)).item() == pytest.approx(expected, rel=1e-12)
+    assert future_loss(score, x, *transitions.draw(seeded(3, device))).item() == pytest.approx(expected, rel=1e-12)
 
     pairs, probabilities = [(0, 1), (4, 2), (7, 3)], [0.9, 0.0, 0.25]
     terms = [
@@ -191,7 +191,7 @@ def test_losses_equal_loops(device: str) -> None:
         for (u, v), p in zip(pairs, probabilities, strict=True)
     ]
     taught = torch.tensor(pairs, device=device), torch.tensor(probabilities, dtype=torch.float64, device=device)
-    loss = agreement_loss(score, x, *taught, seeded(0, device))
+    loss = agreement_loss(score, x, *taught)
     assert loss.item() == pytest.approx(sum(terms) / 3, rel=1e-12)
 
 
@@ -202,7 +202,7 @@ def test_negatives_that_are_links_do_not_count() -> None:
     transitions = Transitions.of(graph, cells, 5, 0.5)
     score, x = scorer(3), torch.randn(4, 3, generator=seeded(1), dtype=torch.float64)
     expected = -log_sigmoid(score(x[:1], x[1:2]).item())
-    assert future_loss(score, x, transitions, seeded()).item() == pytest.approx(expected)
+    assert future_loss(score, x, *transitions.draw(seeded())).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", ["future", "agreement"])
@@ -211,13 +211,13 @@ def test_gradients_reach_inputs_and_weights(kind: str) -> None:
     score = scorer(4)
     x = torch.randn(len(cells.nodes), 4, generator=seeded(1), dtype=torch.float64).requires_grad_()
     if kind == "future":
-        future_loss(score, x, transitions, seeded()).backward()
+        future_loss(score, x, *transitions.draw(seeded())).backward()
         links, negatives, counts = transitions.draw(seeded())
         used = torch.cat([links, negatives[counts]]).unique()
         assert len(used) > len(links.unique())  # some cells occur in negatives only
     else:
         pairs = torch.tensor([[0, 1], [2, 4]])
-        agreement_loss(score, x, pairs, torch.tensor([0.9, 0.2], dtype=torch.float64), seeded()).backward()
+        agreement_loss(score, x, pairs, torch.tensor([0.9, 0.2], dtype=torch.float64)).backward()
         used = pairs.unique()
     assert bool((x.grad[used] != 0).all())
     assert bool((score.weights.grad != 0).all()) and score.bias.grad.item() != 0

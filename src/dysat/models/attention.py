@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal
@@ -26,6 +26,10 @@ from dysat.training import Settings
 
 Sizes = tuple[int, ...]
 GIB = 2**30
+# Known (node, step) up to which every step of training computes all of them. Beyond, it computes those it needs.
+MOST_ROWS = {"cpu": 200_000, "cuda": 2_000_000}
+FAN_OUT = 64  # neighbours that a row then attends to in training; of more, as many are drawn
+NODES_AT_ONCE = 8_192  # nodes whose embeddings are then computed at once
 MOST = 0.9  # share of all rows above which computing all of them is cheaper than selecting
 
 
@@ -142,7 +146,7 @@ class AttentionModel(TrainedModel):
     def embed(self, step: int = -1) -> Tensor:
         """Return the embeddings of the nodes known at a step, in node order.  # [known, d]"""
         self._must_be_fitted()
-        return self.network_.attend(*self._looked_at(self._check_step(step)))
+        return torch.cat([self.network_.attend(x, plan) for x, plan in self._looked_at(self._check_step(step))])
 
     @torch.no_grad()
     def attention(self, step: int = -1) -> Tensor:
@@ -154,17 +158,26 @@ class AttentionModel(TrainedModel):
         if self.blocks == "structural":
             raise ModelError("blocks='structural': there is no temporal attention to show")
         at = self._check_step(step)
-        x, plan = self._looked_at(at)
-        beta = self.network_.attention(x, plan).mean(1)  # [P]
-        past = plan.last.past
-        table = beta.new_zeros(past.num_receivers, at - self.steps().start + 1)
-        table[past.receivers, plan.last.past_steps] = beta
-        return table
+        tables = []
+        for x, plan in self._looked_at(at):
+            beta = self.network_.attention(x, plan).mean(1)  # [P]
+            past = plan.last.past
+            table = beta.new_zeros(past.num_receivers, at - self.steps().start + 1)
+            table[past.receivers, plan.last.past_steps] = beta
+            tables.append(table)
+        return torch.cat(tables)
 
-    def _looked_at(self, step: int) -> tuple[Tensor, QueryPlan]:
-        """Structural outputs that the nodes known at a step attend to, and the plan for them.  # [S, d]"""
-        plan = self._plan_step(step)
-        return self.network_.rows(self.block_, self.inputs_, plan), plan
+    def _looked_at(self, step: int) -> Iterator[tuple[Tensor, QueryPlan]]:
+        """Structural outputs that the nodes known at a step attend to, and the plan for them, in parts.  # [S, d]"""
+        if not self._in_parts:
+            plan = self._plan_step(step)
+            yield self.network_.rows(self.block_, self.inputs_, plan), plan
+            return
+        at = step - self.steps().start
+        every = torch.arange(self.block_.known[at], device=self.block_.node.device)
+        for nodes in torch.split(every, NODES_AT_ONCE):
+            plan = self.network_.plan(self.block_, nodes, torch.full_like(nodes, at))
+            yield self.network_.rows(self.block_, self.inputs_, plan, fan_out=FAN_OUT), plan
 
     def sampler(self, generator: torch.Generator) -> WalkSampler:
         """Draw random walks in every snapshot and return a sampler of training examples from them."""
@@ -180,14 +193,19 @@ class AttentionModel(TrainedModel):
         )
 
     def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """Return the loss of a batch as a function. On CUDA every batch computes all rows, so shapes never change."""
-        drawn = sampler.block
-        whole = self.network_.plan(self.block_, drawn.node, drawn.step)
+        """Return the loss of a batch as a function.
+
+        On CUDA every batch computes all rows, so that shapes never change, unless there are too many.
+        """
+        drawn, in_parts = sampler.block, self._in_parts
+        whole = None if in_parts else self.network_.plan(self.block_, drawn.node, drawn.step)
+        fixed = whole is not None and drawn.node.is_cuda
 
         def loss(batch: Tensor, generator: torch.Generator) -> Tensor:
-            examples = sampler.draw(batch, generator, fixed_shape=drawn.node.is_cuda)
-            plan, examples = (whole, examples) if drawn.node.is_cuda else self._compact(drawn, examples, whole)
-            e = self.network_(self.block_, self.inputs_, plan, generator=generator)
+            examples = sampler.draw(batch, generator, fixed_shape=fixed)
+            plan, examples = (whole, examples) if fixed else self._compact(drawn, examples, whole)
+            fan_out = FAN_OUT if in_parts else None
+            e = self.network_(self.block_, self.inputs_, plan, fan_out=fan_out, generator=generator)
             return walk_loss(
                 e, examples, negative_weight=self.negative_weight, sharing=self.sharing, reduction=self.reduction
             )
@@ -212,6 +230,7 @@ class AttentionModel(TrainedModel):
             l2=self.l2,
             clip_norm=self.clip_norm,
             patience=self.patience,
+            capture=not self._in_parts,  # steps that compute other rows each time cannot be recorded
         )
 
     def _build(self, device: torch.device) -> None:
@@ -241,6 +260,11 @@ class AttentionModel(TrainedModel):
         """Input features of the nodes: one tensor for all steps, or one per step."""
         return graph.features if self.inputs != "identity" else None
 
+    @property
+    def _has_table(self) -> bool:
+        """Whether every node has a learned vector."""
+        return self.inputs != "features"
+
     def _times(self) -> Tensor | None:
         """Times of the steps for attention by distance; None for position embeddings.  # [T]"""
         return None
@@ -250,7 +274,7 @@ class AttentionModel(TrainedModel):
         structural = tuple(zip(self.structural_heads, self.structural_features, strict=True))
         temporal = tuple(zip(self.temporal_heads, self.temporal_features, strict=True))
         return AttentionNetwork(
-            num_nodes=num_nodes if self.inputs != "features" else 0,
+            num_nodes=num_nodes if self._has_table else 0,
             num_features=0 if self.inputs_.values is None else self.inputs_.values.shape[1],
             num_steps=num_steps,
             structural=() if self.blocks == "temporal" else structural,
@@ -267,6 +291,11 @@ class AttentionModel(TrainedModel):
             generator=generator,
         )
 
+    @property
+    def _in_parts(self) -> bool:
+        """Whether rows are computed as they are needed, because all of them would take too much memory or time."""
+        return sum(self.block_.known) > MOST_ROWS[self.block_.node.device.type]
+
     def _recent(self) -> DynamicGraph:
         return self.graph_ if self.history is None else self.graph_[-self.history :]
 
@@ -280,11 +309,11 @@ class AttentionModel(TrainedModel):
         nodes = torch.arange(self.block_.known[at], device=self.block_.node.device)
         return self.network_.plan(self.block_, nodes, torch.full_like(nodes, at))
 
-    def _compact(self, block: Block, examples: Examples, whole: QueryPlan) -> tuple[QueryPlan, Examples]:
+    def _compact(self, block: Block, examples: Examples, whole: QueryPlan | None) -> tuple[QueryPlan, Examples]:
         """Plan only the rows that the examples use, or all of them if that is most rows anyway."""
         used = examples.rows_used(block.num_active)
         rows = used.nonzero()[:, 0]
-        if len(rows) > MOST * len(used):
+        if whole is not None and len(rows) > MOST * len(used):
             return whole, examples
         return self.network_.plan(self.block_, block.node[rows], block.step[rows]), examples.renumbered(used)
 

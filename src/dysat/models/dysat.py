@@ -16,13 +16,13 @@ from dysat.errors import ModelError
 from dysat.features.activity import activity
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
-from dysat.models.attention import AttentionModel, Sizes
+from dysat.models.attention import FAN_OUT, AttentionModel, Sizes
 from dysat.models.base.best_pairs import OnProgress, best_of_each
 from dysat.models.base.link_model import LinkModel
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import latest_links, likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.pair_score import PairScore
-from dysat.nn.future_objective import Cells, ProductScore, Transitions, agreement_loss, future_loss
+from dysat.nn.future_objective import Ahead, Cells, ProductScore, Transitions
 from dysat.nn.temporal import Scale
 from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
@@ -37,6 +37,7 @@ Role = Literal["source", "target"]
 TAUGHT = 12  # pairs per node and kind on which embeddings learn to agree with the pair score
 SCORED_AT_ONCE = 1 << 17  # pairs between two reports of progress
 LEAST, MOST = 20_000, 80_000  # bounds on the number of those pairs
+PAIRS_AT_ONCE = 1 << 8  # links, and as many taught pairs, of a training step that computes only their neighbourhoods
 # Values of the options that the paper's model lacks, at which they have no effect.
 PAPER: dict[str, Any] = {
     "activity": False,
@@ -210,6 +211,11 @@ class DySAT(AttentionModel):
         return bool(self.activity or self.spectrum)
 
     @property
+    def _has_table(self) -> bool:
+        # A step of training that computes few nodes would teach each vector too rarely.
+        return super()._has_table and not (self.inputs == "identity" and self._own_inputs and self._in_parts)
+
+    @property
     def _looks_ahead(self) -> bool:
         return bool(self.future_weight or self.agreement)
 
@@ -284,21 +290,24 @@ class DySAT(AttentionModel):
             links = links if len(links.pairs) else None
         if links is None and taught is None:
             return None
-        plan = None
+        ahead, plan = Ahead(cells, links, taught, (self.future_weight or 1.0, self.agreement)), None
 
         def loss(generator: torch.Generator) -> Tensor:
             nonlocal plan
+            if self._in_parts:
+                return self._loss_of_pairs(ahead, generator)
             plan = plan or self.network_.plan(self.block_, cells.nodes, cells.steps)
             x: Tensor = self.network_(self.block_, self.inputs_, plan, generator=generator)
-            score = self._score()
-            value = x.new_zeros(())
-            if links is not None:
-                value = value + (self.future_weight or 1.0) * future_loss(score, x, links, generator)
-            if taught is not None:
-                value = value + self.agreement * agreement_loss(score, x, *taught, generator)
-            return value
+            return ahead.loss(self._score(), x, ahead.draw(generator))
 
         return loss
+
+    def _loss_of_pairs(self, ahead: Ahead, generator: torch.Generator) -> Tensor:
+        """The loss on a few pairs, from the histories and the neighbours of their nodes alone."""
+        used, drawn = ahead.draw(generator, PAIRS_AT_ONCE).compact()
+        plan = self.network_.plan(self.block_, ahead.cells.nodes[used], ahead.cells.steps[used])
+        x = self.network_(self.block_, self.inputs_, plan, fan_out=FAN_OUT, generator=generator)
+        return ahead.loss(self._score(), x, drawn)
 
     def _taught(self, cells: Cells, last: int) -> tuple[Tensor, Tensor]:
         """Pairs of all kinds at the last step, and the pair score's probability that each is linked next."""

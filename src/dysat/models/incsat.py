@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Self
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.models.attention import AttentionModel
+from dysat.models.attention import FAN_OUT, NODES_AT_ONCE, AttentionModel
 from dysat.models.base.stepwise import StepwiseModel, step_seed
 from dysat.models.base.trained import Task
 from dysat.models.dysat import PAPER, DySAT
@@ -90,9 +90,11 @@ class IncSAT(StepwiseModel, AttentionModel):
         own = {option.name for option in cls.options()}
         return [name for name, value in PAPER.items() if name not in own and getattr(model, name) != value]
 
-    def _looked_at(self, step: int) -> tuple[Tensor, QueryPlan]:
-        look = self._look_back(torch.arange(self.graph_.known[step], device=self._device()), step)
-        return self._rows(look), look.plan
+    def _looked_at(self, step: int) -> Iterator[tuple[Tensor, QueryPlan]]:
+        every = torch.arange(self.graph_.known[step], device=self._device())
+        for nodes in torch.split(every, NODES_AT_ONCE if self._in_parts else max(1, len(every))):
+            look = self._look_back(nodes, step)
+            yield self._rows(look), look.plan
 
     def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
         """Return the loss as a function of a batch of nodes in the newest snapshot."""
@@ -167,7 +169,8 @@ class IncSAT(StepwiseModel, AttentionModel):
         stored = look.stored(parts)
         if not look.live:
             return torch.cat([stored.new_zeros(int(look.plan.zero), stored.shape[1]), stored])
-        live = self.network_.rows(self.block_, self.inputs_, look.plan, generator=generator)
+        fan_out = FAN_OUT if self._in_parts else None
+        live = self.network_.rows(self.block_, self.inputs_, look.plan, fan_out=fan_out, generator=generator)
         return torch.cat([live, stored]) if len(stored) else live
 
     def _recent(self) -> DynamicGraph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -167,11 +168,12 @@ class Transitions:
             directed=graph.directed,
         )
 
-    def draw(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    def draw(self, generator: torch.Generator, most: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Draw links, negatives, and which negatives count.  # [M, 2], [M · negatives, 2], [M · negatives]"""
         device, links = self.pairs.device, torch.arange(len(self.pairs), device=self.pairs.device)
-        if len(links) > MAX_PAIRS:
-            links = torch.randint(len(links), (MAX_PAIRS,), generator=generator, device=device)
+        most = MAX_PAIRS if most is None else most
+        if len(links) > most:
+            links = torch.randint(len(links), (most,), generator=generator, device=device)
         transition = self.transition[links].repeat(self.negatives)  # [M']
         random = torch.rand(5, len(transition), generator=generator, device=device, dtype=torch.float64)
         uniform = self.cells[0, transition] + (random[:2] * self.cells[1, transition]).long()  # [2, M']
@@ -185,22 +187,72 @@ class Transitions:
         return self.pairs[links], negatives.T, counts
 
 
-def future_loss(score: ProductScore, x: Tensor, transitions: Transitions, generator: torch.Generator) -> Tensor:
-    """Mean of −log σ(s) over links of the next snapshot, plus mean of −log σ(−s) over negatives.  # x [C, d]"""
-    links, negatives, counts = transitions.draw(generator)
+def future_loss(score: ProductScore, x: Tensor, links: Tensor, negatives: Tensor, counts: Tensor) -> Tensor:
+    """Mean of −log σ(s) over links of the next snapshot, plus mean of −log σ(−s) over negatives that count.
+
+    Shapes: x [C, d], links [M, 2], negatives [M', 2], counts [M'].
+    """
     positive = functional.softplus(-score(*_ends(x, links))).mean()
     negative = functional.softplus(score(*_ends(x, negatives))) * counts
     return positive + negative.sum() / counts.sum().clamp(min=1)
 
 
-def agreement_loss(
-    score: ProductScore, x: Tensor, pairs: Tensor, probabilities: Tensor, generator: torch.Generator
-) -> Tensor:
+def agreement_loss(score: ProductScore, x: Tensor, pairs: Tensor, probabilities: Tensor) -> Tensor:
     """Mean cross-entropy of scores with the probabilities another model gives.  # x [C, d], [S, 2], [S]"""
-    if len(pairs) > MAX_PAIRS:
-        drawn = torch.randint(len(pairs), (MAX_PAIRS,), generator=generator, device=pairs.device)
-        pairs, probabilities = pairs[drawn], probabilities[drawn]
     return functional.binary_cross_entropy_with_logits(score(*_ends(x, pairs)), probabilities)
+
+
+def draw_taught(
+    pairs: Tensor, probabilities: Tensor, generator: torch.Generator, most: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Draw at most this many pairs with their probabilities.  # [S, 2], [S] → [M, 2], [M]"""
+    most = MAX_PAIRS if most is None else most
+    if len(pairs) <= most:
+        return pairs, probabilities
+    drawn = torch.randint(len(pairs), (most,), generator=generator, device=pairs.device)
+    return pairs[drawn], probabilities[drawn]
+
+
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """What a model learns about the next snapshot: links, and pairs with the probabilities another model gives.
+
+    Either may be None; both are pairs of `cells`. The loss is the weighted sum of `future_loss` and `agreement_loss`.
+    """
+
+    cells: Cells
+    links: Transitions | None
+    taught: tuple[Tensor, Tensor] | None
+    weights: tuple[float, float]
+
+    def draw(self, generator: torch.Generator, most: int | None = None) -> Drawn:
+        """Draw the pairs of one training step, at most this many links and as many taught pairs (`MAX_PAIRS`)."""
+        links = None if self.links is None else self.links.draw(generator, most)
+        return Drawn(links, None if self.taught is None else draw_taught(*self.taught, generator, most))
+
+    def loss(self, score: ProductScore, x: Tensor, drawn: Drawn) -> Tensor:
+        """The loss on drawn pairs.  # x [C, d]"""
+        value = x.new_zeros(())
+        if drawn.links is not None:
+            value = value + self.weights[0] * future_loss(score, x, *drawn.links)
+        if drawn.taught is not None:
+            value = value + self.weights[1] * agreement_loss(score, x, *drawn.taught)
+        return value
+
+
+class Drawn(NamedTuple):
+    """The pairs of one training step: links, negatives and which of these count; taught pairs and probabilities."""
+
+    links: tuple[Tensor, Tensor, Tensor] | None
+    taught: tuple[Tensor, Tensor] | None
+
+    def compact(self) -> tuple[Tensor, Drawn]:
+        """Return the cells of all pairs, sorted, and the pairs with cells numbered in this order.  # [c]"""
+        pairs = [*(self.links or ())[:2], *(self.taught or ())[:1]]
+        cells, index = torch.unique(torch.cat(pairs), return_inverse=True)
+        parts = list(torch.split(index, [len(part) for part in pairs]))
+        links = None if self.links is None else (parts[0], parts[1], self.links[2])
+        return cells, Drawn(links, None if self.taught is None else (parts[-1], self.taught[1]))
 
 
 def _ends(x: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:

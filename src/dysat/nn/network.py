@@ -12,7 +12,9 @@ from dysat.nn.ops.sparse import look_up
 from dysat.nn.structural import Side, StructuralAttention
 from dysat.nn.temporal import FeedForward, History, Scale, TemporalAttention
 from dysat.sampling.blocks import Block, Pattern
+from dysat.sampling.nearby import Nearby, nearby
 
+FEW = 0.25  # fraction of all rows below which sorting the needed ones is faster than marking them among all
 PARTIAL_BELOW = 0.65  # if training needs a smaller fraction of all rows, the last structural layer skips the others
 
 
@@ -113,16 +115,23 @@ class AttentionNetwork(nn.Module):
         if len(self.temporal) > 1:
             return self._plan_layers(block, nodes, steps)
         past, at = block.histories(nodes, steps)
-        active, isolated, zero, number = needed_rows(block, past.senders)
+        active, isolated, zero, index = needed_rows(block, past.senders)
         size = len(active) + isolated.num_receivers + zero
-        last = make_history(past, at, number[past.senders], size, steps, block.num_steps)
+        last = make_history(past, at, index, size, steps, block.num_steps)
         return QueryPlan(active, isolated, zero, last)
 
     def forward(
-        self, block: Block, inputs: Inputs, plan: QueryPlan, *, generator: torch.Generator | None = None
+        self,
+        block: Block,
+        inputs: Inputs,
+        plan: QueryPlan,
+        *,
+        fan_out: int | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return the embeddings of a plan's queries.  # [Q, d]"""
-        return self.attend(self.rows(block, inputs, plan, generator=generator), plan, generator=generator)
+        x = self.rows(block, inputs, plan, fan_out=fan_out, generator=generator)
+        return self.attend(x, plan, generator=generator)
 
     def attend(self, x: Tensor, plan: QueryPlan, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the embeddings of a plan's queries from the rows of its histories.  # [S, d] → [Q, d]"""
@@ -150,10 +159,24 @@ class AttentionNetwork(nn.Module):
         return x, position
 
     def rows(
-        self, block: Block, inputs: Inputs, plan: QueryPlan, *, generator: torch.Generator | None = None
+        self,
+        block: Block,
+        inputs: Inputs,
+        plan: QueryPlan,
+        *,
+        fan_out: int | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Return the structural outputs of the rows a plan needs.  # [S, d]"""
-        parts = [self._active(block, inputs, plan.active, generator)]
+        """Return the structural outputs of the rows a plan needs.  # [S, d]
+
+        With `fan_out`, only these rows and their neighbours are computed, and a row with more neighbours than that
+        draws as many if there is a generator.
+        """
+        parts = [
+            self._active(block, inputs, plan.active, generator)
+            if fan_out is None
+            else self._nearby(block, inputs, plan.active, fan_out, generator)
+        ]
         if plan.isolated.num_receivers:
             parts.append(self._isolated(plan.isolated, inputs, generator))
         if plan.zero:
@@ -178,6 +201,31 @@ class AttentionNetwork(nn.Module):
             nodes = None
         z = last(nodes, x, block.links, block.weights, part=part, generator=generator)
         return z if len(z) == len(rows) else look_up(z, Pattern.lookup(rows, len(z)))
+
+    def _nearby(
+        self, block: Block, inputs: Inputs, rows: Tensor, fan_out: int, generator: torch.Generator | None
+    ) -> Tensor:
+        """The same from the neighbourhoods of the given rows alone.  # [A'] → [A', d]"""
+        layers, near = self._structural(), list[Nearby]()
+        for layer in reversed(layers):
+            near.insert(0, nearby(block, near[0].rows if near else rows, layer.normalize, fan_out, generator))
+        inner = near[0].rows if near else rows
+        nodes = block.node.index_select(0, inner)
+        x = inputs.values
+        if x is not None:
+            x = x.index_select(0, inner if inputs.per_row else nodes)
+        ids: Pattern | None = Pattern.lookup(nodes, block.num_nodes) if self.has_table else None
+        if self.input is not None:
+            return self._input(ids, x)
+        for layer, there in zip(layers, near, strict=True):
+            x = layer.nearby(ids, x, there, generator=generator)
+            ids = None
+        return _require(x)
+
+    @property
+    def has_table(self) -> bool:
+        """Whether every node has learned weights of its own."""
+        return any(name.endswith("table") for name, _ in self.named_parameters())
 
     def _isolated(self, nodes: Pattern, inputs: Inputs, generator: torch.Generator | None) -> Tensor:
         """Structural outputs of nodes without links.  # [L, d]"""
@@ -211,25 +259,30 @@ class AttentionNetwork(nn.Module):
         last = make_history(past, at, index, len(cells), steps, block.num_steps)
         inner_nodes, inner_steps = cells // block.num_steps, cells % block.num_steps
         inner, inner_at = block.histories(inner_nodes, inner_steps)
-        active, isolated, zero, number = needed_rows(block, inner.senders)
+        active, isolated, zero, index = needed_rows(block, inner.senders)
         size = len(active) + isolated.num_receivers + zero
-        from_rows = make_history(inner, inner_at, number[inner.senders], size, inner_steps, block.num_steps)
+        from_rows = make_history(inner, inner_at, index, size, inner_steps, block.num_steps)
         own = torch.searchsorted(cells, inner_nodes[inner.receivers] * block.num_steps + inner_at)
         from_cells = make_history(inner, inner_at, own, len(cells), inner_steps, block.num_steps)
         return QueryPlan(active, isolated, zero, last, (from_rows, from_cells))
 
 
 def needed_rows(block: Block, rows: Tensor) -> tuple[Tensor, Pattern, bool, Tensor]:
-    """Return the distinct rows among these, as in `QueryPlan`, and the new number of every row of the block.
+    """Return the distinct rows among these, as in `QueryPlan`, and the index of each row among the distinct ones.
 
-    Returns the active rows, the isolated nodes, whether the row of zeros is needed, and the new numbers.
+    Returns the active rows, the isolated nodes, whether the row of zeros is needed, and the indices.
     """
     active, nodes = block.num_active, block.num_nodes
+    if len(rows) < FEW * (active + nodes):
+        distinct, index = torch.unique(rows, return_inverse=True)
+        first, zero = torch.searchsorted(distinct, rows.new_tensor([active, active + nodes])).tolist()
+        isolated = Pattern.lookup(distinct[first:zero] - active, nodes)
+        return distinct[:first], isolated, zero < len(distinct), index
     mark = torch.zeros(active + nodes + 1, dtype=torch.bool, device=rows.device)
     mark[rows] = True
     number = mark.cumsum(0) - 1
     isolated = Pattern.lookup(mark[active:-1].nonzero()[:, 0], nodes)
-    return mark[:active].nonzero()[:, 0], isolated, bool(mark[-1]), number
+    return mark[:active].nonzero()[:, 0], isolated, bool(mark[-1]), number[rows]
 
 
 def make_history(

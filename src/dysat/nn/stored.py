@@ -58,16 +58,16 @@ def look_back(
     empty = torch.empty(0, dtype=torch.int64, device=device)
     own = empty if block is None else block.row_of[nodes, 0]
     if block is None:
-        active, isolated, zero, number = empty, Pattern.lookup(empty, 0), False, empty
+        active, isolated, zero, index = empty, Pattern.lookup(empty, 0), False, empty
     else:
-        active, isolated, zero, number = needed_rows(block, own)
+        active, isolated, zero, index = needed_rows(block, own)
     before_known = unknown == "zero" and not bool(seen.all())  # steps before a node is known are a row of zeros
     zero_row = len(active) + isolated.num_receivers
     live = zero_row + int(zero or before_known)  # rows before the stored ones
     stored = live + (seen.flatten().cumsum(0) - 1).view_as(seen)
     rows = torch.where(seen, stored, zero_row if unknown == "zero" else -1)
     if block is not None:
-        rows = torch.cat([rows, number[own][None]])
+        rows = torch.cat([rows, index[None]])
     rows = rows.t()  # [Q, W']
     attended = rows >= 0
     at = torch.arange(rows.shape[1], device=device).expand_as(rows)[attended]

@@ -20,6 +20,7 @@ from dysat.nn.ops.sparse import (
     weighted_sum,
 )
 from dysat.sampling.blocks import Part, Pattern
+from dysat.sampling.nearby import Nearby
 
 Side = Literal["receiver", "sender"]
 SLOPE = 0.2  # of LeakyReLU below 0
@@ -123,9 +124,33 @@ class StructuralAttention(nn.Module):
         z = weighted_sum(alpha, h, part.pattern, elu=True).flatten(1)
         return self._add_residual(z, None, x.index_select(0, part.receivers))
 
-    def attention(self, sender: Tensor, receiver: Tensor, links: Pattern, weights: Tensor) -> Tensor:
-        """Return α for every link and head.  # [S, H], [R, H] → [E, H]"""
+    def nearby(
+        self, nodes: Pattern | None, x: Tensor | None, near: Nearby, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return z for the receivers of `near.part`, from the nodes and inputs of `near.rows`.  # [A', …] → [R, d]"""
+        part, size = near.part, len(near.rows)
+        sending = Pattern.lookup(part.senders, size)
+        if nodes is None and x is not None:
+            dropped, weight = dropout(x, self.rate, generator), _require(self.weight)
+            a_w, _ = head_dots(weight.view(len(weight), *self.sender.shape), self._both_halves())  # [in_features, 2H]
+            values, dropped = look_up_with_input(dropped, sending)  # [S, in_features]
+            scores, h = dropped @ a_w, values @ weight
+        else:
+            scores, every = head_dots(self._project(nodes, x, generator), self._both_halves())
+            h = look_up(every.flatten(1), sending)
+        sender, receiver = self._with_bias(scores)  # [A', H] each
+        alpha = self.attention(sender, receiver, near.links, near.weights, near.shift).index_select(0, part.entries)
+        alpha = dropout(alpha if near.scale is None else alpha * near.scale[:, None], self.rate, generator)
+        z = weighted_sum(alpha, h.view(len(h), *self.sender.shape), part.pattern, elu=True).flatten(1)
+        own = None if nodes is None else Pattern.lookup(nodes.senders[part.receivers], nodes.num_senders)
+        return self._add_residual(z, own, None if x is None else x.index_select(0, part.receivers))
+
+    def attention(
+        self, sender: Tensor, receiver: Tensor, links: Pattern, weights: Tensor, shift: Tensor | None = None
+    ) -> Tensor:
+        """Return α for every link and head; `shift` is added to the logits.  # [S, H], [R, H], [E] → [E, H]"""
         logits = entry_logits(sender, receiver, weights, SLOPE, links)
+        logits = logits if shift is None else logits + shift[:, None]
         # Paper: over the neighbours u of the receiver v. Authors' program: over the receivers v of the sender u.
         return (segment_softmax if self.normalize == "receiver" else sender_softmax)(logits, links)
 

@@ -1,0 +1,105 @@
+"""The neighbours of some rows of a block, for layers that compute these rows only, with a cap on the fan-out."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dysat.sampling.blocks import Block, Part, Pattern
+
+Side = Literal["receiver", "sender"]
+
+
+class Nearby(NamedTuple):
+    """All that one layer of structural attention needs to compute some rows of a block.
+
+    `links` holds the entries of each softmax, over the rows of the block in `rows` (sorted). `part` selects the entries
+    that the computed rows sum, with their senders among `rows`.
+
+    A row with more entries than the fan-out draws that many, with replacement, and `scale` multiplies its attention by
+    the fraction of all entries to drawn ones. A sender with more receivers than the fan-out, if the softmax runs over
+    the receivers of a sender, draws as many of those that are not computed; `shift` adds the logarithm of the same
+    fraction to their logits, so that the sum in the softmax is estimated without bias. Both are None if nothing is
+    drawn, and then the result is exact.
+
+    Shapes: rows [A'], weights and shift [E'], scale [E'']
+    """
+
+    rows: Tensor
+    links: Pattern
+    weights: Tensor
+    part: Part
+    shift: Tensor | None
+    scale: Tensor | None
+
+
+def nearby(block: Block, rows: Tensor, side: Side, fan_out: int, generator: torch.Generator | None) -> Nearby:
+    """Return what computes these rows of a block, which must be sorted and distinct.  # [R]
+
+    Without a generator nothing is drawn, whatever the fan-out.
+    """
+    links = block.links
+    summed, at, scale = _entries(links.offsets, rows, fan_out, generator)  # entries, index into rows, [E'']
+    entries, shift = torch.unique(summed), None
+    senders = torch.unique(links.senders[entries])
+    if side == "sender":
+        entries, shift = _columns(links, senders, entries, fan_out, generator)
+    elif scale is not None:  # a softmax over the drawn entries needs no scale, and each entry once
+        summed, at, scale = entries, torch.searchsorted(rows, links.receivers[entries]), None
+    receivers = links.receivers[entries]
+    near = torch.unique(torch.cat([rows, senders, receivers]))
+    pattern = Pattern.from_counts(
+        torch.bincount(torch.searchsorted(near, receivers), minlength=len(near)),
+        torch.searchsorted(near, links.senders[entries]),
+        len(near),
+    )
+    part = Part(
+        torch.searchsorted(near, rows),
+        torch.searchsorted(near, senders),
+        torch.searchsorted(entries, summed),
+        Pattern.from_counts(
+            torch.bincount(at, minlength=len(rows)), torch.searchsorted(senders, links.senders[summed]), len(senders)
+        ),
+    )
+    return Nearby(near, pattern, block.weights[entries], part, shift, scale)
+
+
+def _columns(
+    links: Pattern, senders: Tensor, computed: Tensor, fan_out: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the entries of all receivers of these senders, sorted, and their shifts.  # [S], [E''] → [E'], [E']
+
+    The entries in `computed` are always among them.
+    """
+    found, _, scale = _entries(links.transposed.offsets, senders, fan_out, generator)
+    found = links.by_sender[found]
+    if scale is None:
+        return torch.sort(found).values, None
+    other = ~torch.isin(found, computed)
+    drawn = torch.unique(found[other], return_inverse=True, return_counts=True)
+    times = scale.new_zeros(len(drawn[0])).index_add_(0, drawn[1], scale[other])  # one drawn twice counts twice
+    every, order = torch.sort(torch.cat([computed, drawn[0]]))
+    return every, torch.cat([torch.zeros(len(computed)).to(times), times.log()])[order]
+
+
+def _entries(
+    offsets: Tensor, rows: Tensor, fan_out: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return entries of these rows of a CSR, the index of each into `rows`, and the scale of each.
+
+    Rows with more than `fan_out` entries draw that many; the scale is None if there is no such row.
+    """
+    first, counts = offsets[rows], offsets.diff()[rows]
+    kept = counts if generator is None else counts.clamp(max=fan_out)
+    total = int(kept.sum()) if len(kept) else 0
+    at = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), kept, output_size=total)
+    within = torch.arange(total, device=rows.device) - (kept.cumsum(0) - kept)[at]
+    if generator is None or not bool((kept < counts).any()):
+        return first[at] + within, at, None
+    drawn = (kept < counts)[at]
+    random = torch.rand(total, generator=generator, device=rows.device, dtype=torch.float64)
+    within = torch.where(drawn, (random * counts[at]).long().clamp(max=counts[at] - 1), within)
+    scale = torch.where(drawn, counts[at] / kept[at], 1.0).float()
+    return first[at] + within, at, scale

@@ -1,0 +1,96 @@
+"""Graphs too large for one pass: training and embeddings from the neighbourhoods of a few nodes at a time."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small import two_blocks
+from torch.testing import assert_close
+
+import dysat
+from dysat.models import attention
+from dysat.training import Progress
+
+SMALL = {
+    "structural_heads": (2,),
+    "structural_features": (8,),
+    "temporal_heads": (2,),
+    "temporal_features": (8,),
+    "spectrum": 4,
+    "device": "cpu",
+}
+
+
+@pytest.fixture
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All graphs are too large, and embeddings are computed seven nodes at a time."""
+    monkeypatch.setattr(attention, "MOST_ROWS", {"cpu": 0, "cuda": 0})
+    monkeypatch.setattr(attention, "NODES_AT_ONCE", 7)
+
+
+def in_one_pass(model: dysat.DySAT, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    with monkeypatch.context() as patch:
+        patch.setattr(attention, "MOST_ROWS", {"cpu": 10**9})
+        return [model.embed(), model.embed(1), model.attention()]
+
+
+@pytest.mark.usefixtures("few_rows")
+@pytest.mark.parametrize("name", ["default", "text", "program", "incsat"])
+def test_embeddings_and_attention_are_those_of_one_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = two_blocks(24, 4)
+    walks = {"walks_per_node": 2, "walk_length": 5, "window": 2, "structural_features": (8,), "structural_heads": (2,)}
+    few = {**{k: v for k, v in SMALL.items() if k != "spectrum"}, **walks, "epochs": 2}
+    if name == "incsat":
+        model = dysat.IncSAT(**few).fit(graph)
+    else:
+        model = (dysat.DySAT.from_preset(name, **few) if name != "default" else dysat.DySAT(epochs=2, **SMALL)).fit(
+            graph
+        )
+    assert model._in_parts
+    for part, whole in zip(
+        [model.embed(), model.embed(1), model.attention()], in_one_pass(model, monkeypatch), strict=True
+    ):
+        assert_close(part, whole, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("few_rows")
+def test_planted_blocks_are_found() -> None:
+    graph = two_blocks(40, 6)
+    model = dysat.DySAT(epochs=60, **SMALL).fit(graph)
+    u, v = np.triu_indices(40, 1)
+    pairs = torch.from_numpy(np.stack([u, v], 1))
+    e = model.embed()
+    weights = model.scorer_[0]
+    scores = ((e[pairs[:, 0]] * e[pairs[:, 1]]) @ weights).numpy()
+    same = (u + v) % 2 == 0
+    assert np.mean(scores[same][:, None] > scores[~same]) > 0.9
+
+
+@pytest.mark.usefixtures("few_rows")
+def test_no_table_in_parts_unless_asked_for() -> None:
+    graph = two_blocks(24, 4)
+    tables = {
+        inputs: any(
+            name.endswith("table") for name in dysat.DySAT(epochs=1, inputs=inputs, **SMALL).fit(graph).weights()
+        )  # type: ignore[arg-type]
+        for inputs in ("identity", "features")
+    }
+    assert tables == {"identity": False, "features": False}
+    plain = dysat.DySAT(epochs=1, activity=False, **SMALL | {"spectrum": 0}).fit(graph)
+    assert any(name.endswith("table") for name in plain.weights())  # it has no other input
+
+
+@pytest.mark.usefixtures("few_rows")
+def test_a_stopped_training_resumes_to_the_same_result(tmp_path: Path) -> None:
+    graph, kept = two_blocks(24, 4), list[Progress]()
+    whole = dysat.DySAT(epochs=6, **SMALL).fit(graph)
+    stopped = dysat.DySAT(epochs=6, **SMALL)
+    stopped.fit(graph, stop=lambda: len(kept) == 3, keep=lambda progress: kept.append(deepcopy(progress)), keep_every=0)
+    resumed = dysat.DySAT(epochs=6, **SMALL).fit(graph, progress=kept[-1])
+    assert torch.equal(resumed.embed(), whole.embed())
+    whole.save(tmp_path / "model")
+    assert torch.equal(dysat.DySAT.load(tmp_path / "model").embed(), whole.embed())
