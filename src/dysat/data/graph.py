@@ -72,21 +72,52 @@ def pack_graph(graph: Parts) -> tuple[dict[str, Any], dict[str, list[NDArray[Any
         given = (graph.features,) if isinstance(graph.features, Tensor) else graph.features
         parts = [part.cpu().numpy() for part in given]
         arrays["features"] = [part.astype(np.result_type(*parts), copy=False) for part in parts]
-    manifest = {
-        "clock": graph.clock,
-        "boundaries": (*(s.start for s in graph.snapshots), graph.snapshots[-1].stop),
-        "known": tuple(s.num_nodes for s in graph.snapshots),
-        "rows": [s.num_active for s in graph.snapshots],
-        "entries": [len(s.neighbours) for s in graph.snapshots],
-        "kind_names": graph.kind_names,
-        "features_per_snapshot": isinstance(graph.features, tuple),
-        "report": graph.report and asdict(graph.report),
-        "notes": graph.notes,
-        **({"feature_names": graph.feature_names} if graph.feature_names else {}),
-    }
-    if graph.snapshots[0].directed:
-        manifest["directed"] = True
+    manifest = graph_manifest(
+        clock=graph.clock,
+        boundaries=(*(s.start for s in graph.snapshots), graph.snapshots[-1].stop),
+        known=tuple(s.num_nodes for s in graph.snapshots),
+        rows=[s.num_active for s in graph.snapshots],
+        entries=[len(s.neighbours) for s in graph.snapshots],
+        kind_names=graph.kind_names,
+        report=graph.report,
+        notes=graph.notes,
+        directed=graph.snapshots[0].directed,
+        features_per_snapshot=isinstance(graph.features, tuple),
+        feature_names=graph.feature_names,
+    )
     return manifest, arrays
+
+
+def graph_manifest(
+    *,
+    clock: Clock,
+    boundaries: Sequence[int],
+    known: Sequence[int],
+    rows: Sequence[int],
+    entries: Sequence[int],
+    kind_names: Sequence[str],
+    report: Report | None,
+    notes: Sequence[str],
+    directed: bool,
+    features_per_snapshot: bool = False,
+    feature_names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return what `graph.json` holds besides the list of files."""
+    manifest = {
+        "clock": clock,
+        "boundaries": boundaries,
+        "known": known,
+        "rows": rows,
+        "entries": entries,
+        "kind_names": kind_names,
+        "features_per_snapshot": features_per_snapshot,
+        "report": report and asdict(report),
+        "notes": notes,
+        **({"feature_names": feature_names} if feature_names else {}),
+    }
+    if directed:
+        manifest["directed"] = True
+    return manifest
 
 
 def unpack_graph(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Parts:

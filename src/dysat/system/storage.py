@@ -135,7 +135,7 @@ def writing_folder(
 
     `needed` is the size in bytes, for the message if the disk is full.
     """
-    folder = Path(os.path.abspath(path))  # absolute: renaming may move the current folder itself
+    folder = Path(os.path.abspath(path))  # as in `write_folder`
     check_target(folder, name, overwrite=overwrite, error=error)
     writer = FolderWriter(folder, folder)
     try:
@@ -168,14 +168,15 @@ def write_folder(
 
     An array may be given as a list of the parts it is made of; they are not concatenated in memory.
     """
+    folder = Path(os.path.abspath(path))  # absolute: renaming may move the current folder itself
     parts = {key: [given] if isinstance(given, np.ndarray) else given for key, given in arrays.items()}
     needed = sum(part.nbytes for many in parts.values() for part in many)
-    with writing_folder(path, name, overwrite=overwrite, needed=needed, error=error) as writer:
+    with writing_folder(folder, name, overwrite=overwrite, needed=needed, error=error) as writer:
         for key, many in parts.items():
             for part in many:
                 writer.append(key, part)
         writer.finish(name, version, manifest)
-    return Path(os.path.abspath(path))
+    return folder
 
 
 def read_folder(
