@@ -7,8 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -154,23 +152,6 @@ def test_the_next_start_removes_what_a_kill_left(what: str, tmp_path: Path) -> N
 
 
 # Full disks
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 kB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(mount, check=False, capture_output=True).returncode == 0
-    except OSError:
-        mounted = False
-    if not mounted:
-        pytest.skip("no permission to mount a small file system")
-    yield folder
-    while subprocess.run(["umount", str(folder)], check=False, capture_output=True).returncode:
-        time.sleep(0.1)
 
 
 def test_a_full_disk_names_the_file_and_the_sizes(small_disk: Path) -> None:

@@ -184,7 +184,7 @@ def read_events(
                 columns,
                 largest,
                 lambda column: times_of(opened, column, time_format, time_unit, timezone),
-                lambda cell: _time_complaint(cell, table["time"], time_format, timezone),
+                lambda cell: complain_about_time(cell, table["time"], time_format, timezone),
                 decimal=decimal,
                 negative_weights=negative_weights,
                 normalise_labels=normalise_labels,
@@ -272,7 +272,8 @@ def parse_rows(
     return Parsed(labels, times, weights_of(table, columns, rows, decimal, negative_weights))
 
 
-def _time_complaint(cell: object, column: pl.Series, pattern: str | None, timezone: str) -> str:
+def complain_about_time(cell: object, column: pl.Series, pattern: str | None, timezone: str) -> str:
+    """Say what is wrong with a time, and which pattern reads it and others of its column."""
     texts = [str(text) for text in column.drop_nulls().head(1000).unique(maintain_order=True).to_list()]
     return time_complaint(str(cell), texts, pattern, timezone)
 

@@ -90,11 +90,12 @@ class FolderWriter:
     """The arrays of a folder while it is written; `writing_folder` makes it and moves the folder into place.
 
     Attributes:
-        folder: where the files are; at: the file that is being written, for messages.
+        folder: where the files are; at: the file that is being written; needed: the size of all files in bytes, if it
+        is known. The last two are for the message if the disk is full.
     """
 
-    def __init__(self, folder: Path, target: Path) -> None:
-        self.folder, self.at = folder, target
+    def __init__(self, folder: Path, target: Path, needed: int | None) -> None:
+        self.folder, self.at, self.needed = folder, target, needed
         self._target = target
         self._arrays: dict[str, GrowingArray] = {}
 
@@ -131,13 +132,10 @@ class FolderWriter:
 def writing_folder(
     path: str | os.PathLike[str], name: str, *, overwrite: bool, needed: int | None, error: type[DysatError]
 ) -> Iterator[FolderWriter]:
-    """Give a writer for a folder that appears complete or not at all, and remove what it wrote if anything fails.
-
-    `needed` is the size in bytes, for the message if the disk is full.
-    """
+    """Give a writer for a folder that appears complete or not at all, and remove what it wrote if anything fails."""
     folder = Path(os.path.abspath(path))  # as in `write_folder`
     check_target(folder, name, overwrite=overwrite, error=error)
-    writer = FolderWriter(folder, folder)
+    writer = FolderWriter(folder, folder, needed)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with writing_beside(folder) as new:
@@ -151,7 +149,7 @@ def writing_folder(
             check_target(folder, name, overwrite=overwrite, error=error)  # again: it may have appeared meanwhile
             swap_in(new, folder)
     except OSError as problem:
-        raise error(write_problem(writer.at, problem, needed)) from problem
+        raise error(write_problem(writer.at, problem, writer.needed)) from problem
 
 
 def write_folder(

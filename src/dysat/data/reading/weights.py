@@ -74,6 +74,18 @@ def _blanked(numbers: pl.Series, bad: pl.Series) -> pl.Series:
     return numbers.to_frame("n").select(pl.when(~bad).then("n")).to_series() if bad.any() else numbers
 
 
+def check_plain(rows: Rows, name: str) -> None:
+    """Refuse weights that are texts, but not plain numbers: other batches may say what their marks mean."""
+    import polars as pl
+
+    column = rows.table["weight"]
+    if column.dtype == pl.String:
+        numbers = column.str.strip_chars().cast(pl.Float64, strict=False)
+        skip, rows.skip = rows.skip, False
+        rows.check("weight", name, numbers, "is not a plain number; state decimal='.' or decimal=',' to cut it on disk")
+        rows.skip = skip
+
+
 def parse_numbers(column: pl.Series, decimal: Decimal | None = None) -> tuple[pl.Series, list[str]]:
     """Parse texts as numbers, null if one is not; a decimal comma is recognised if no other reading is possible."""
     import polars as pl
