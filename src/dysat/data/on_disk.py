@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -266,10 +267,8 @@ class _Log:
                 out.write(records.data)
                 offset += len(table)
         if self.clock == "utc" and ends[0] != NEVER:
-            try:
+            with self._naming_the_file():
                 check_plausible(*ends)
-            except EventsError as problem:
-                raise EventsError(f"{self.source.name}: {problem}") from None
         check_number(self.source.name, self.num_events, 2)
         self.labels = labels.labels()
         self.size = len(self.labels)
@@ -295,7 +294,22 @@ class _Log:
         def batches() -> Iterator[pl.Series]:
             return (part[name] for part in self._batches([name]))
 
-        return time_reader(batches, pattern, unit, self.options.get("timezone", "UTC"))
+        with self._naming_the_file():
+            read = time_reader(batches, pattern, unit, self.options.get("timezone", "UTC"))
+
+        def read_times(column: pl.Series) -> Times:
+            with self._naming_the_file():
+                return read(column)
+
+        return read_times
+
+    @contextmanager
+    def _naming_the_file(self) -> Iterator[None]:
+        """Put the name of the file before an error of a time."""
+        try:
+            yield
+        except EventsError as problem:
+            raise EventsError(f"{self.source.name}: {problem}") from None
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         if self.source.batches is not None:
