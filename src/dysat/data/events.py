@@ -159,7 +159,7 @@ def read_events(
     if pair_separator is not None and split_dst is not None:
         raise EventsError("give pair_separator= or split_dst=, not both")
     asked = {"src": src, "dst": dst, "time": time, "weight": weight}
-    largest = Limits.of(limits)
+    largest = replace(Limits.of(limits), advice=", and dysat snapshots --on-disk needs less")
 
     def read(encoding: str | None) -> Events:
         wanted = [str(column) for column in asked.values() if column is not None]

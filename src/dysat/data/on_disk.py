@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 
 RECORDS = 1 << 20  # records that are read or written at once
 ENTRIES = 1 << 24  # entries of a window that are sorted at once
+EVENT = 150  # bytes of memory per event that is read at once; measured with short texts as labels
+SHARE = 0.5  # of the free memory, beyond which a log is cut on disk
+SMALL = 10_000_000  # bytes of a file that fits anywhere
 LINK, NODE = 48, 32  # bytes of the graph per event and node, if no link has two events
 NEVER = np.iinfo(np.int64).max
 Records = NDArray[np.void]
@@ -181,6 +184,23 @@ def cut_on_disk(
         )
         writer.finish("graph", FORMAT_VERSION, manifest)
     return DynamicGraph.load(folder, verify=False)
+
+
+def is_large(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> bool:
+    """Whether a log can be cut on disk and would take more than `SHARE` of the free memory if it were read at once."""
+    if _size(Path(source)) < SMALL:
+        return False
+    try:
+        rows = _Log.open(Path(source), reading).source.num_rows
+    except EventsError:
+        return False
+    return rows is not None and rows * EVENT > SHARE * Limits.of(reading.get("limits")).bytes()
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 # ---- reading ----

@@ -321,7 +321,7 @@ def _open_parquet(path: Path, name: str, limits: Limits, *, on_disk: bool) -> So
         limits.check_columns(name, len(frame.collect_schema()))
         rows = int(frame.select(pl.len()).collect().item())
         if not on_disk:
-            limits.check_memory(name, text_memory(0, rows), f"{rows:,} rows")
+            limits.check_memory(name, text_memory(0, rows), f"{rows:,} rows", in_batches=True)
 
     def collect(chosen: pl.LazyFrame) -> pl.DataFrame:
         """Read part by part, because a small file can hold much text."""

@@ -191,7 +191,8 @@ def _check_rows(name: str, text: mmap.mmap | bytes, limits: Limits) -> None:
     size = len(text)
     if text_memory(size, size / SHORTEST_ROW) > limits.bytes():
         rows = sum(count(text[i : i + MOST], b"\n") for i in range(0, size, MOST))
-        limits.check_memory(name, text_memory(size, rows), f"{rows:,} rows in {size / 1e6:,.0f} MB of text")
+        what = f"{rows:,} rows in {size / 1e6:,.0f} MB of text"
+        limits.check_memory(name, text_memory(size, rows), what, in_batches=True)
 
 
 def recognise_encoding(raw: bytes, *, whole: bool) -> str:
