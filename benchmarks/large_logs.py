@@ -22,18 +22,21 @@ WIDTH = 4 * 7 * 86_400  # seconds
 
 
 def memory(log: Path, folder: Path) -> None:
+    """Read the log at once."""
     import dysat
 
     dysat.build_snapshots(dysat.read_events(log), every="4w").save(folder / "memory")
 
 
 def disk(log: Path, folder: Path) -> None:
+    """Read it in batches."""
     import dysat
 
     dysat.cut_on_disk(log, folder / "disk", every="4w")
 
 
 def duckdb(log: Path, folder: Path) -> None:
+    """Number the nodes and count the links in SQL."""
     import duckdb
 
     connection = duckdb.connect(str(folder / "duckdb"))
@@ -45,10 +48,11 @@ def duckdb(log: Path, folder: Path) -> None:
         "min(time) as first from (select src as label, time from events union all select dst, time from events) "
         "group by label)"
     )
+    step = f"(time - (select min(time) from events)) // {WIDTH}"
+    numbered = "events join nodes a on a.label = src join nodes b on b.label = dst"
     connection.execute(
-        f"create table links as select t, u, v, count(*) as weight from (select (time - (select min(time) from events)) "
-        f"// {WIDTH} as t, a.id as u, b.id as v from events join nodes a on a.label = src join nodes b on b.label = dst) "
-        "group by all"
+        f"create table links as select t, u, v, count(*) as weight from "
+        f"(select {step} as t, a.id as u, b.id as v from {numbered}) group by all"
     )
     both = "(select t, u, v, weight from links union all select t, v, u, weight from links)"
     found = connection.sql(f"select t, u, v, sum(weight) from {both} group by all order by t, u, v")
@@ -56,6 +60,7 @@ def duckdb(log: Path, folder: Path) -> None:
 
 
 def polars(log: Path, folder: Path) -> None:
+    """The same with streaming queries of Polars."""
     import polars as pl
 
     events = pl.scan_parquet(log).filter(pl.col("src") != pl.col("dst"))
@@ -83,6 +88,7 @@ def measure(way: str, log: Path, folder: Path) -> None:
 
 
 def main() -> None:
+    """Measure all ways, or those given, one after the other."""
     log, folder, *ways = sys.argv[1:]
     if ways[:1] == ["--here"]:
         return measure(ways[1], Path(log), Path(folder))
