@@ -74,8 +74,8 @@ def snapshots(
     on_disk: Annotated[
         bool | None,
         option(
-            "Cut a log larger than memory with temporary files beside --out [dim](default: if half of the free memory "
-            "is too little)[/dim].",
+            "Cut a log larger than memory with temporary files beside --out [dim](default: if memory is too "
+            "small)[/dim].",
             "--on-disk/--in-memory",
         ),
     ] = None,

@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 
 RECORDS = 1 << 20  # records that are read or written at once
 ENTRIES = 1 << 24  # entries of a window that are sorted at once
-EVENT = 150  # bytes of memory per event that is read at once; measured with short texts as labels
-SHARE = 0.5  # of the free memory, beyond which a log is cut on disk
+EVENT = 240  # bytes of memory per event that is read at once; measured with addresses as labels and with weights
+SHARE = 0.8  # of the free memory, beyond which a log is cut on disk
 SMALL = 10_000_000  # bytes of a file that fits anywhere
 LINK, NODE = 48, 32  # bytes of the graph per event and node, if no link has two events
 NEVER = np.iinfo(np.int64).max
