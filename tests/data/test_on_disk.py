@@ -343,6 +343,7 @@ def cut_with_small_files(file: Path, folder: Path) -> None:
         cut_on_disk(file, folder, every="1w")
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_leaves_nothing(tmp_path: Path) -> None:
     """As on a full disk, but for everybody: the system ends writes after a number of bytes."""
     file = written(made_up(400), tmp_path / "log.parquet")
