@@ -7,8 +7,10 @@ import os
 # The processes of pytest-xdist share the cores, and spinning OpenMP threads would block the others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -105,3 +107,20 @@ def global_random_state_is_untouched() -> object:
 
 
 os.environ.setdefault("COLUMNS", "120")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 kB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(mount, check=False, capture_output=True).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("no permission to mount a small file system")
+    yield folder
+    while subprocess.run(["umount", str(folder)], check=False, capture_output=True).returncode:
+        time.sleep(0.1)

@@ -14,6 +14,7 @@ from dysat.data.datasets import DATASETS, load_dataset
 from dysat.data.events import Events, read_events
 from dysat.data.graph import DynamicGraph
 from dysat.data.nodes import NodeTable, read_nodes
+from dysat.data.on_disk import cut_on_disk
 from dysat.data.snapshots import build_snapshots
 from dysat.errors import DatasetError, DysatError, EventsError, GraphError, ModelError, SnapshotsError
 from dysat.models import MODELS
@@ -49,6 +50,7 @@ __all__ = [
     "Snapshot",
     "SnapshotsError",
     "build_snapshots",
+    "cut_on_disk",
     "evaluate",
     "load_dataset",
     "read_events",

@@ -12,6 +12,7 @@ import torch
 
 import dysat
 from dysat.data.csr import Snapshot
+from dysat.system.storage import GrowingArray
 
 
 def dense(snapshot: Snapshot, size: int) -> torch.Tensor:
@@ -234,14 +235,14 @@ def test_overwriting_from_inside_the_folder(
 def test_a_folder_that_appears_while_writing_is_kept(
     graph: dysat.DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = np.save
+    append = GrowingArray.append
 
-    def slow(*args: object, **options: object) -> None:
+    def slow(file: GrowingArray, part: np.ndarray) -> None:
         (tmp_path / "g").mkdir(exist_ok=True)
         (tmp_path / "g" / "thesis.txt").write_text("dear")
-        save(*args, **options)  # type: ignore[arg-type]
+        append(file, part)
 
-    monkeypatch.setattr(np, "save", slow)
+    monkeypatch.setattr(GrowingArray, "append", slow)
     with pytest.raises(dysat.GraphError, match="exists already"):
         graph.save(tmp_path / "g")
     assert [path.name for path in tmp_path.rglob("*")] == ["g", "thesis.txt"]
@@ -264,7 +265,7 @@ def test_a_failed_write_leaves_nothing(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "save", full)
+    monkeypatch.setattr(GrowingArray, "append", full)
     for target, overwrite in ((tmp_path / "new", False), (tmp_path / "g", True)):
         with pytest.raises(dysat.GraphError, match="cannot be written: No space left on device"):
             graph[:2].save(target, overwrite=overwrite)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ import dysat
 from dysat.errors import DysatError, GraphError, ModelError
 from dysat.system.journal import Journal
 from dysat.system.locks import LOCK_FILE, try_lock
-from dysat.system.storage import read_folder, replace_file, write_folder
+from dysat.system.storage import GrowingArray, read_folder, replace_file, write_folder
 from dysat.system.table_files import write_table
 from dysat.system.tensors import read_tensors, write_tensors
 from dysat.system.writing import PREFIX, check_new_file, check_place, size_text, sweep, sweep_once, writing_beside
@@ -155,23 +154,6 @@ def test_the_next_start_removes_what_a_kill_left(what: str, tmp_path: Path) -> N
 # Full disks
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 kB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(mount, check=False, capture_output=True).returncode == 0
-    except OSError:
-        mounted = False
-    if not mounted:
-        pytest.skip("no permission to mount a small file system")
-    yield folder
-    while subprocess.run(["umount", str(folder)], check=False, capture_output=True).returncode:
-        time.sleep(0.1)
-
-
 def test_a_full_disk_names_the_file_and_the_sizes(small_disk: Path) -> None:
     wide = {"label": np.arange(20_000), "e": np.random.default_rng(0).random((20_000, 8), dtype=np.float32)}
     journal = Journal(small_disk / "a.bin", [], ModelError)
@@ -201,12 +183,12 @@ def test_a_full_disk_names_the_file_and_the_sizes(small_disk: Path) -> None:
 def test_an_error_without_a_number_is_a_full_disk_if_too_little_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NumPy says "3952 requested and 2032 written"."""
+    """Some libraries say only "3952 requested and 2032 written"."""
 
     def short(*_: object, **__: object) -> None:
         raise OSError("3952 requested and 2032 written")
 
-    monkeypatch.setattr(np, "save", short)
+    monkeypatch.setattr(GrowingArray, "append", short)
     with pytest.raises(GraphError, match=r"x\.npy: cannot be written: 3952 requested and 2032 written$"):
         save(tmp_path / "g")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 2032}))
@@ -219,6 +201,49 @@ def test_sizes() -> None:
     assert [size_text(n) for n in (0, 1, 9_999, 10_000, 123_456_789, 5 * 10**9, 2 * 10**12)] == [
         "0 bytes", "1 byte", "9,999 bytes", "10.0 kB", "123.5 MB", "5.0 GB", "2.0 TB",
     ]  # fmt: skip
+
+
+# Arrays in parts
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i8", "u1", "f2", "f4"])
+@pytest.mark.parametrize("shape", [(7,), (7, 3), (0,), (0, 2)])
+def test_parts_are_written_as_numpy_writes_the_whole(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    whole = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    np.save(tmp_path / "whole.npy", whole)
+    parts = {"x": [whole[:2], whole[2:2], whole[2:]]}
+    write_folder(tmp_path / "g", "graph", 1, {}, parts, overwrite=False, error=GraphError)
+    assert (tmp_path / "g" / "x.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+def test_parts_of_different_types_are_refused(tmp_path: Path) -> None:
+    parts = {"x": [np.arange(2), np.arange(2.0)]}
+    with pytest.raises(ValueError, match=r"float64 \(\) after int64 \(\) in x.npy"):
+        write_folder(tmp_path / "g", "graph", 1, {}, parts, overwrite=False, error=GraphError)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for its memory")
+def test_a_file_larger_than_memory_is_mapped(tmp_path: Path) -> None:
+    """The file has a hole, so it takes no room. Linux refuses such a mapping unless nothing is reserved for it."""
+    facts = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    memory = sum(int(facts[name].split()[0]) * 1024 for name in ("MemTotal", "SwapTotal"))
+    length = 2 * memory // 8
+    write_folder(tmp_path / "g", "graph", 1, {}, {"x": np.arange(3)}, overwrite=False, error=GraphError)
+    file = tmp_path / "g" / "x.npy"
+    with open(file, "wb") as out:
+        facts = {"descr": "<i8", "fortran_order": False, "shape": (length,)}
+        np.lib.format.write_array_header_1_0(out, facts)
+        out.truncate(out.tell() + 8 * length)
+    manifest = json.loads((tmp_path / "g" / "graph.json").read_text())
+    manifest["files"]["x"]["bytes"] = file.stat().st_size
+    (tmp_path / "g" / "graph.json").write_text(json.dumps(manifest))
+    arrays = read_folder(tmp_path / "g", "graph", 1, lambda _, a: a, verify=False, mmap=True, error=GraphError)
+    assert len(arrays["x"]) == length and arrays["x"][-1] == 0
+    arrays["x"][-1] = 5  # private
+    with open(file, "rb") as data:
+        data.seek(-8, os.SEEK_END)
+        assert data.read() == bytes(8)
 
 
 # Names

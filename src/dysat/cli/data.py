@@ -16,6 +16,7 @@ from dysat.cli.output.run_info import show_run
 from dysat.cli.output.show import new_console, new_table, print_json, show_graph, status_line
 from dysat.cli.output.terminal import foreign
 from dysat.data.datasets import DATASETS, data_folder
+from dysat.data.on_disk import is_large
 from dysat.data.reading.limits import Limits
 from dysat.errors import GraphError, nearest
 from dysat.runs.run import Run
@@ -70,6 +71,14 @@ def snapshots(
         Path | None, option("Folder to write the graph to [dim](default: only show it)[/dim].", "--out", "-o")
     ] = None,
     overwrite: Annotated[bool, option("Replace a graph folder that exists.", "--overwrite")] = False,
+    on_disk: Annotated[
+        bool | None,
+        option(
+            "Cut a log larger than memory with temporary files beside --out [dim](default: if memory is too "
+            "small)[/dim].",
+            "--on-disk/--in-memory",
+        ),
+    ] = None,
     as_json: Json = False,
     *,
     events: EventOptions,
@@ -80,15 +89,25 @@ def snapshots(
     """
     if out is not None:
         check_target(out, "graph", overwrite=overwrite, error=GraphError)
+    elif on_disk:
+        raise GraphError("--on-disk needs --out, the folder to write the graph to")
+    if on_disk and events.nodes:
+        raise GraphError("--nodes cannot be used with --on-disk; give it to dysat fit, with the graph folder")
+    windows = {"boundaries": events.edges(), **{key: getattr(events, key) for key in WINDOWS}}
     with status_line() as set_status:
         set_status(f"reading {file}")
-        log = dysat.read_events(file, **events.reading())
-        set_status(f"cutting {len(log):,} events into snapshots")
-        graph = dysat.build_snapshots(log, boundaries=events.edges(), **{key: getattr(events, key) for key in WINDOWS})
-        graph = add_attributes(graph, events, set_status)
-        if out is not None:
-            set_status(f"writing {out}")
-            graph.save(out, overwrite=overwrite)
+        large = out is not None and not events.nodes and on_disk is None and is_large(file, **events.reading())
+        if out is not None and (on_disk or large):
+            graph = dysat.cut_on_disk(
+                file, out, overwrite=overwrite, on_progress=set_status, **windows, **events.reading()
+            )
+        else:
+            log = dysat.read_events(file, **events.reading())
+            set_status(f"cutting {len(log):,} events into snapshots")
+            graph = add_attributes(dysat.build_snapshots(log, **windows), events, set_status)
+            if out is not None:
+                set_status(f"writing {out}")
+                graph.save(out, overwrite=overwrite)
     show_graph(graph, str(file), as_json, out)
 
 

@@ -247,7 +247,10 @@ def continue_snapshots(
         left=len(events) - stop,
         self_loops=loops,
         late_range=(int(events.time[0]), int(events.time[late - 1])) if late else None,
-        notes=(*events.notes, *(coverage_note(events, edges, "until=") if steps and until is None else ())),
+        notes=(
+            *events.notes,
+            *(coverage_note(int(events.time[-1]), events.clock, edges, "until=") if steps and until is None else ()),
+        ),
     )
 
 

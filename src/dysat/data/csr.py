@@ -64,34 +64,9 @@ class Snapshot:
         """
         if num_nodes > MAX_NODES:
             raise GraphError(f"{num_nodes:,} nodes are more than a graph can hold ({MAX_NODES:,})")
-        loops = u == v
-        if not self_loops and loops.any():
-            u, v, weights = u[~loops], v[~loops], None if weights is None else weights[~loops]
-            loops = np.zeros(len(u), dtype=bool)
-        keys = np.empty(2 * len(u), dtype=np.int64)  # receiver and neighbour in one number, both directions
-        for half, (here, there) in zip(np.split(keys.view(np.int32), 2), ((u, v), (v, u)), strict=True):
-            half[HIGH::2], half[1 - HIGH :: 2] = here, there
-        sent_keys = keys[: len(u)].copy() if directed else None
-        both = None if weights is None else np.concatenate([weights, weights])
-        if loops.any():  # a self-loop has no second direction
-            once = np.concatenate([np.ones(len(u), dtype=bool), ~loops])
-            keys, both = keys[once], None if both is None else both[once]
-        keys, sums = _sum_by_key(keys, both)
-        sent = None if sent_keys is None else _aligned(keys, *_sum_by_key(sent_keys, weights))
-        receivers = keys.view(np.int32)[HIGH::2]
-        offsets = _runs(receivers)
-        rows = receivers[offsets[:-1]].astype(np.int64)
-        keys &= 0xFFFFFFFF
-        return cls(
-            rows=torch.from_numpy(rows),
-            offsets=torch.from_numpy(offsets),
-            neighbours=torch.from_numpy(keys),
-            weights=torch.from_numpy(sums),
-            num_nodes=num_nodes,
-            start=start,
-            stop=stop,
-            sent=None if sent is None else torch.from_numpy(sent),
-        )
+        arrays = compress(u, v, weights, self_loops=self_loops, directed=directed)
+        tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return cls(**tensors, num_nodes=num_nodes, start=start, stop=stop)
 
     @property
     def directed(self) -> bool:
@@ -153,6 +128,49 @@ class Snapshot:
 
     def __repr__(self) -> str:
         return f"Snapshot({self.num_links:,} links among {self.num_active:,} of {self.num_nodes:,} known nodes)"
+
+
+def compress(
+    u: NDArray[np.integer[Any]],
+    v: NDArray[np.integer[Any]],
+    weights: NDArray[np.float64] | None,
+    *,
+    self_loops: bool,
+    directed: bool,
+    nodes: tuple[int, int] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of `Snapshot.from_links`, or only the rows of the nodes [low, high) of `nodes`."""
+    loops = u == v
+    if not self_loops and loops.any():
+        u, v, weights = u[~loops], v[~loops], None if weights is None else weights[~loops]
+        loops = np.zeros(len(u), dtype=bool)
+    keys = np.empty(2 * len(u), dtype=np.int64)  # receiver and neighbour in one number, both directions
+    for half, (here, there) in zip(np.split(keys.view(np.int32), 2), ((u, v), (v, u)), strict=True):
+        half[HIGH::2], half[1 - HIGH :: 2] = here, there
+    sent_keys = keys[: len(u)].copy() if directed else None
+    both, sent_weights = None if weights is None else np.concatenate([weights, weights]), weights
+    if loops.any():  # a self-loop has no second direction
+        once = np.concatenate([np.ones(len(u), dtype=bool), ~loops])
+        keys, both = keys[once], None if both is None else both[once]
+    if nodes is not None:
+        keys, both = _of_receivers(keys, both, *nodes)
+        if sent_keys is not None:
+            sent_keys, sent_weights = _of_receivers(sent_keys, weights, *nodes)
+    keys, sums = _sum_by_key(keys, both)
+    sent = {} if sent_keys is None else {SENT: _aligned(keys, *_sum_by_key(sent_keys, sent_weights))}
+    receivers = keys.view(np.int32)[HIGH::2]
+    offsets = _runs(receivers)
+    rows = receivers[offsets[:-1]].astype(np.int64)
+    keys &= 0xFFFFFFFF
+    return {"rows": rows, "offsets": offsets, "neighbours": keys, "weights": sums, **sent}
+
+
+def _of_receivers(
+    keys: NDArray[np.int64], weights: NDArray[np.float64] | None, low: int, high: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
+    """The keys, and their weights, whose upper half is in [low, high)."""
+    here = (keys >= low << 32) & (keys < high << 32)
+    return keys[here], None if weights is None else weights[here]
 
 
 def _runs(ordered: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from dysat.data.reading.columns import (
     choose_columns,
     label_columns,
     read_columns,
+    skipped_note,
     split_destinations,
     times_of,
 )
@@ -25,10 +26,10 @@ from dysat.data.reading.files import Format, open_file
 from dysat.data.reading.labels import Labels, number_nodes
 from dysat.data.reading.limits import Limits
 from dysat.data.reading.sources import Source, explained, open_table
-from dysat.data.reading.spelling import kinds_note, label_notes
+from dysat.data.reading.spelling import count_pairs, kinds_note, label_notes
 from dysat.data.reading.text import EncodingError
 from dysat.data.reading.times import Times, TimeUnit
-from dysat.data.reading.weights import Decimal, NegativeWeights, weights_of
+from dysat.data.reading.weights import Decimal, NegativeWeights, Weights, negative_note, weights_of
 from dysat.data.windows import Clock, Moment, as_moment, write_moment
 from dysat.errors import EventsError
 
@@ -152,15 +153,13 @@ def read_events(
         >>> events
         Events: 2 among 3 nodes, 2024-01-01 … 2024-01-09
     """
-    _check_choice("bad_rows", bad_rows, ("raise", "skip"))
-    _check_choice("negative_weights", negative_weights, ("error", "abs", "drop", "clip"))
-    _check_choice("decimal", decimal, (None, ".", ","))
+    check_choices(bad_rows, negative_weights, decimal)
     if at_least not in (1, 2):
         raise EventsError(f"at_least={at_least!r} is neither 1 nor 2")
     if pair_separator is not None and split_dst is not None:
         raise EventsError("give pair_separator= or split_dst=, not both")
     asked = {"src": src, "dst": dst, "time": time, "weight": weight}
-    largest = Limits.of(limits)
+    largest = replace(Limits.of(limits), advice=", and dysat snapshots --on-disk needs less")
 
     def read(encoding: str | None) -> Events:
         wanted = [str(column) for column in asked.values() if column is not None]
@@ -179,16 +178,21 @@ def read_events(
             if split_dst is not None:
                 table, origin, more = split_destinations(table, split_dst)
                 notes += more
-            for role in ("src", "dst"):
-                largest.check_labels(opened.name, table[role].alias(columns[role]))
             rows = Rows(opened, table, skip=bad_rows == "skip", origin=origin)
-            labels = label_columns(opened, table, columns, rows, normalise=normalise_labels)
-            times = times_of(opened, table["time"].alias(columns["time"]), time_format, time_unit, timezone)
-            rows.check("time", columns["time"], times.values, _time_complaint(table["time"], time_format, timezone))
-            weights, more = weights_of(table, columns, rows, decimal, negative_weights)
-            notes += [*more, *rows.notes(), *([times.note] if times.note else [])]
-            kind_names = _kinds(opened, kinds, notes)
-            events = _assemble(opened.name, labels, times, weights, rows.good, kind_names, notes, at_least)
+            found = parse_rows(
+                rows,
+                columns,
+                largest,
+                lambda column: times_of(opened, column, time_format, time_unit, timezone),
+                lambda cell: complain_about_time(cell, table["time"], time_format, timezone),
+                decimal=decimal,
+                negative_weights=negative_weights,
+                normalise_labels=normalise_labels,
+            )
+            notes += [*found.weights.notes, *negative_note(found.weights.negative, negative_weights)]
+            notes += [*skipped_note(rows.num_skipped, rows.num_rows), *([found.times.note] if found.times.note else [])]
+            kind_names = kind_names_of(opened, kinds, notes)
+            events = _assemble(opened.name, found, rows.good, kind_names, notes, at_least)
             hints = _hints(events, opened, columns)
             return replace(events, columns=columns, notes=(*events.notes, *hints))
 
@@ -199,6 +203,13 @@ def read_events(
             raise
         found = read(problem.fits)
         return replace(found, notes=(*found.notes, f"text read as {problem.fits}; encoding= overrides this"))
+
+
+def check_choices(bad_rows: object, negative_weights: object, decimal: object) -> None:
+    """Refuse anything but the choices of `read_events`."""
+    _check_choice("bad_rows", bad_rows, ("raise", "skip"))
+    _check_choice("negative_weights", negative_weights, ("error", "abs", "drop", "clip"))
+    _check_choice("decimal", decimal, (None, ".", ","))
 
 
 def _check_choice(name: str, value: object, choices: Sequence[object]) -> None:
@@ -232,23 +243,60 @@ def _open(
     return open_table(source)
 
 
-def _time_complaint(column: pl.Series, pattern: str | None, timezone: str) -> Callable[[object], str]:
-    def complaint(cell: object) -> str:
-        texts = [str(text) for text in column.drop_nulls().head(1000).unique(maintain_order=True).to_list()]
-        return time_complaint(str(cell), texts, pattern, timezone)
+class Parsed(NamedTuple):
+    """The columns of a table: labels of both ends, times, and weights."""
 
-    return complaint
+    labels: tuple[pl.Series, pl.Series]
+    times: Times
+    weights: Weights
+
+
+def parse_rows(
+    rows: Rows,
+    columns: dict[str, str],
+    limits: Limits,
+    read_times: Callable[[pl.Series], Times],
+    time_complaint: Callable[[object], str],
+    *,
+    decimal: Decimal | None,
+    negative_weights: NegativeWeights,
+    normalise_labels: bool,
+) -> Parsed:
+    """Parse the table of `rows` and mark the bad ones."""
+    table = rows.table
+    for role in ("src", "dst"):
+        limits.check_labels(rows.source.name, table[role].alias(columns[role]))
+    labels = label_columns(rows.source, table, columns, rows, normalise=normalise_labels)
+    times = read_times(table["time"].alias(columns["time"]))
+    rows.check("time", columns["time"], times.values, time_complaint)
+    return Parsed(labels, times, weights_of(table, columns, rows, decimal, negative_weights))
+
+
+def complain_about_time(cell: object, column: pl.Series, pattern: str | None, timezone: str) -> str:
+    """Say what is wrong with a time, and which pattern reads it and others of its column."""
+    texts = [str(text) for text in column.drop_nulls().head(1000).unique(maintain_order=True).to_list()]
+    return time_complaint(str(cell), texts, pattern, timezone)
 
 
 def _hints(events: Events, source: Source, columns: dict[str, str]) -> list[str]:
     """Notes on labels that look wrong."""
     hints = label_notes(events.labels, events.kinds, columns["dst"])
-    if source.bipartite is None and not events.kind_names and columns["src"] != columns["dst"]:
-        hints += kinds_note(columns, events.src, events.dst, events.labels)
+    if may_be_two_kinds(source, events.kind_names, columns):
+        sides = np.zeros((2, events.num_nodes), dtype=bool)
+        sides[0, events.src], sides[1, events.dst] = True, True
+        hints += kinds_note(
+            columns, sides, events.labels, lambda: count_pairs(events.src, events.dst, events.num_nodes)
+        )
     return hints
 
 
-def _kinds(source: Source, kinds: tuple[str, str] | None, notes: list[str]) -> tuple[str, ...]:
+def may_be_two_kinds(source: Source, kind_names: Sequence[str], columns: Mapping[str, str]) -> bool:
+    """Whether nobody has said if the two columns hold the same kind of node."""
+    return source.bipartite is None and not kind_names and columns["src"] != columns["dst"]
+
+
+def kind_names_of(source: Source, kinds: tuple[str, str] | None, notes: list[str]) -> tuple[str, ...]:
+    """The names of the two kinds of nodes that are given or that the format states, or none."""
     if kinds is None and source.bipartite:
         notes.append("bipartite: the two columns are different nodes, called left and right")
         return ("left", "right")
@@ -262,31 +310,40 @@ def _kinds(source: Source, kinds: tuple[str, str] | None, notes: list[str]) -> t
 
 def _assemble(
     name: str,
-    labels: tuple[pl.Series, pl.Series],
-    times: Times,
-    weights: NDArray[np.float64] | None,
+    found: Parsed,
     good: NDArray[np.bool_],
     kind_names: tuple[str, ...],
     notes: list[str],
     at_least: int,
 ) -> Events:
     """Keep the good rows, sort them by time and number their nodes."""
+    weights = found.weights.values
     if weights is not None:
         idle = int((weights[good] == 0).sum())
         good = good & (weights > 0)
-        notes = [*notes, f"{idle:,} events of weight 0 were left out"] if idle else notes
-    (src, dst), time = labels, times.values
+        notes = [*notes, *idle_note(idle)]
+    (src, dst), time = found.labels, found.times.values
     if not good.all():
         src, dst, time = src.filter(good), dst.filter(good), time.filter(good)
         weights = None if weights is None else weights[good]
-    if len(time) < at_least:
-        number = {0: "no events", 1: "only one event"}[len(time)]
-        needed = {1: "one is", 2: "two are"}[at_least]
-        raise EventsError(f"{name}: has {number}; at least {needed} needed")
+    check_number(name, len(time), at_least)
     stamps = time.to_numpy()
     order = None
     if (stamps[1:] < stamps[:-1]).any():
         order = np.argsort(stamps, kind="stable")
         stamps, weights = stamps[order], None if weights is None else weights[order]
     from_, to, nodes, kinds = number_nodes(src, dst, stamps, order, separate=bool(kind_names))
-    return Events(from_, to, stamps, weights, nodes, times.clock, kinds, kind_names, tuple(notes))
+    return Events(from_, to, stamps, weights, nodes, found.times.clock, kinds, kind_names, tuple(notes))
+
+
+def idle_note(number: int) -> list[str]:
+    """Note events of weight 0."""
+    return [f"{number:,} events of weight 0 were left out"] if number else []
+
+
+def check_number(name: str, events: int, at_least: int) -> None:
+    """Refuse a log with too few events."""
+    if events < at_least:
+        number = {0: "no events", 1: "only one event"}[events]
+        needed = {1: "one is", 2: "two are"}[at_least]
+        raise EventsError(f"{name}: has {number}; at least {needed} needed")

@@ -31,7 +31,7 @@ from dysat.data.growth import (
 from dysat.data.nodes import NodeTable
 from dysat.data.reading.labels import Labels, pack_labels, unpack_labels
 from dysat.data.stored import check_labels, check_manifest, check_snapshots, check_types
-from dysat.data.summary import Report, SnapshotSummary, link_keys, sparkline, summarize
+from dysat.data.summary import Report, SnapshotSummary, count_distinct_links, sparkline, summarize
 from dysat.data.windows import Clock, write_edges, write_moment, write_span
 from dysat.errors import GraphError, nearest, reporting_damage
 from dysat.system.notebook import html_table
@@ -40,6 +40,7 @@ from dysat.system.superseded import check_graph_folder
 from dysat.system.text.printable import printable
 
 FORMAT_VERSION = 1
+AT_ONCE = 1 << 16  # labels that are hashed together
 SHOWN = 8  # first and last snapshots that a notebook shows
 TWO_KINDS = (
     "directed=True with two kinds of nodes: a link of two kinds has no other direction; leave out one of the two"
@@ -60,31 +61,63 @@ class Parts(NamedTuple):
     feature_names: tuple[str, ...]
 
 
-def pack_graph(graph: Parts) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the manifest and the arrays by name."""
-    arrays: dict[str, NDArray[Any]] = pack_labels(graph.nodes)
+def pack_graph(graph: Parts) -> tuple[dict[str, Any], dict[str, list[NDArray[Any]]]]:
+    """Return the manifest and, by name, the arrays: each as the parts it is concatenated from."""
+    arrays = {name: [labels] for name, labels in pack_labels(graph.nodes).items()}
     for name in graph.snapshots[0].tensors():
-        arrays[name] = np.concatenate([getattr(s, name).cpu().numpy() for s in graph.snapshots])
+        arrays[name] = [getattr(s, name).cpu().numpy() for s in graph.snapshots]
     if graph.kinds is not None:
-        arrays["kinds"] = graph.kinds
+        arrays["kinds"] = [graph.kinds]
     if graph.features is not None:
-        parts = (graph.features,) if isinstance(graph.features, Tensor) else graph.features
-        arrays["features"] = np.concatenate([part.cpu().numpy() for part in parts])
-    manifest = {
-        "clock": graph.clock,
-        "boundaries": (*(s.start for s in graph.snapshots), graph.snapshots[-1].stop),
-        "known": tuple(s.num_nodes for s in graph.snapshots),
-        "rows": [s.num_active for s in graph.snapshots],
-        "entries": [len(s.neighbours) for s in graph.snapshots],
-        "kind_names": graph.kind_names,
-        "features_per_snapshot": isinstance(graph.features, tuple),
-        "report": graph.report and asdict(graph.report),
-        "notes": graph.notes,
-        **({"feature_names": graph.feature_names} if graph.feature_names else {}),
-    }
-    if graph.snapshots[0].directed:
-        manifest["directed"] = True
+        given = (graph.features,) if isinstance(graph.features, Tensor) else graph.features
+        parts = [part.cpu().numpy() for part in given]
+        arrays["features"] = [part.astype(np.result_type(*parts), copy=False) for part in parts]
+    manifest = graph_manifest(
+        clock=graph.clock,
+        boundaries=(*(s.start for s in graph.snapshots), graph.snapshots[-1].stop),
+        known=tuple(s.num_nodes for s in graph.snapshots),
+        rows=[s.num_active for s in graph.snapshots],
+        entries=[len(s.neighbours) for s in graph.snapshots],
+        kind_names=graph.kind_names,
+        report=graph.report,
+        notes=graph.notes,
+        directed=graph.snapshots[0].directed,
+        features_per_snapshot=isinstance(graph.features, tuple),
+        feature_names=graph.feature_names,
+    )
     return manifest, arrays
+
+
+def graph_manifest(
+    *,
+    clock: Clock,
+    boundaries: Sequence[int],
+    known: Sequence[int],
+    rows: Sequence[int],
+    entries: Sequence[int],
+    kind_names: Sequence[str],
+    report: Report | None,
+    notes: Sequence[str],
+    directed: bool,
+    features_per_snapshot: bool = False,
+    feature_names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return what `graph.json` holds besides the list of files."""
+    manifest = {
+        "clock": clock,
+        "boundaries": boundaries,
+        "known": known,
+        "rows": rows,
+        "entries": entries,
+        "kind_names": kind_names,
+        "features_per_snapshot": features_per_snapshot,
+        "report": report and asdict(report),
+        "notes": notes,
+        **({"feature_names": feature_names} if feature_names else {}),
+    }
+    if directed:
+        manifest["directed"] = True
+    return manifest
 
 
 def unpack_graph(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Parts:
@@ -175,7 +208,7 @@ class DynamicGraph:
     @cached_property
     def num_distinct_links(self) -> int:
         """Number of pairs of nodes that are linked in any snapshot."""
-        return len(np.unique(np.concatenate([link_keys(s) for s in self.snapshots])))
+        return count_distinct_links(self.snapshots, 0, self.num_nodes)
 
     @property
     def known(self) -> tuple[int, ...]:
@@ -355,7 +388,9 @@ class DynamicGraph:
     def fingerprint(self) -> str:
         """SHA-256 of everything a model can see; equal graphs have equal fingerprints on any machine."""
         digest = hashlib.sha256(repr((self.clock, self.boundaries, self.known, self.kind_names)).encode())
-        digest.update("\0".join(map(repr, self.nodes.tolist())).encode("utf-8", "surrogatepass"))
+        for start in range(0, len(self.nodes), AT_ONCE):
+            labels = "\0".join(map(repr, self.nodes[start : start + AT_ONCE].tolist()))
+            digest.update(("\0" * bool(start) + labels).encode("utf-8", "surrogatepass"))
         if self.kinds is not None:
             digest.update(self.kinds.tobytes())
         if self.directed:
@@ -365,7 +400,7 @@ class DynamicGraph:
         tensors += [features] if isinstance(features, Tensor) else features
         for tensor in tensors:
             digest.update(repr(tuple(tensor.shape)).encode())
-            digest.update(np.ascontiguousarray(tensor.cpu().numpy()).tobytes())
+            digest.update(np.ascontiguousarray(tensor.cpu().numpy()).reshape(-1).view(np.uint8).data)
         if self.feature_names:
             digest.update(repr(self.feature_names).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()

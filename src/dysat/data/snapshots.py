@@ -70,16 +70,15 @@ def build_snapshots(
         >>> build_snapshots(events, every="1w").known
         (2, 3)
     """
-    if self_loops not in ("keep", "drop"):
-        raise SnapshotsError(f"self_loops={self_loops!r} is neither 'keep' nor 'drop'")
+    check_self_loops(self_loops)
     if not len(events):
         raise SnapshotsError("there are no events to cut into snapshots")
     if directed and events.kinds is not None:
         raise SnapshotsError(TWO_KINDS)
-    edges = _edges(events, every, boundaries, count, start, stop)
+    edges = window_edges(events.time, events.clock, every, boundaries, count, start, stop)
     cuts = np.searchsorted(events.time, np.array(edges))
     first, last = int(cuts[0]), int(cuts[-1])
-    _check_covered(events, edges, cuts, chosen=boundaries is not None)
+    check_covered(events.time, events.clock, edges, cuts, chosen=boundaries is not None)
 
     src, dst = events.src[first:last], events.dst[first:last]
     weight = None if events.weight is None else events.weight[first:last]
@@ -87,7 +86,7 @@ def build_snapshots(
     loops = np.flatnonzero(src == dst)
     dropped = loops if self_loops == "drop" else loops[:0]
     if len(dropped) == len(src):
-        raise SnapshotsError(f"all {len(loops):,} events are self-loops; self_loops='keep' keeps them")
+        raise SnapshotsError(only_loops(len(loops)))
     nodes = np.arange(events.num_nodes)
     if len(dropped) or len(src) < len(events) or events.is_part:
         src, dst, nodes = renumber(events, slice(first, last), dropped)
@@ -105,25 +104,40 @@ def build_snapshots(
             after=len(events) - last,
             self_loops=len(loops),
             self_loops_kept=self_loops == "keep",
-            covered=coverage(events, edges),
+            covered=coverage(int(events.time[-1]), events.clock, edges),
         ),
-        notes=(*events.notes, *coverage_note(events, edges, "stop=")),
+        notes=(*events.notes, *coverage_note(int(events.time[-1]), events.clock, edges, "stop=")),
     )
 
 
-def _edges(
-    events: Events,
+def check_self_loops(choice: object) -> None:
+    """Refuse anything but the two choices."""
+    if choice not in ("keep", "drop"):
+        raise SnapshotsError(f"self_loops={choice!r} is neither 'keep' nor 'drop'")
+
+
+def only_loops(number: int) -> str:
+    """The message if no other events are left."""
+    return f"all {number:,} events are self-loops; self_loops='keep' keeps them"
+
+
+def window_edges(
+    time: NDArray[np.int64],
+    clock: Clock,
     every: Every | None,
     boundaries: Sequence[Moment] | None,
     count: int | None,
     start: Moment | None,
     stop: Moment | None,
 ) -> list[int]:
-    clock = events.clock
+    """Return the window edges that the options of `build_snapshots` give.
+
+    `time` is sorted. Only the first and the last event matter, of all and of those between `start` and `stop`.
+    """
     given = [
         name for name, value in (("every", every), ("boundaries", boundaries), ("count", count)) if value is not None
     ]
-    span = int(events.time[-1] - events.time[0])
+    span = int(time[-1] - time[0])
     if len(given) != 1:
         what = "give one of every=, count= and boundaries=" + f", not {' and '.join(given)}" * bool(given)
         raise SnapshotsError(f"{what}; {_span_text(span, clock)}, so every={suggest_width(span, clock)!r} might do")
@@ -137,12 +151,10 @@ def _edges(
     last = as_moment(stop, clock, "stop") if stop is not None else None
     if first is not None and last is not None and first >= last:
         raise SnapshotsError(f"start={start} is not before stop={stop}")
-    inside = events.time[
-        slice(*np.searchsorted(events.time, [_or(first, events.time[0]), _or(last, events.time[-1] + 1)]))
-    ]
+    inside = time[slice(*np.searchsorted(time, [_or(first, time[0]), _or(last, time[-1] + 1)]))]
     if not len(inside):
         asked = [f"{name}={value}" for name, value in (("start", start), ("stop", stop)) if value is not None]
-        raise SnapshotsError(f"no event is left with {' and '.join(asked)}; {_range_text(events)}")
+        raise SnapshotsError(f"no event is left with {' and '.join(asked)}; {_range_text(time, clock)}")
     end = _or(last, inside[-1] + 1)
     if count is not None:
         return edges_count(count, _or(first, inside[0]), end)
@@ -170,14 +182,16 @@ def _or(value: int | None, default: int | np.int64) -> int:
     return int(default) if value is None else value
 
 
-def _check_covered(events: Events, edges: list[int], cuts: NDArray[np.int64], *, chosen: bool) -> None:
+def check_covered(
+    time: NDArray[np.int64], clock: Clock, edges: Sequence[int], cuts: NDArray[np.int64], *, chosen: bool
+) -> None:
     """Refuse windows without events, and a single window with all events unless its edges were given."""
     if cuts[-1] == cuts[0]:
-        window = f"[{write_moment(edges[0], events.clock)}, {write_moment(edges[-1], events.clock)})"
-        raise SnapshotsError(f"no event lies in {window}; {_range_text(events)}")
+        window = f"[{write_moment(edges[0], clock)}, {write_moment(edges[-1], clock)})"
+        raise SnapshotsError(f"no event lies in {window}; {_range_text(time, clock)}")
     if not chosen and np.count_nonzero(np.diff(cuts)) < 2:
-        span = int(events.time[-1] - events.time[0])
-        hint = f"; {_span_text(span, events.clock)}, try every={suggest_width(span, events.clock)!r}" if span else ""
+        span = int(time[-1] - time[0])
+        hint = f"; {_span_text(span, clock)}, try every={suggest_width(span, clock)!r}" if span else ""
         raise SnapshotsError(f"all {cuts[-1] - cuts[0]:,} events fall in one window, which leaves no history{hint}")
 
 
@@ -236,17 +250,17 @@ def _top(ids: NDArray[np.int32]) -> int:
     return int(ids.max()) + 1 if len(ids) else 0
 
 
-def coverage(events: Events, edges: Sequence[int]) -> float | None:
+def coverage(last: int, clock: Clock, edges: Sequence[int]) -> float | None:
     """Return the fraction of the last window up to the last event; None if events are numbered by step."""
-    if events.clock == "step":
+    if clock == "step":
         return None
-    covered = (int(events.time[-1]) - edges[-2]) / (edges[-1] - edges[-2])
+    covered = (last - edges[-2]) / (edges[-1] - edges[-2])
     return round(min(1.0, max(0.0, covered)), 4)
 
 
-def coverage_note(events: Events, edges: Sequence[int], option: str) -> list[str]:
+def coverage_note(last: int, clock: Clock, edges: Sequence[int], option: str) -> list[str]:
     """Note that the events end early in the last window, whose snapshot is therefore incomplete."""
-    covered = coverage(events, edges)
+    covered = coverage(last, clock, edges)
     if covered is None or covered >= COMPLETE:
         return []
     return [f"the events end {covered:.0%} into the last window; {option} can leave it out"]
@@ -256,6 +270,6 @@ def _span_text(span: int, clock: Clock) -> str:
     return f"the events span {write_span(span, clock)}"
 
 
-def _range_text(events: Events) -> str:
-    first, last = (write_moment(int(events.time[i]), events.clock) for i in (0, -1))
+def _range_text(time: NDArray[np.int64], clock: Clock) -> str:
+    first, last = (write_moment(int(time[i]), clock) for i in (0, -1))
     return f"the events run from {first} to {last}"

@@ -1,8 +1,8 @@
 """Check what a stored graph holds before anything uses it.
 
 A checksum only says that a file is as somebody wrote it. Each function here raises `GraphError` unless the content is
-what `pack_graph` would have written, in whole-array passes: types, shapes, ranges, order and finiteness. The C code and
-every index into an array rely on it.
+what `pack_graph` would have written, in passes over large pieces of arrays: types, shapes, ranges, order and
+finiteness. The C code and every index into an array rely on it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ Ids = NDArray[np.int64]
 Array = NDArray[Any]
 LARGEST_MOMENT = 2**62  # of either clock: the difference of two is still an int64
 AT_ONCE = 1 << 16  # known nodes of the snapshots that are checked together
+PIECE = 1 << 22  # numbers that are compared at once, so that checks of a mapped graph need little memory
 SAMPLED = 1 << 10  # entries whose second direction is looked up
 DENSE = 8  # times as many numbers as labels: few enough for a table
 INFINITY = 0x7FF0000000000000  # bits of the float64; those of NaN and of negative numbers are larger
@@ -116,7 +117,7 @@ def are_finite(values: Array) -> bool:
 
 def check_offsets(offsets: Ids, size: int) -> None:
     """Check that the offsets of labels start at 0, do not decrease and end at the size of their text."""
-    if not len(offsets) or offsets[0] != 0 or offsets[-1] != size or not (offsets[1:] >= offsets[:-1]).all():
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != size or _increases(offsets[::-1]):
         raise GraphError(f"label_offsets do not lead from 0 to {size:,}")
 
 
@@ -202,8 +203,14 @@ def _check_row_offsets(offsets: Ids, firsts: Ids, num_entries: Ids) -> None:
     """Check that the offsets of every snapshot increase from 0 to its number of entries."""
     ends = (offsets[firsts[:-1]] == 0).all() and (offsets[firsts[1:] - 1] == num_entries).all()
     # From one snapshot to the next they cannot increase.
-    if not ends or np.count_nonzero(offsets[1:] > offsets[:-1]) != len(offsets) - len(num_entries):
+    if not ends or _increases(offsets) != len(offsets) - len(num_entries):
         raise GraphError("the offsets of a snapshot do not increase from 0 to its number of entries")
+
+
+def _increases(numbers: Ids) -> int:
+    """How many numbers are larger than the one before."""
+    pieces = (numbers[first : first + PIECE + 1] for first in range(0, len(numbers), PIECE))
+    return sum(int(np.count_nonzero(piece[1:] > piece[:-1])) for piece in pieces)
 
 
 def _check_range(name: str, nodes: Ids, firsts: Ids, known: Ids) -> None:
@@ -217,11 +224,14 @@ def _check_range(name: str, nodes: Ids, firsts: Ids, known: Ids) -> None:
 
 def _check_order(name: str, nodes: Ids, starts: Ids) -> None:
     """Check that nodes increase, except from one part to the next; parts begin at `starts`."""
-    increases = np.ones(len(nodes) + 1, dtype=np.bool_)
-    np.greater(nodes[1:], nodes[:-1], out=increases[1:-1])
-    increases[starts] = True
-    if not increases.all():
-        raise GraphError(f"the {name} do not increase")
+    for first in range(0, len(nodes), PIECE):
+        part = nodes[max(0, first - 1) : first + PIECE]  # from the last one of the piece before
+        increases = np.ones(len(part), dtype=np.bool_)
+        np.greater(part[1:], part[:-1], out=increases[1:])
+        low, high = np.searchsorted(starts, [first, min(first + PIECE, len(nodes))])
+        increases[starts[low:high] - first + bool(first)] = True
+        if not increases.all():
+            raise GraphError(f"the {name} do not increase")
 
 
 def _check_both_directions(arrays: Mapping[str, Array], first_row: Ids, first_entry: Ids) -> None:

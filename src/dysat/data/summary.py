@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dysat.data.csr import Snapshot
 from dysat.data.windows import Clock, write_moment
 
+AT_ONCE = 1 << 24  # entries whose links are compared together
 COMPLETE = 0.8  # a window whose events end earlier counts as incomplete
 
 
@@ -69,6 +71,31 @@ def link_keys(snapshot: Snapshot) -> NDArray[np.int64]:
     """Return each link as one number, sorted."""
     u, v, _ = snapshot.links()
     return (u << 32 | v).cpu().numpy()
+
+
+def count_distinct_links(snapshots: Sequence[Snapshot], low: int, high: int) -> int:
+    """Count the pairs (u, v), u ≤ v, with u in [low, high), that are linked in any snapshot.
+
+    Ranges of nodes with many entries are halved, so that memory does not grow with the graph.
+    """
+    parts = [_rows_between(s, low, high) for s in snapshots]
+    if sum(stop - start for start, stop, _, _ in parts) > AT_ONCE and high - low > 1:
+        middle = (low + high) // 2
+        return count_distinct_links(snapshots, low, middle) + count_distinct_links(snapshots, middle, high)
+    keys = []
+    for s, (start, stop, first, last) in zip(snapshots, parts, strict=True):
+        u = torch.repeat_interleave(s.rows[first:last], s.offsets[first : last + 1].diff())
+        v = s.neighbours[start:stop]
+        once = u <= v
+        keys.append((u[once] << 32 | v[once]).cpu().numpy())
+    return len(np.unique(np.concatenate(keys)))
+
+
+def _rows_between(snapshot: Snapshot, low: int, high: int) -> tuple[int, int, int, int]:
+    """The entries [start, stop) and the rows [first, last) of the nodes [low, high)."""
+    first, last = torch.searchsorted(snapshot.rows, torch.tensor([low, high], device=snapshot.rows.device)).tolist()
+    start, stop = snapshot.offsets[[first, last]].tolist()
+    return start, stop, first, last
 
 
 def target_keys(snapshot: Snapshot) -> NDArray[np.int64]:

@@ -16,9 +16,10 @@ import mmap as memory_map
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, BinaryIO, TypeVar
@@ -42,6 +43,113 @@ MAX_MANIFEST = 1 << 28  # bytes; 10,000 snapshots take less than one million
 MAGIC = b"\x93NUMPY\x01\x00"
 DTYPE = re.compile(r"[<>|=][biuf][0-9]{1,2}")
 HEADER = 1 << 14  # bytes at the start of a .npy file among which its header ends
+# Pages of a mapping that are written to are private. Nothing is reserved for them, or Linux would refuse files that are
+# larger than its memory. Python names the flag from 3.13 on; the number is that of x86 and ARM.
+NO_RESERVE = getattr(memory_map, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+
+
+class GrowingArray:
+    """A `.npy` file that is written part by part, with the bytes that `np.save` writes for the whole array.
+
+    The header states the length; its own size does not depend on that, so it is written again in the end.
+    """
+
+    def __init__(self, file: Path, like: Array) -> None:
+        self._file, self._type, self._inner, self._length = file, like.dtype, like.shape[1:], 0
+        self._out = open(file, "wb")  # noqa: SIM115
+        self._write_header()
+
+    def append(self, part: Array) -> None:
+        """Write the next rows; they have the type and the inner shape of the first."""
+        if part.dtype != self._type or part.shape[1:] != self._inner:
+            raise ValueError(f"{part.dtype} {part.shape[1:]} after {self._type} {self._inner} in {self._file.name}")
+        self._out.write(np.ascontiguousarray(part).data)
+        self._length += len(part)
+
+    def finish(self) -> dict[str, Any]:
+        """Complete the file; return its size and checksum."""
+        self._out.seek(0)
+        self._write_header()
+        self._out.flush()
+        os.fsync(self._out.fileno())
+        self.close()
+        return {"bytes": self._file.stat().st_size, "sha256": _sha256(self._file)}
+
+    def close(self) -> None:
+        """Close the file, which may be incomplete."""
+        with suppress(OSError):  # what is in its buffer may not fit on the disk
+            self._out.close()
+
+    def _write_header(self) -> None:
+        shape = (self._length, *self._inner)
+        facts = {"descr": np.lib.format.dtype_to_descr(self._type), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._out, facts)
+
+
+class FolderWriter:
+    """The arrays of a folder while it is written; `writing_folder` makes it and moves the folder into place.
+
+    Attributes:
+        folder: where the files are; at: the file that is being written; needed: the size of all files in bytes, if it
+        is known. The last two are for the message if the disk is full.
+    """
+
+    def __init__(self, folder: Path, target: Path, needed: int | None) -> None:
+        self.folder, self.at, self.needed = folder, target, needed
+        self._target = target
+        self._arrays: dict[str, GrowingArray] = {}
+
+    def append(self, key: str, part: Array) -> None:
+        """Append to an array, or begin it."""
+        self.at = self._target / f"{key}.npy"
+        part = np.atleast_1d(part)
+        if key not in self._arrays:
+            self._arrays[key] = GrowingArray(self.folder / self.at.name, part)
+        self._arrays[key].append(part)
+
+    def finish(self, name: str, version: int, manifest: Mapping[str, Any]) -> None:
+        """Complete the arrays and write the manifest; no array can be appended to afterwards."""
+        files = {}
+        for key, array in self._arrays.items():
+            self.at = self._target / f"{key}.npy"
+            files[key] = array.finish()
+        content = finite({"format": f"dysat-{name}", "version": version, **manifest, "files": files})
+        content["checksum"] = _checksum(content)
+        self.at = self._target / f"{name}.json"
+        with open(self.folder / self.at.name, "w", encoding="utf-8") as out:
+            lines = [f"  {json.dumps(key)}: {json_text(value)}" for key, value in content.items()]
+            out.write("{\n" + ",\n".join(lines) + "\n}\n")
+            out.flush()
+            os.fsync(out.fileno())
+
+    def close(self) -> None:
+        """Close all files."""
+        for array in self._arrays.values():
+            array.close()
+
+
+@contextmanager
+def writing_folder(
+    path: str | os.PathLike[str], name: str, *, overwrite: bool, needed: int | None, error: type[DysatError]
+) -> Iterator[FolderWriter]:
+    """Give a writer for a folder that appears complete or not at all, and remove what it wrote if anything fails."""
+    folder = Path(os.path.abspath(path))  # as in `write_folder`
+    check_target(folder, name, overwrite=overwrite, error=error)
+    writer = FolderWriter(folder, folder, needed)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with writing_beside(folder) as new:
+            new.mkdir()
+            writer.folder = new
+            try:
+                yield writer
+            finally:
+                writer.close()
+            new.chmod(0o777 & ~umask())
+            check_target(folder, name, overwrite=overwrite, error=error)  # again: it may have appeared meanwhile
+            swap_in(new, folder)
+    except OSError as problem:
+        raise error(write_problem(writer.at, problem, writer.needed)) from problem
 
 
 def write_folder(
@@ -49,36 +157,23 @@ def write_folder(
     name: str,
     version: int,
     manifest: Mapping[str, Any],
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, Array | Sequence[Array]],
     *,
     overwrite: bool,
     error: type[DysatError],
 ) -> Path:
-    """Write `path/<name>.json` and one `.npy` per array; the folder appears complete or not at all."""
+    """Write `path/<name>.json` and one `.npy` per array; the folder appears complete or not at all.
+
+    An array may be given as a list of the parts it is made of; they are not concatenated in memory.
+    """
     folder = Path(os.path.abspath(path))  # absolute: renaming may move the current folder itself
-    check_target(folder, name, overwrite=overwrite, error=error)
-    needed, file = sum(array.nbytes for array in arrays.values()), folder
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with writing_beside(folder) as new:
-            new.mkdir()
-            files = {}
-            for key, array in arrays.items():
-                file = folder / f"{key}.npy"
-                files[key] = _write_array(new / file.name, array)
-            content = finite({"format": f"dysat-{name}", "version": version, **manifest, "files": files})
-            content["checksum"] = _checksum(content)
-            file = folder / f"{name}.json"
-            with open(new / file.name, "w", encoding="utf-8") as out:
-                lines = [f"  {json.dumps(key)}: {json_text(value)}" for key, value in content.items()]
-                out.write("{\n" + ",\n".join(lines) + "\n}\n")
-                out.flush()
-                os.fsync(out.fileno())
-            new.chmod(0o777 & ~umask())
-            check_target(folder, name, overwrite=overwrite, error=error)  # again: it may have appeared meanwhile
-            swap_in(new, folder)
-    except OSError as problem:
-        raise error(write_problem(file, problem, needed)) from problem
+    parts = {key: [given] if isinstance(given, np.ndarray) else given for key, given in arrays.items()}
+    needed = sum(part.nbytes for many in parts.values() for part in many)
+    with writing_folder(folder, name, overwrite=overwrite, needed=needed, error=error) as writer:
+        for key, many in parts.items():
+            for part in many:
+                writer.append(key, part)
+        writer.finish(name, version, manifest)
     return folder
 
 
@@ -149,8 +244,16 @@ def _content(file: Path, size: object, mmap: bool, error: type[DysatError]) -> N
             expected = f"{size:,}" if isinstance(size, int) else repr(size)
             raise error(f"{file}: damaged: {found:,} bytes instead of {expected}")
         if mmap and found:
-            return np.frombuffer(memory_map.mmap(data.fileno(), 0, access=memory_map.ACCESS_COPY), dtype=np.uint8)
+            return np.frombuffer(_mapped(data.fileno()), dtype=np.uint8)
         return np.fromfile(data, dtype=np.uint8)
+
+
+def _mapped(number: int) -> memory_map.mmap:
+    """Map an open file; what is written to the memory stays in it."""
+    if hasattr(memory_map, "MAP_PRIVATE"):
+        protection, flags = memory_map.PROT_READ | memory_map.PROT_WRITE, memory_map.MAP_PRIVATE | NO_RESERVE
+        return memory_map.mmap(number, 0, flags=flags, prot=protection)
+    return memory_map.mmap(number, 0, access=memory_map.ACCESS_COPY)
 
 
 def _as_array(content: NDArray[np.uint8]) -> Array:
@@ -250,14 +353,6 @@ def _read_manifest(folder: Path, name: str, version: int, error: type[DysatError
     if odd := [key for key in files if not ARRAY_NAME.fullmatch(key)]:
         raise error(f"{file}: damaged: {odd[0]!r} is not the name of an array")
     return manifest
-
-
-def _write_array(file: Path, array: Array) -> dict[str, Any]:
-    with open(file, "wb") as out:
-        np.save(out, np.ascontiguousarray(array), allow_pickle=False)
-        out.flush()
-        os.fsync(out.fileno())
-    return {"bytes": file.stat().st_size, "sha256": _sha256(file)}
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:

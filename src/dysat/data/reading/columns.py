@@ -112,6 +112,15 @@ def read_columns(
     if misfits:
         parsers = {name: parse for name, parse in parsers.items() if name not in misfits}
         read = source.read([parsers.get(name, pl.col(name)) for name in wanted])
+    return by_role(source, read, columns, pair_separator, split=split)
+
+
+def by_role(
+    source: Source, read: pl.DataFrame, columns: dict[str, str], pair_separator: str | None, *, split: bool = False
+) -> pl.DataFrame:
+    """Name the columns of a table by role; split a column that holds both nodes."""
+    import polars as pl
+
     table = pl.DataFrame([read[column].alias(role) for role, column in columns.items()])
     _refuse_nested(source, table, columns, split=split)
     if pair_separator is None:
@@ -201,9 +210,15 @@ class Rows:
         self.num_rows -= int((rows & self.good).sum())
         self.good &= ~rows
 
-    def notes(self) -> list[str]:
-        skipped = self.num_rows - int(self.good.sum())
-        return [f"{skipped:,} of {self.num_rows:,} rows could not be read and were skipped"] if skipped else []
+    @property
+    def num_skipped(self) -> int:
+        """Number of bad rows."""
+        return self.num_rows - int(self.good.sum())
+
+
+def skipped_note(skipped: int, rows: int) -> list[str]:
+    """Note rows that were skipped."""
+    return [f"{skipped:,} of {rows:,} rows could not be read and were skipped"] if skipped else []
 
 
 def label_columns(

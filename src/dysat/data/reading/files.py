@@ -11,7 +11,8 @@ import csv
 import io
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from dysat.data.reading.excel import open_excel
 from dysat.data.reading.json_records import is_array, open_array, open_jsonl, open_mongo
 from dysat.data.reading.limits import Limits, text_memory
-from dysat.data.reading.sources import Source, explained, names_columns, open_frame, stripped
+from dysat.data.reading.packed import ahead, gunzip_pieces
+from dysat.data.reading.sources import Source, explained, in_batches, names_columns, open_frame, stripped
 from dysat.data.reading.text import (
     HEAD,
     SEPARATORS,
@@ -48,6 +50,7 @@ SUFFIXES: dict[str, Format] = {
     ".pq": "parquet",
 }
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # first bytes of an .xls file
+NOT_IN_BATCHES = " cannot be cut on disk; convert it to Parquet or to CSV in UTF-8, or read it in memory"
 # KONECT's names for weights that are counts; ratings and signs are not.
 KONECT_WEIGHTS = ("positive", "posweighted")
 
@@ -61,8 +64,12 @@ def open_file(
     encoding: str | None = None,
     wanted: Sequence[str] = (),
     limits: Limits | None = None,
+    on_disk: bool = False,
 ) -> Source:
-    """Open a file or a folder of Parquet parts; the `wanted` columns help to recognise a header."""
+    """Open a file or a folder of Parquet parts; the `wanted` columns help to recognise a header.
+
+    With `on_disk` it will be read in batches, so it may be larger than memory.
+    """
     limits = limits or Limits()
     name = str(path)
     if format is not None and format not in FORMATS:
@@ -72,22 +79,33 @@ def open_file(
     if not path.exists():
         raise EventsError(f"{name}: no such file")
     if path.is_dir():
-        return _open_parquet(path, name, limits)
+        return _open_parquet(path, name, limits, on_disk=on_disk)
     format = format or _recognise_binary(path, name)
     if format == "parquet":
-        return _open_parquet(path, name, limits)
+        return _open_parquet(path, name, limits, on_disk=on_disk)
     if format == "excel":
+        if on_disk:
+            raise EventsError(f"{name}: Excel{NOT_IN_BATCHES}")
         return open_excel(path, name, header, wanted, limits)
     text = open_text(path, name, encoding, limits)
-    source = _open_text(text, format or _recognise_text(text, separator), header, separator, wanted)
+    source = _open_text(text, format or _recognise_text(text, separator), header, separator, wanted, on_disk=on_disk)
     if encoding is None and text.encoding != "utf-8":
         source = replace(source, notes=(*source.notes, f"text read as {text.encoding}; encoding= overrides this"))
     return source
 
 
 def _open_text(
-    text: TextFile, format: Format, header: bool | None, separator: str | None, wanted: Sequence[str]
+    text: TextFile,
+    format: Format,
+    header: bool | None,
+    separator: str | None,
+    wanted: Sequence[str],
+    *,
+    on_disk: bool,
 ) -> Source:
+    if on_disk and (format not in ("csv", "tsv") or text.encoding != "utf-8" or text.packed == "zstd"):
+        what = "zstd" if text.packed == "zstd" else text.encoding if format in ("csv", "tsv") else format
+        raise EventsError(f"{text.name}: {what}{NOT_IN_BATCHES}")
     if not text.head.strip():
         raise EventsError(f"{text.name}: is empty")
     if format == "jsonl":
@@ -96,7 +114,7 @@ def _open_text(
         return open_array(text)
     if format == "mongo":
         return open_mongo(text)
-    text.check_lines()
+    text.check_lines(on_disk=on_disk)
     if format in ("csv", "tsv"):
         mark = separator or ("\t" if format == "tsv" else sniff_separator(text.head))
         return _open_csv(text, mark, header, wanted)
@@ -185,29 +203,51 @@ def _open_csv(text: TextFile, separator: str, header: bool | None, wanted: Seque
         text.check_utf8()
         raise EncodingError(f"{name}: is not UTF-8 text")
 
+    again = separator.join(map(str, range(len(columns)))) + "\n"  # a header for the next pieces
+
     def read(wanted: Sequence[str | pl.Expr]) -> pl.DataFrame:
-        try:
+        with located():
             if unified is not None:
                 return scan(unified).select(wanted).collect(engine="streaming")
-            again = separator.join(map(str, range(len(columns)))) + "\n"  # a header for the next pieces
             return text.collect(lambda part, begins: scan(part, begins).select(wanted), quotes=True, header=again)
+
+    def batches(wanted: Sequence[str]) -> Iterator[pl.DataFrame]:
+        with located():
+            if text.in_pieces:
+                pieces = gunzip_pieces(text.path, name, text.limits, quotes=True, header=again.encode())
+                for number, piece in enumerate(ahead(pieces)):
+                    yield scan(io.BytesIO(piece), number == 0).select(wanted).collect(engine="streaming")
+            else:
+                yield from in_batches(scan(text.content).select(wanted))
+
+    @contextmanager
+    def located() -> Iterator[None]:
+        """Say which line is wrong, if the text fits in memory."""
+        try:
+            yield
         except (pl.exceptions.PolarsError, UnicodeError):
-            text.check_utf8()
-            if fault := ragged(text, separator, len(columns)):
-                raise EventsError(f"{name}: {fault}") from None
+            if 2 * text.path.stat().st_size <= text.limits.bytes():
+                text.check_utf8()
+                if fault := ragged(text, separator, len(columns)):
+                    raise EventsError(f"{name}: {fault}") from None
             raise
 
     def locate(row: int) -> str:
-        reader = csv.reader(io.TextIOWrapper(io.BytesIO(text.read_bytes()), "utf-8", newline=""), delimiter=separator)
-        try:
-            line = next((reader.line_num for i, _ in enumerate(reader) if i == row + bool(header)), None)
-        except csv.Error:  # a field beyond the size limit of the csv module
-            line = None
+        plain = text.packed is None and text.encoding == "utf-8"
+        content = open(text.path, "rb") if plain else io.BytesIO(text.read_bytes())  # noqa: SIM115
+        with io.TextIOWrapper(content, "utf-8-sig", newline="") as lines:
+            reader = csv.reader(lines, delimiter=separator)
+            try:
+                line = next((reader.line_num for i, _ in enumerate(reader) if i == row + bool(header)), None)
+            except csv.Error:  # a field beyond the size limit of the csv module
+                line = None
         return f"line {line}" if line else f"row {row + 1}"
 
     second = next(records, []) if header else first
     first_row = dict(zip(columns, second, strict=False))
-    return Source(name, columns, read, locate, blank_rows=True, first=first_row)
+    many = batches if unified is None and text.packed != "zstd" else None
+    rows = text.path.stat().st_size * max(1, head.count("\n")) // len(head) if text.packed is None else None
+    return Source(name, columns, read, locate, blank_rows=True, first=first_row, num_rows=rows, batches=many)
 
 
 def _width(content: Path | io.BytesIO, separator: str) -> int:
@@ -268,7 +308,7 @@ def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted
     return Source(name, columns, read, locate, blank_rows=True, roles=roles, bipartite=bipartite, notes=tuple(notes))
 
 
-def _open_parquet(path: Path, name: str, limits: Limits) -> Source:
+def _open_parquet(path: Path, name: str, limits: Limits, *, on_disk: bool) -> Source:
     import polars as pl
 
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
@@ -280,7 +320,8 @@ def _open_parquet(path: Path, name: str, limits: Limits) -> Source:
     with explained(name, "Parquet"):
         limits.check_columns(name, len(frame.collect_schema()))
         rows = int(frame.select(pl.len()).collect().item())
-        limits.check_memory(name, text_memory(0, rows), f"{rows:,} rows")
+        if not on_disk:
+            limits.check_memory(name, text_memory(0, rows), f"{rows:,} rows", in_batches=True)
 
     def collect(chosen: pl.LazyFrame) -> pl.DataFrame:
         """Read part by part, because a small file can hold much text."""
@@ -300,4 +341,4 @@ def _open_parquet(path: Path, name: str, limits: Limits) -> Source:
             row -= height
         return f"row {row + 1}"
 
-    return open_frame(name, frame, locate, collect)
+    return replace(open_frame(name, frame, locate, collect), num_rows=rows)

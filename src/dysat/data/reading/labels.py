@@ -57,7 +57,8 @@ def number_nodes(
     if dense := dense_slots(sides):
         slots, size = dense
     else:
-        slots, numbering = _number_columns(sides)
+        numbering = Numbering()
+        slots = _number_columns(sides, numbering)
         size = numbering.size
     if separate:
         slots = [slots[0], slots[1] + np.int32(size)]
@@ -67,20 +68,41 @@ def number_nodes(
         event, column, slot = numbering.firsts >> 1, numbering.firsts & 1, np.arange(size, dtype=np.int32)
     else:
         event, column, slot = appearances(slots, size * (1 + separate))
-    labels = _as_integers(_labels_of(sides, event if order is None else order[event], column))
+    labels = as_integers(_labels_of(sides, event if order is None else order[event], column))
 
     kind = column if separate else np.zeros_like(column)
     ranked = break_ties(time[event], kind, labels.gather)
     from_, to = number_slots(slots, size * (1 + separate), slot[ranked])
-    return from_, to, _to_labels(labels.gather(ranked)), kind[ranked].astype(np.uint8) if separate else None
+    return from_, to, to_labels(labels.gather(ranked)), kind[ranked].astype(np.uint8) if separate else None
 
 
-def _number_columns(sides: Sequence[pl.Series]) -> tuple[list[Numbers], Numbering]:
+class GrowingLabels:
+    """Numbers for the labels of two columns that come in batches; memory grows with the distinct labels only."""
+
+    def __init__(self) -> None:
+        self._numbering = Numbering()
+        self._labels: list[pl.Series] = []
+
+    def number(self, sides: Sequence[pl.Series]) -> list[Numbers]:
+        """Number a batch; all batches have the same type, Int64 or String."""
+        before = self._numbering.seen
+        numbers = _number_columns(sides, self._numbering)
+        first = self._numbering.new_firsts() - before
+        self._labels.append(_labels_of(sides, first >> 1, first & 1))
+        return numbers
+
+    def labels(self) -> pl.Series:
+        """All labels, in order of their numbers: whole numbers if all of them are, or else texts."""
+        import polars as pl
+
+        return as_integers(pl.concat(self._labels))
+
+
+def _number_columns(sides: Sequence[pl.Series], numbering: Numbering) -> list[Numbers]:
     """Number the labels of two columns, row by row, by keys of 128 bits: the whole number, or two hashes of the text.
 
     The chance that any two of a billion texts share both hashes is about 10^-21.
     """
-    numbering = Numbering()
     out = [np.empty(len(side), dtype=np.int32) for side in sides]
 
     def find(part: slice) -> Found:
@@ -93,7 +115,7 @@ def _number_columns(sides: Sequence[pl.Series]) -> tuple[list[Numbers], Numberin
             column[part] = numbers[:, side]
 
     _ahead(find, add, list(chunks(len(sides[0]), CHUNK)))
-    return out, numbering
+    return out
 
 
 def _ahead(find: Callable[[slice], Found], add: Callable[[slice, Found], None], parts: list[slice]) -> None:
@@ -187,7 +209,7 @@ def as_labels(values: list[Any]) -> Labels:
     return labels
 
 
-def _as_integers(labels: pl.Series) -> pl.Series:
+def as_integers(labels: pl.Series) -> pl.Series:
     """Convert texts to numbers if all are whole numbers in canonical form."""
     import polars as pl
 
@@ -198,7 +220,8 @@ def _as_integers(labels: pl.Series) -> pl.Series:
     return numbers if same else labels
 
 
-def _to_labels(labels: pl.Series) -> Labels:
+def to_labels(labels: pl.Series) -> Labels:
+    """Convert to an array of int64, or of objects that are str."""
     import polars as pl
 
     if labels.dtype != pl.String:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dysat.errors import EventsError, nearest
 from dysat.system.hardware import free_memory
@@ -30,19 +30,21 @@ class Limits:
     label_length: float = 10_000
     line_length: float = 10_000_000
     memory: float | None = None
+    advice: str = ""  # what else helps if rows need too much memory
 
     @classmethod
     def of(cls, given: Mapping[str, float] | Limits | None) -> Limits:
         """The default limits with those given."""
         if isinstance(given, Limits):
             return given
-        known = [field.name for field in fields(cls)]
+        known = [field.name for field in fields(cls) if field.name != "advice"]
         for name, value in (given or {}).items():
             if name not in known:
                 raise EventsError(f"limits: {name!r} is not one of {', '.join(known)}{nearest(name, known)}")
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
                 raise EventsError(f"limits: {name} must be a number above 0, not {value!r}")
-        return cls(**(given or {}))
+        chosen: dict[str, Any] = dict(given or {})
+        return cls(**chosen)
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> dict[str, float]:
@@ -87,8 +89,11 @@ class Limits:
                 f"{self.label_length:,.0f} ({label!r}…); {_raised('label_length', length)} allows it"
             )
 
-    def check_memory(self, name: str, needed: float, what: str) -> None:
-        """Refuse what would need more memory than there is; `what` says what was counted, such as rows."""
+    def check_memory(self, name: str, needed: float, what: str, *, in_batches: bool = False) -> None:
+        """Refuse what would need more memory than there is; `what` says what was counted, such as rows.
+
+        If the file can also be read `in_batches`, the message ends with the advice.
+        """
         if needed <= self._least():  # no need to ask the system
             return
         there = self.bytes()
@@ -96,7 +101,7 @@ class Limits:
             means = "is free" if self.memory is None else "is allowed"
             raise EventsError(
                 f"{name}: {what} need about {needed / GB:.1f} GB of memory, but {there / GB:.1f} GB {means}; "
-                f"{_raised('memory', int(needed / GB) + 1)} allows it"
+                f"{_raised('memory', int(needed / GB) + 1)} allows it{self.advice * in_batches}"
             )
 
     def bytes(self) -> float:

@@ -141,6 +141,7 @@ class Numbering:
         self.table = Table.empty(bits)
         self.size = self.seen = 0
         self._firsts = [np.zeros(0, dtype=np.int64)]
+        self._taken = 0
 
     def find(self, words: Words) -> Found:
         """Look up a block of keys, in any thread.  # [B, 2]"""
@@ -166,6 +167,12 @@ class Numbering:
     def firsts(self) -> Index:
         """The position where each key appeared first, counted over all blocks.  # [N]"""
         return np.concatenate(self._firsts)
+
+    def new_firsts(self) -> Index:
+        """The positions of `firsts` since the last call."""
+        found = np.concatenate([self._firsts[0][:0], *self._firsts[self._taken :]])
+        self._taken = len(self._firsts)
+        return found
 
     def _look_up(self, table: Table, keys: Keys) -> tuple[Numbers, Index, Index]:
         """Return the numbers of known keys, and the indices of unknown keys with the free place each may take."""

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     import polars as pl
 
 Collect = Callable[["pl.LazyFrame"], "pl.DataFrame"]
+BATCH = 1 << 20  # rows that are read together, if a log is read in batches
+
+
+def in_batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """Read a table batch by batch; all rows are in order."""
+    return iter(frame.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming"))
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class Source:
     notes: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()  # values inside objects, as user.id; `read` takes them like columns
     nested: frozenset[str] = frozenset()  # columns that hold only objects
+    num_rows: int | None = None  # if the format states it; an estimate for text
+    batches: Callable[[Sequence[str]], Iterator[pl.DataFrame]] | None = None  # `read` in batches, if the format can
 
 
 def open_table(source: Any) -> Source:
@@ -89,8 +97,11 @@ def open_frame(name: str, frame: pl.LazyFrame, locate: Callable[[int], str], col
         chosen = frame.select(map(expression, wanted))
         return chosen.collect(engine="streaming") if collect is None else collect(chosen)
 
+    def batches(wanted: Sequence[str]) -> Iterator[pl.DataFrame]:
+        return in_batches(frame.select(map(expression, wanted)))
+
     structs = frozenset(column for column, dtype in schema.items() if isinstance(dtype, pl.Struct))
-    return Source(name, tuple(schema.names()), read, locate, paths=tuple(nested), nested=structs)
+    return Source(name, tuple(schema.names()), read, locate, paths=tuple(nested), nested=structs, batches=batches)
 
 
 def _fields(dtype: pl.DataType, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,21 +96,24 @@ def _recipients_note(texts: pl.Series, dst: str, among: str) -> list[str]:
     return [f"{what}; split_dst={mark!r} makes one event per address in {dst!r}"]
 
 
-def kinds_note(columns: dict[str, str], src: NDArray[np.int32], dst: NDArray[np.int32], labels: Labels) -> list[str]:
+def kinds_note(
+    columns: dict[str, str], sides: NDArray[np.bool_], labels: Labels, count_pairs: Callable[[], tuple[int, int]]
+) -> list[str]:
     """Note labels that occur in both columns if the two seem to hold different things.
 
     They do if their names say so, as user and movie. In a file without names, they do if both are numbered from 1 to
     different ends, nearly all numbers of the shorter range occur in the longer one, and no more pairs than by chance
     occur in both directions.
+
+    `sides` says which labels occur in each column [2, N]. `count_pairs` returns the number of distinct pairs, and of
+    those that occur in both directions.
     """
     kinds = _things(_words(columns["src"]), _words(columns["dst"]))
     named = not (columns["src"].isdigit() and columns["dst"].isdigit())
     if kinds is None and named:
         return []
-    sides = np.zeros((2, len(labels)), dtype=bool)
-    sides[0, src], sides[1, dst] = True, True
     shared = int(sides.all(0).sum())
-    if not shared or (kinds is None and not _two_ranges(sides, src, dst, labels)):
+    if not shared or (kinds is None and not _two_ranges(sides, labels, count_pairs)):
         return []
     one, other = kinds or ("user", "item")
     what = f"{shared:,} labels occur in both {columns['src']!r} and {columns['dst']!r} and are taken for the same nodes"
@@ -133,7 +137,7 @@ def _things(src: frozenset[str], dst: frozenset[str]) -> tuple[str, str] | None:
     return one[0], other[0]
 
 
-def _two_ranges(sides: NDArray[np.bool_], src: NDArray[np.int32], dst: NDArray[np.int32], labels: Labels) -> bool:
+def _two_ranges(sides: NDArray[np.bool_], labels: Labels, count_pairs: Callable[[], tuple[int, int]]) -> bool:
     """Whether labels are numbers from 0 or 1 in both columns, to different ends, and directions do not matter."""
     if labels.dtype == object:
         return False
@@ -145,8 +149,13 @@ def _two_ranges(sides: NDArray[np.bool_], src: NDArray[np.int32], dst: NDArray[n
         return False
     if sides.all(0).sum() < 0.9 * len(numbers[short]):
         return False
-    pairs = np.unique(src.astype(np.int64) * len(labels) + dst)
-    backwards = np.unique(dst.astype(np.int64) * len(labels) + src)
-    returned = len(np.intersect1d(pairs, backwards, assume_unique=True))
-    chance = len(pairs) ** 2 / (len(numbers[0]) * len(numbers[1]))
+    pairs, returned = count_pairs()
+    chance = pairs**2 / (len(numbers[0]) * len(numbers[1]))
     return bool(returned <= 2 * chance + 3)
+
+
+def count_pairs(src: NDArray[np.int32], dst: NDArray[np.int32], num_labels: int) -> tuple[int, int]:
+    """Return the number of distinct pairs, and of those that occur in both directions."""
+    pairs = np.unique(src.astype(np.int64) * num_labels + dst)
+    backwards = np.unique(dst.astype(np.int64) * num_labels + src)
+    return len(pairs), len(np.intersect1d(pairs, backwards, assume_unique=True))

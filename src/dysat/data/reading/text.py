@@ -99,18 +99,21 @@ class TextFile:
             self.limits.check_memory(self.name, text_memory(size, rows), what)
         return pl.concat(tables) if tables else scan(io.BytesIO(b""), True).collect()
 
-    def check_lines(self) -> None:
-        """Raise an error if a line is too long, or if the rows need more memory than there is.
+    def check_lines(self, *, on_disk: bool = False) -> None:
+        """Raise an error if a line is too long, or, unless they stay `on_disk`, if the rows need too much memory.
 
         Text that is read in pieces is checked while it is decompressed.
         """
         if isinstance(self.content, io.BytesIO):
-            _check_lines(self.name, self.content.getvalue(), self.limits)
+            check_lengths(self.name, self.content.getvalue(), self.limits)
+            _check_rows(self.name, self.content.getvalue(), self.limits)
         elif self.packed == "zstd":
             self._count_zstd()
         elif self.packed is None and self.path.stat().st_size:
             with open(self.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                _check_lines(self.name, data, self.limits)
+                check_lengths(self.name, data, self.limits)
+                if not on_disk:
+                    _check_rows(self.name, data, self.limits)
 
     def _count_zstd(self) -> None:
         """Count the rows, if there may be more than the memory holds."""
@@ -183,13 +186,13 @@ def _zstd_head(path: Path, name: str, limits: Limits) -> str:
     return "\n".join(lines)
 
 
-def _check_lines(name: str, text: mmap.mmap | bytes, limits: Limits) -> None:
-    """Check the length of every line, and count the rows if they may be too many."""
-    check_lengths(name, text, limits)
+def _check_rows(name: str, text: mmap.mmap | bytes, limits: Limits) -> None:
+    """Count the rows if they may need too much memory."""
     size = len(text)
     if text_memory(size, size / SHORTEST_ROW) > limits.bytes():
         rows = sum(count(text[i : i + MOST], b"\n") for i in range(0, size, MOST))
-        limits.check_memory(name, text_memory(size, rows), f"{rows:,} rows in {size / 1e6:,.0f} MB of text")
+        what = f"{rows:,} rows in {size / 1e6:,.0f} MB of text"
+        limits.check_memory(name, text_memory(size, rows), what, in_batches=True)
 
 
 def recognise_encoding(raw: bytes, *, whole: bool) -> str:

@@ -6,7 +6,7 @@ A time that cannot be read becomes null; the caller knows the file and the row.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Literal, get_args
@@ -29,6 +29,7 @@ ISO = re.compile(
     r"(?:(?P<sep>[T ])\d\d:\d\d(?P<seconds>:\d\d)?(?P<fraction>\.\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?)?"
 )
 COMPACT = {8: "%Y%m%d", 14: "%Y%m%d%H%M%S"}
+SAMPLE = 100  # texts that say whether a column holds numbers or dates
 MOST_PATTERNS = 8  # forms of ISO 8601 in one column before the slow parser takes over
 
 
@@ -64,15 +65,19 @@ def parse_times(
         raise EventsError(f"column {column.name!r} holds {column.dtype}, which is not a time")
     if pattern is not None:
         return Times(_from_pattern(column, pattern, timezone, zone), "utc", f"times read as {pattern!r}")
-    sample = column.drop_nulls().head(100).to_list()
-    numbers = sum(NUMBER.fullmatch(text) is not None for text in sample)
-    if unit is not None or (numbers and 2 * numbers >= len(sample)):
+    if unit is not None or are_numbers(column.drop_nulls().head(SAMPLE).to_list()):
         whole = column.str.strip_chars().cast(pl.Int64, strict=False)
         if whole.null_count() > column.null_count():
             fractions = column.str.strip_chars().cast(pl.Float64, strict=False)
             return _from_numbers(whole if whole.null_count() == fractions.null_count() else fractions, unit)
         return _from_numbers(whole, unit)
     return Times(_from_iso(column, timezone, zone), "utc")
+
+
+def are_numbers(sample: Sequence[str]) -> bool:
+    """Whether texts are numbers rather than dates: at least half of the first ones are."""
+    numbers = sum(NUMBER.fullmatch(text) is not None for text in sample)
+    return numbers > 0 and 2 * numbers >= len(sample)
 
 
 def check_plausible(first: int, last: int) -> None:
@@ -117,27 +122,53 @@ def _from_numbers(column: pl.Series, unit: TimeUnit | None) -> Times:
     """Convert epoch numbers of a stated or recognised unit, or step numbers."""
     import polars as pl
 
-    numbers = column.cast(pl.Int64 if column.dtype.is_integer() else pl.Float64, strict=False)
-    if numbers.dtype == pl.Float64:
-        numbers = numbers.to_frame("n").select(pl.when(pl.col("n").is_finite()).then("n")).to_series()
+    numbers = finite_numbers(column)
     low, high = numbers.min(), numbers.max()
     if not isinstance(low, int | float) or not isinstance(high, int | float):
         return Times(column.clear(len(column)).cast(pl.Int64), "step" if unit == "step" else "utc")
     what = f"column {column.name!r}: {low} to {high}"
+    chosen = choose_unit(low, high, unit, what)
+    if chosen is None:
+        return _from_compact_dates(column, what)
+    note = None if unit else f"times read as epoch numbers in {chosen}"
+    return Times(in_moments(numbers, chosen, what), "step" if chosen == "step" else "utc", note)
+
+
+def finite_numbers(column: pl.Series) -> pl.Series:
+    """Numbers as Int64 or Float64; null if one does not fit or is not finite."""
+    import polars as pl
+
+    numbers = column.cast(pl.Int64 if column.dtype.is_integer() else pl.Float64, strict=False)
+    if numbers.dtype == pl.Int64:
+        return numbers
+    return numbers.to_frame("n").select(pl.when(pl.col("n").is_finite()).then("n")).to_series()
+
+
+def choose_unit(low: float, high: float, unit: TimeUnit | None, what: str) -> str | None:
+    """Return the stated unit if it fits numbers from `low` to `high`, or else the one that does; None if none does."""
     if unit == "step":
-        if max(abs(low), abs(high)) >= 2**53 or (numbers != numbers.cast(pl.Int64)).any():
+        if max(abs(low), abs(high)) >= 2**53:
             raise EventsError(f"{what}: steps must be whole numbers")
-        return Times(numbers.cast(pl.Int64), "step")
+        return unit
     fitting = [u for u, per in PER_MICROSECOND.items() if _plausible(low / per, high / per)]
     if unit is None and not fitting:
-        return _from_compact_dates(column, what)
+        return None
     chosen = str(unit or fitting[0])
     _check_unit(chosen, fitting, low, high, what)
+    return chosen
+
+
+def in_moments(numbers: pl.Series, unit: str, what: str) -> pl.Series:
+    """Convert numbers of `finite_numbers` in a unit to microseconds, or steps."""
+    import polars as pl
+
+    if unit == "step":
+        if (numbers != numbers.cast(pl.Int64)).any():
+            raise EventsError(f"{what}: steps must be whole numbers")
+        return numbers.cast(pl.Int64)
     if numbers.dtype == pl.Int64:
-        micros = numbers // 1000 if chosen == "ns" else numbers * round(1 / PER_MICROSECOND[chosen])
-    else:
-        micros = (numbers / PER_MICROSECOND[chosen]).round().cast(pl.Int64, strict=False)
-    return Times(micros, "utc", None if unit else f"times read as epoch numbers in {chosen}")
+        return numbers // 1000 if unit == "ns" else numbers * round(1 / PER_MICROSECOND[unit])
+    return (numbers / PER_MICROSECOND[unit]).round().cast(pl.Int64, strict=False)
 
 
 def _check_unit(unit: str, fitting: list[str], low: float, high: float, what: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,22 @@ FATES = {"abs": "made positive", "drop": "left out with their events", "clip": "
 GROUP = r"(\d)[ \u00a0\u202f'’](\d{3})"  # blanks and apostrophes between thousands
 
 
+class Weights(NamedTuple):
+    """The weights, or None if every event counts 1; how many of them were negative, and notes on how they were read."""
+
+    values: NDArray[np.float64] | None
+    negative: int = 0
+    notes: tuple[str, ...] = ()
+
+
 def weights_of(
     table: pl.DataFrame, columns: dict[str, str], rows: Rows, decimal: Decimal | None, negative: NegativeWeights
-) -> tuple[NDArray[np.float64] | None, list[str]]:
-    """Return the weights, or None if every event counts 1, and notes on how they were read."""
+) -> Weights:
+    """Read the weights of a table and check every row."""
     import polars as pl
 
     if "weight" not in columns:
-        return None, []
+        return Weights(None)
     column, name = table["weight"], columns["weight"]
     if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Null)):
         raise EventsError(f"{rows.source.name}: column {name!r} holds {column.dtype}, not numbers")
@@ -44,16 +52,19 @@ def weights_of(
     below = numbers < 0
     number = int((below.fill_null(False).to_numpy() & rows.good).sum()) if below.any() else 0
     if number == 0:
-        return numbers.fill_null(0.0).to_numpy(), notes
+        return Weights(numbers.fill_null(0.0).to_numpy(), 0, tuple(notes))
     if negative == "error":
         complaint = "is negative; negative_weights= says what to do with such weights: abs, drop or clip"
         rows.check("weight", name, _blanked(numbers, below), complaint)
-    else:
-        notes = [*notes, f"{number:,} negative weights were {FATES[negative]}"]
     if negative == "drop":
         rows.leave_out(below.fill_null(False).to_numpy())
     numbers = numbers.abs() if negative == "abs" else numbers.clip(lower_bound=0.0)
-    return numbers.fill_null(0.0).to_numpy(), notes
+    return Weights(numbers.fill_null(0.0).to_numpy(), number, tuple(notes))
+
+
+def negative_note(number: int, fate: NegativeWeights) -> list[str]:
+    """Note what happened to negative weights."""
+    return [f"{number:,} negative weights were {FATES[fate]}"] if number and fate in FATES else []
 
 
 def _blanked(numbers: pl.Series, bad: pl.Series) -> pl.Series:
@@ -61,6 +72,18 @@ def _blanked(numbers: pl.Series, bad: pl.Series) -> pl.Series:
     import polars as pl
 
     return numbers.to_frame("n").select(pl.when(~bad).then("n")).to_series() if bad.any() else numbers
+
+
+def check_plain(rows: Rows, name: str) -> None:
+    """Refuse weights that are texts, but not plain numbers: other batches may say what their marks mean."""
+    import polars as pl
+
+    column = rows.table["weight"]
+    if column.dtype == pl.String:
+        numbers = column.str.strip_chars().cast(pl.Float64, strict=False)
+        skip, rows.skip = rows.skip, False
+        rows.check("weight", name, numbers, "is not a plain number; state decimal='.' or decimal=',' to cut it on disk")
+        rows.skip = skip
 
 
 def parse_numbers(column: pl.Series, decimal: Decimal | None = None) -> tuple[pl.Series, list[str]]:
