@@ -10,6 +10,7 @@ from dysat.data.graph import DynamicGraph
 
 # Weight of a snapshot relative to the one after it: half-lives of 0, 0.6, 1.4 and 6.6 steps, and no decay.
 DECAYS = (0.0, 0.3, 0.6, 0.9, 1.0)
+COLUMNS = 3 + 2 * len(DECAYS)  # without those of kinds
 
 
 def activity(graph: DynamicGraph) -> tuple[Tensor, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -242,23 +242,22 @@ class AttentionModel(TrainedModel):
 
     def _look_at(self, graph: DynamicGraph) -> None:
         """Build the block of a graph and the inputs."""
-        features = self._features(graph)
-        every_step = isinstance(features, tuple)
+        inputs = self._inputs(graph)
         self.block_ = whole_block(
             graph,
             link_weights=self.link_weights,
             self_loops=self.add_self_loops,
             lonely=self.add_self_loops or self.residual or self.blocks == "temporal",
             unknown=self.unknown,
-            every_step=every_step,
+            every_step=inputs.per_row,
         )
-        values = torch.cat(features) if isinstance(features, tuple) else features
-        values = None if values is None else values.to(self.block_.weights.dtype)
-        self.inputs_ = Inputs(values, per_row=every_step)
+        values = None if inputs.values is None else inputs.values.to(self.block_.weights.dtype)
+        self.inputs_ = replace(inputs, values=values)
 
-    def _features(self, graph: DynamicGraph) -> Tensor | tuple[Tensor, ...] | None:
-        """Input features of the nodes: one tensor for all steps, or one per step."""
-        return graph.features if self.inputs != "identity" else None
+    def _inputs(self, graph: DynamicGraph) -> Inputs:
+        """Input features of the nodes: the same for all steps, or of every step."""
+        features = graph.features if self.inputs != "identity" else None
+        return Inputs(torch.cat(features), per_row=True) if isinstance(features, tuple) else Inputs(features)
 
     @property
     def _has_table(self) -> bool:

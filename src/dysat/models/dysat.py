@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, get_args
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
+from dysat.features.activity import COLUMNS as ACTIVITY
 from dysat.features.activity import activity
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
@@ -23,6 +24,7 @@ from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import latest_links, likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.pair_score import PairScore
 from dysat.nn.future_objective import Ahead, Cells, ProductScore, Transitions
+from dysat.nn.network import Inputs
 from dysat.nn.temporal import Scale
 from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
@@ -224,23 +226,30 @@ class DySAT(AttentionModel):
         """Whether the scores of u → v and v → u may differ; random walks, as in the paper, ignore direction."""
         return self.pair_score or self._looks_ahead
 
-    def _features(self, graph: DynamicGraph) -> Tensor | tuple[Tensor, ...] | None:
-        given = graph.features  # beside inputs of its own, also with inputs="identity"
+    def _inputs(self, graph: DynamicGraph) -> Inputs:
         if not self._own_inputs:
-            return super()._features(graph)
-        # Computed from the whole past, even if attention covers the latest snapshots only.
-        parts = list[tuple[Tensor, ...]]()
-        if self.activity:
-            parts.append(activity(self.graph_.to(graph.device)))
-        if self.spectrum:  # computed on the graph's device
-            parts.append(tuple(part.to(graph.device) for part in spectrum(self.graph_, self.spectrum)))
+            return super()._inputs(graph)
+        given = graph.features  # beside inputs of its own, also with inputs="identity"
+        width = (ACTIVITY + len(graph.kind_names)) * self.activity + 2 * self.spectrum
         if given is not None:
-            every = given if isinstance(given, tuple) else tuple(given[:known] for known in graph.known)
-            parts.append((*[every[0]] * (len(self.graph_) - len(graph)), *every))
-        return tuple(
-            torch.cat([p.to(columns[0]) for p in columns], 1)
-            for columns in list(zip(*parts, strict=True))[-len(graph) :]
-        )
+            width += (given[0] if isinstance(given, tuple) else given).shape[1]
+        values = torch.empty(sum(graph.known), width, device=graph.device)
+        tables, first = torch.split(values, list(graph.known)), 0
+        for part in self._input_parts(graph):
+            for table, columns in zip(tables, part, strict=True):
+                table[:, first : first + columns.shape[1]] = columns
+            first += part[0].shape[1]
+        return Inputs(values, per_row=True)
+
+    def _input_parts(self, graph: DynamicGraph) -> Iterator[tuple[Tensor, ...]]:
+        """Yield columns of the nodes known at each step: activity, coordinates, features.  # each [known, F]"""
+        # Computed from the whole past, even if attention covers the latest snapshots only.
+        if self.activity:
+            yield activity(self.graph_.to(graph.device))[-len(graph) :]
+        if self.spectrum:  # computed on the graph's device
+            yield spectrum(self.graph_, self.spectrum)[-len(graph) :]
+        if (given := graph.features) is not None:
+            yield given if isinstance(given, tuple) else tuple(given[:known] for known in graph.known)
 
     def _times(self) -> Tensor | None:
         if self.positions == "absolute":

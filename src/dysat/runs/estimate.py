@@ -23,11 +23,12 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import DysatError, GraphError
 from dysat.evaluation.probe import validation_auc
 from dysat.evaluation.protocols import LinkSplit, single_step
-from dysat.features.link_memory import RANKS, links_among
+from dysat.features.link_memory import EXACT_NODES, RANKS, links_among
 from dysat.features.pair_attributes import pair_attributes
 from dysat.features.pair_history import CHUNK, UNIFORM_PAIRS, PairHistory
 from dysat.features.spectrum import spectrum
 from dysat.models import MODELS, OPPONENTS
+from dysat.models.attention import MOST_ROWS
 from dysat.models.dysat import DySAT
 from dysat.models.forecast.candidates import likely_pairs
 from dysat.models.forecast.examples import (
@@ -38,6 +39,7 @@ from dysat.models.forecast.examples import (
     training_transitions,
 )
 from dysat.models.forecast.pair_score import THREE_STEP_NODES, PairScore, _learn
+from dysat.nn.device import choose_device
 from dysat.system.hardware import peak_gib, reset_peak, resident_gib
 from dysat.system.process import few_blas_threads
 from dysat.system.progress import report
@@ -53,6 +55,7 @@ TRIAL_EPOCHS = 3  # the first is a warm-up
 NEGATIVES = 3  # uniform pairs per link, as in PairScore.learn
 PAIR_MODEL_TRANSITIONS, PAIR_MODELS = 6, ("pair-logistic", "pair-boosting")
 WRITTEN_PER_SECOND = 100e6  # bytes of a table of embeddings
+HELD_PER_ENTRY = 120  # bytes of a row or of an entry of a link, with the order by sender
 COPIES = 6  # of the examples at the peak, found by measuring three fits
 LOW, HIGH = 0.6, 1.7  # range around the total: machines are busy, and eigenvectors converge at their own pace
 
@@ -264,7 +267,8 @@ class _TrainingWork:
         part = graph if cells <= EPOCH_CELLS else sampled(graph, SAMPLE_NODES)
         scale = sum(graph.known) / max(1, sum(part.known))
         trial = _Trial(**{**model.get_params(), "epochs": TRIAL_EPOCHS})
-        trial.score = score
+        in_parts = sum(recent.known) > MOST_ROWS[choose_device(model.device).type]
+        trial.score, trial.in_parts = score, in_parts
         seen: list[Epoch] = []
         reset_peak()
         begun = resident_gib()
@@ -281,11 +285,11 @@ class _TrainingWork:
             preparation = max(0.0, preparation - own) * scale + spectra
         return cls(
             preparation=preparation,
-            epoch=scale * min((epoch.seconds for epoch in seen[1:]), default=0.0),
+            epoch=(1 if in_parts else scale) * min((epoch.seconds for epoch in seen[1:]), default=0.0),
             validation=scale * _validation_seconds(trial, part),
             writing=scale * table * len(graph) + values / WRITTEN_PER_SECOND,
-            memory=grown * scale + 2 * values / 2**30,
-            gpu_memory=peak_gib(device) * scale if device.startswith("cuda") else None,
+            memory=(grown + _held_gib(graph, trial) if in_parts else grown * scale) + 2 * values / 2**30,
+            gpu_memory=peak_gib(device) * (1 if in_parts else scale) if device.startswith("cuda") else None,
             device=device,
         )
 
@@ -293,13 +297,26 @@ class _TrainingWork:
 class _Trial(DySAT):
     """A model whose network and epochs are real, but which learns no pair score and does not ask one."""
 
-    score: PairScore | None = None  # not annotated as a class variable: not an option either, for lack of @dataclass
+    # Not annotated as class variables: not options either, for lack of @dataclass.
+    score: PairScore | None = None
+    in_parts: bool = False  # whether the whole graph is computed in parts
+
+    @property
+    def _in_parts(self) -> bool:
+        return self.in_parts
 
     def _learn_pair_score(self) -> PairScore | None:
         return self.score
 
     def _expected(self, pairs: Tensor) -> Tensor:
         return torch.full((len(pairs),), 0.5)
+
+
+def _held_gib(graph: DynamicGraph, model: DySAT) -> float:
+    """Memory of the inputs, twice while they are joined, and of all rows and links, whatever a step computes."""
+    rows, links = sum(graph.known), sum(snapshot.num_links for snapshot in graph)
+    columns = 0 if model.inputs_.values is None else model.inputs_.values.shape[1]
+    return (8 * columns * rows + HELD_PER_ENTRY * (rows + 2 * links)) / 2**30
 
 
 def sampled(graph: DynamicGraph, number: int) -> DynamicGraph:
@@ -352,7 +369,7 @@ def _eigenvector_seconds(graph: DynamicGraph, history: PairHistory) -> float:
     n = graph.num_nodes
     if n <= EIGENVECTOR_NODES:
         return _timed(lambda: history.spectra)[0]
-    part = sampled(graph, SAMPLE_NODES)
+    part = _spectral_sample(graph)
     own = PairHistory(part.snapshots, three_step=False)
     seconds, _ = _timed(lambda: own.spectra)
     rng = np.random.default_rng(0)
@@ -361,9 +378,16 @@ def _eigenvector_seconds(graph: DynamicGraph, history: PairHistory) -> float:
     return seconds * n / part.num_nodes
 
 
+def _spectral_sample(graph: DynamicGraph) -> DynamicGraph:
+    """A sample whose eigenvectors are found in the same way."""
+    if graph.num_nodes <= EXACT_NODES:
+        return sampled(graph, SAMPLE_NODES)
+    return graph if graph.num_nodes <= 2 * EXACT_NODES else sampled(graph, 2 * EXACT_NODES)
+
+
 def _spectrum_seconds(graph: DynamicGraph, number: int) -> float:
     """Seconds of the spectral coordinates of all steps, by those of a sample."""
-    part = sampled(graph, SAMPLE_NODES)
+    part = _spectral_sample(graph)
     return _timed(lambda: spectrum(part, number))[0] * graph.num_nodes / part.num_nodes
 
 
