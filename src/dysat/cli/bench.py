@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 
@@ -15,7 +16,11 @@ from dysat.cli.options import DataDir, Json, option
 from dysat.cli.output.show import new_console, new_table, print_json, status_line
 from dysat.errors import ModelError
 from dysat.experiments.bench import Case, Timing, available, measure
+from dysat.experiments.scale import SIZES, ScaleCase, ScaleTiming, measure_scale
 from dysat.system.hardware import hardware
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @app.command()
@@ -26,10 +31,20 @@ def bench(
     batch_size: Annotated[list[int] | None, option("Nodes per batch [dim](default: 256)[/dim].")] = None,
     epochs: Annotated[int, option("Epochs to take the median of, after one warm-up epoch.")] = 5,
     graph_dir: Annotated[Path | None, option("Folder of graph folders named after the datasets.")] = None,
+    scale: Annotated[
+        bool, option("Instead, fit the default model, with and without embeddings, on made-up logs of growing size.")
+    ] = False,
+    largest: Annotated[int, option("With --scale: number of events of the largest log, up to 100000000.")] = 1_000_000,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Measure seconds per epoch, preparation time and memory, with the layers and snapshots of the paper."""
+    """Measure seconds per epoch, preparation time and memory, with the layers and snapshots of the paper.
+
+    With --scale, measure seconds by phase, time per event and memory of whole fits: two minutes on two cores for the
+    logs of up to a million events, and a quarter of an hour for ten million.
+    """
+    if scale:
+        return _bench_scale(device, largest, as_json)
     if graph_dir is not None and not graph_dir.is_dir():
         raise ModelError(f"--graph-dir {graph_dir}: no such folder")
     folders = sorted(graph_dir.glob("*/graph.json")) if graph_dir else []
@@ -78,6 +93,39 @@ def bench(
         )  # fmt: skip
     console = new_console()
     console.print(table)
-    return console.print(
-        f"[dim]{about['hardware']}, {time.strftime('%Y-%m-%d')}[/dim]", highlight=False, soft_wrap=True
+    return _print_about(console, about)
+
+
+def _bench_scale(devices: list[str] | None, largest: int, as_json: bool) -> None:
+    """Fit made-up logs of growing size and print seconds by phase."""
+    sizes = [events for events in SIZES if events <= largest]
+    if not sizes:
+        raise ModelError(f"--largest {largest}: the smallest log has {min(SIZES):,} events")
+    timings: list[ScaleTiming] = []
+    with status_line() as set_status:
+        for where in devices or ["auto"]:
+            for events in sizes:
+                for embeddings in (False, True):
+                    set_status(f"{events:,} events, {'with' if embeddings else 'without'} embeddings")
+                    timings.append(measure_scale(ScaleCase(events, SIZES[events], where, embeddings)))
+    about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware()}
+    if as_json:
+        return print_json({**about, "timings": [asdict(timing) for timing in timings]})
+    phases = list(timings[0].phases)
+    table = new_table(
+        ">events", ">nodes", "device", "model", ">seconds", ">µs/event", *(f">{name}" for name in phases), ">peak GiB"
     )
+    for row in timings:
+        table.add_row(
+            f"{row.events:,}", f"{row.nodes:,}", row.device, "default" if row.embeddings else "forecast only",
+            f"{row.seconds:.1f}", f"{row.microseconds_per_event:.0f}",
+            *(f"{row.phases[name]:.1f}" for name in phases), f"{row.peak_gib:.2f}",
+        )  # fmt: skip
+    console = new_console()
+    console.print(table)
+    return _print_about(console, about)
+
+
+def _print_about(console: Console, about: Mapping[str, object]) -> None:
+    line = f"[dim]{about['hardware']}, {time.strftime('%Y-%m-%d')}[/dim]"
+    console.print(line, highlight=False, soft_wrap=True)
