@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fuzz_commands import make_command
 from hostile_values import DAMAGE, change_json
 from rules import BrokenRuleError, check_graph, check_output
 from small import meetings
@@ -94,6 +95,19 @@ def test_changes_are_the_same_for_the_same_seed() -> None:
         assert twice[0] == twice[1]
     trees = [change_json(np.random.default_rng(seed), {"a": [1, 2], "b": {"c": "d"}}) for seed in (1, 1, 2)]
     assert repr(trees[0]) == repr(trees[1]) != repr(trees[2])
+
+
+def test_no_command_line_waits_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`update --follow` waits until it is stopped, so it always comes with `--once`."""
+    import shutil
+
+    import numpy as np
+
+    for copy in ("copytree", "copyfile"):  # only the words matter
+        monkeypatch.setattr(shutil, copy, lambda *_: None)
+    lines = [make_command(np.random.default_rng(seed), tmp_path, tmp_path) for seed in range(150)]
+    follow = [line for line in lines if "--follow" in line]
+    assert len(follow) > 5 and all(line[-1] == "--once" for line in follow)
 
 
 def test_a_graph_that_loads_is_what_the_rules_expect(tmp_path: Path) -> None:
