@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from fuzz_commands import make_command
+from fuzz_graphs import change_array_file
 from hostile_values import DAMAGE, change_json
 from rules import BrokenRuleError, check_graph, check_output
 from small import meetings
@@ -108,6 +109,23 @@ def test_no_command_line_waits_for_files(tmp_path: Path, monkeypatch: pytest.Mon
     lines = [make_command(np.random.default_rng(seed), tmp_path, tmp_path) for seed in range(150)]
     follow = [line for line in lines if "--follow" in line]
     assert len(follow) > 5 and all(line[-1] == "--once" for line in follow)
+
+
+@pytest.mark.parametrize("header", [b"{'descr': '<i8', 'fortran_ord77", b"{'shape': (18,), }   I \x96 ]9", b"(" * 200])
+def test_a_broken_array_is_not_changed_again(tmp_path: Path, header: bytes) -> None:
+    """The fuzzer may pick the same file twice; dysat refuses what it leaves."""
+    import numpy as np
+
+    meetings().save(tmp_path / "graph")
+    file = tmp_path / "graph" / "rows.npy"
+    content = file.read_bytes()
+    end = 10 + int.from_bytes(content[8:10], "little")  # of the header
+    broken = content[:10] + header.ljust(end - 10)[: end - 10] + content[end:]
+    file.write_bytes(broken)
+    change_array_file(np.random.default_rng(0), file)
+    assert file.read_bytes() == broken
+    with pytest.raises(dysat.GraphError, match=r"rows\.npy: damaged"):
+        dysat.DynamicGraph.load(tmp_path / "graph", verify=False)
 
 
 def test_a_graph_that_loads_is_what_the_rules_expect(tmp_path: Path) -> None:
