@@ -11,6 +11,7 @@ import pytest
 import torch
 from fuzz_commands import make_command
 from fuzz_graphs import change_array_file
+from fuzz_runs import CHANGES, _missing_file, write_tensor_file
 from hostile_values import DAMAGE, change_json
 from rules import BrokenRuleError, check_graph, check_output
 from small import meetings
@@ -126,6 +127,19 @@ def test_a_broken_array_is_not_changed_again(tmp_path: Path, header: bytes) -> N
     assert file.read_bytes() == broken
     with pytest.raises(dysat.GraphError, match=r"rows\.npy: damaged"):
         dysat.DynamicGraph.load(tmp_path / "graph", verify=False)
+
+
+def test_a_broken_run_can_be_changed_again(tmp_path: Path) -> None:
+    """No config.toml, a JSON file that no parser can read, and a state whose facts are a list."""
+    import numpy as np
+
+    (tmp_path / "stream").mkdir()
+    for seed in range(30):
+        (tmp_path / "metrics.json").write_text("[" * 100_000)
+        write_tensor_file(tmp_path / "stream" / "state.safetensors", [], {"a": torch.zeros(3)}, sealed=True)
+        for change in set(CHANGES) - {_missing_file}:
+            change(np.random.default_rng(seed), tmp_path)
+    assert not (tmp_path / "config.toml").exists()
 
 
 def test_a_graph_that_loads_is_what_the_rules_expect(tmp_path: Path) -> None:
