@@ -169,6 +169,7 @@ ERRORS = [
     ("update RUN --follow . --boundaries 2024-02-01", "--boundaries needs a log of events: a followed folder has"),
     ("update RUN LOG --once", "--once and --poll need --follow"),
     ("update RUN --follow . --poll 0", "--poll must be above 0"),
+    ("update RUN --follow . --poll nan", "--poll must be above 0"),
     ("update RUN LOG --top 0", "--top at least 1"),
     ("update RUN --follow nowhere", "nowhere: no such folder to follow"),
     ("update nowhere LOG", "nowhere: no such folder"),

@@ -287,6 +287,26 @@ def test_snapshots_that_are_checked_together(tmp_path: Path, monkeypatch: pytest
     damaged(tmp_path / "g", "the neighbours of a node do not increase")
 
 
+def test_order_agrees_with_a_loop() -> None:
+    """Random parts, some of them empty: the order inside each counts, not that between them."""
+    rng, outcomes = np.random.default_rng(0), []
+    for _ in range(300):
+        parts = [np.sort(rng.choice(9, size, replace=False)) for size in rng.integers(0, 4, rng.integers(1, 5))]
+        nodes = np.concatenate(parts)
+        if len(nodes) and rng.random() < 0.5:
+            nodes[rng.integers(len(nodes))] = rng.integers(9)
+        sizes = np.array([len(part) for part in parts])
+        ends = np.cumsum(sizes)
+        inside = [list(nodes[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
+        valid = all(part == sorted(set(part)) for part in inside)
+        try:
+            stored._check_order("parts", nodes, (ends - sizes)[sizes > 0])
+            outcomes.append((valid, True))
+        except GraphError:
+            outcomes.append((valid, False))
+    assert set(outcomes) == {(True, True), (False, False)}
+
+
 def test_a_link_in_one_direction_never_reaches_the_c_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large graph only some entries are looked up; the rows of a model still have no index beyond them."""
     monkeypatch.setattr(stored, "SAMPLED", 1)

@@ -85,6 +85,8 @@ def make_command(rng: Rng, originals: Path, folder: Path) -> list[str]:
     ))  # fmt: skip
     for _ in range(int(rng.integers(1, 3))):
         base = _changed(rng, list(base))
+    if "--follow" in base:  # without it, the command waits for files until it is stopped, as it should
+        base = [*base, "--once"]
     return [word.replace("\0", "") for word in base]
 
 

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def change_array_file(rng: Rng, file: Path) -> None:
     """Change one array, and keep the file a valid .npy file."""
     try:
         array = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError, OSError):  # an earlier change has broken it
+    except (ValueError, EOFError, OSError, SyntaxError, TokenError, MemoryError):  # an earlier change has broken it
         return
     out = io.BytesIO()
     np.save(out, change_array(rng, array), allow_pickle=False)

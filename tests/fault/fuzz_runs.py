@@ -38,6 +38,8 @@ def change_run(rng: Rng, folder: Path, outside: Path) -> None:
 
 def _config(rng: Rng, folder: Path) -> None:
     file = folder / "config.toml"
+    if not file.is_file():  # an earlier change has removed it
+        return
     if chance(rng, 0.2):
         file.write_bytes(damage(rng, file.read_bytes()))
         return
@@ -63,7 +65,7 @@ def _json_file(rng: Rng, folder: Path) -> None:
     else:
         try:
             tree = json.loads(file.read_bytes())
-        except ValueError:
+        except (ValueError, RecursionError):  # an earlier change has broken it
             return
         file.write_text(json.dumps(value(rng) if chance(rng, 0.2) else change_json(rng, tree)))
 
@@ -91,7 +93,7 @@ def _tensors(rng: Rng, folder: Path) -> None:
         return
     file = pick(rng, files)
     found = read_tensor_file(file)
-    if found is None:
+    if found is None or not isinstance(found[0], dict):
         return
     facts, tensors = found
     if chance(rng, 0.6):
@@ -119,15 +121,17 @@ def _change_tensors(rng: Rng, tensors: dict[str, torch.Tensor]) -> dict[str, tor
             numbers.reshape(-1)[: int(rng.integers(1, 5))] = pick(rng, NUMBERS)
         return {**tensors, name: torch.from_numpy(numbers)}
     array = np.ascontiguousarray(change_array(rng, tensors[name].numpy()))
-    storable = array.dtype.kind in "biuf" and array.dtype.isnative
-    return {**tensors, name: torch.from_numpy(array) if storable else tensors[name].double()}
+    if array.dtype.kind not in "biuf" or not array.dtype.isnative:
+        return {**tensors, name: tensors[name].double()}
+    same_bits = array.view(array.dtype.str)  # unsigned long long is a type of its own, which torch does not know
+    return {**tensors, name: torch.from_numpy(same_bits)}
 
 
 def _journal(rng: Rng, folder: Path) -> None:
     """Change an array of a journal in place, and store its new checksum in the state."""
     state = folder / "stream" / "state.safetensors"
     found = read_tensor_file(state) if state.is_file() else None
-    if found is None:
+    if found is None or not isinstance(found[0], dict):
         return
     facts, tensors = found
     name = pick(rng, sorted(JOURNALS))

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from fuzz_commands import make_command
+from fuzz_graphs import change_array_file
+from fuzz_runs import CHANGES, _missing_file, write_tensor_file
 from hostile_values import DAMAGE, change_json
 from rules import BrokenRuleError, check_graph, check_output
 from small import meetings
@@ -94,6 +97,49 @@ def test_changes_are_the_same_for_the_same_seed() -> None:
         assert twice[0] == twice[1]
     trees = [change_json(np.random.default_rng(seed), {"a": [1, 2], "b": {"c": "d"}}) for seed in (1, 1, 2)]
     assert repr(trees[0]) == repr(trees[1]) != repr(trees[2])
+
+
+def test_no_command_line_waits_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`update --follow` waits until it is stopped, so it always comes with `--once`."""
+    import shutil
+
+    import numpy as np
+
+    for copy in ("copytree", "copyfile"):  # only the words matter
+        monkeypatch.setattr(shutil, copy, lambda *_: None)
+    lines = [make_command(np.random.default_rng(seed), tmp_path, tmp_path) for seed in range(150)]
+    follow = [line for line in lines if "--follow" in line]
+    assert len(follow) > 5 and all(line[-1] == "--once" for line in follow)
+
+
+@pytest.mark.parametrize("header", [b"{'descr': '<i8', 'fortran_ord77", b"{'shape': (18,), }   I \x96 ]9", b"(" * 200])
+def test_a_broken_array_is_not_changed_again(tmp_path: Path, header: bytes) -> None:
+    """The fuzzer may pick the same file twice; dysat refuses what it leaves."""
+    import numpy as np
+
+    meetings().save(tmp_path / "graph")
+    file = tmp_path / "graph" / "rows.npy"
+    content = file.read_bytes()
+    end = 10 + int.from_bytes(content[8:10], "little")  # of the header
+    broken = content[:10] + header.ljust(end - 10)[: end - 10] + content[end:]
+    file.write_bytes(broken)
+    change_array_file(np.random.default_rng(0), file)
+    assert file.read_bytes() == broken
+    with pytest.raises(dysat.GraphError, match=r"rows\.npy: damaged"):
+        dysat.DynamicGraph.load(tmp_path / "graph", verify=False)
+
+
+def test_a_broken_run_can_be_changed_again(tmp_path: Path) -> None:
+    """No config.toml, a JSON file that no parser can read, and a state whose facts are a list."""
+    import numpy as np
+
+    (tmp_path / "stream").mkdir()
+    for seed in range(30):
+        (tmp_path / "metrics.json").write_text("[" * 100_000)
+        write_tensor_file(tmp_path / "stream" / "state.safetensors", [], {"a": torch.zeros(3)}, sealed=True)
+        for change in set(CHANGES) - {_missing_file}:
+            change(np.random.default_rng(seed), tmp_path)
+    assert not (tmp_path / "config.toml").exists()
 
 
 def test_a_graph_that_loads_is_what_the_rules_expect(tmp_path: Path) -> None:

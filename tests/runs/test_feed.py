@@ -325,6 +325,147 @@ def test_a_missing_folder(run: Path, inbox: Path, watcher: Watcher) -> None:
         watcher.scan()
 
 
+# Files that change while a later file is complete
+
+
+def touch(file: Path) -> None:
+    """Change the time of a file, and nothing else."""
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
+
+
+@pytest.mark.parametrize("was_read", [False, True], ids=["before it is read", "after it is read"])
+def test_a_touched_file_is_not_lost(
+    watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path, was_read: bool
+) -> None:
+    write_log(inbox / "a.csv", week(3)[:9])
+    if was_read:
+        watcher.scan_twice()
+    write_log(inbox / "b.csv", [*week(3)[9:], *week(4)[:1]])
+    assert watcher.scan() == []
+    touch(inbox / "a.csv")
+    assert watcher.scan() == [] and watcher.scan() == [3]  # b.csv is complete one scan earlier
+    assert state(run)[:4] == expected(base, tmp_path, *week(3))
+
+
+def test_a_file_that_grows_is_not_lost(watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path) -> None:
+    write_log(inbox / "a.csv", week(3)[:4])
+    write_log(inbox / "b.csv", [*week(3)[9:], *week(4)[:1]])
+    for stop in range(5, 10):
+        assert watcher.scan() == []
+        write_log(inbox / "a.csv", week(3)[:stop])
+    assert watcher.scan() == [] and watcher.scan() == [3]
+    assert state(run)[:4] == expected(base, tmp_path, *week(3))
+
+
+def test_a_file_that_arrives_just_after_a_later_one_is_not_lost(
+    watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path
+) -> None:
+    write_log(inbox / "b.csv", [*week(3)[9:], *week(4)[:1]])
+    assert watcher.scan() == []
+    write_log(inbox / "a.csv", week(3)[:9])
+    assert watcher.scan() == [] and watcher.scan() == [3]
+    assert state(run)[:4] == expected(base, tmp_path, *week(3))
+
+
+def test_a_renamed_file_is_not_lost(watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path) -> None:
+    write_log(inbox / "a.csv", week(3)[:9])
+    watcher.scan_twice()
+    write_log(inbox / "b.csv", [*week(3)[9:], *week(4)[:1]])
+    assert watcher.scan() == []
+    (inbox / "a.csv").rename(inbox / "c.csv")
+    assert watcher.scan() == [] and watcher.scan() == [3]
+    assert state(run)[:4] == expected(base, tmp_path, *week(3))
+
+
+@pytest.mark.parametrize("in_time", [False, True], ids=["repaired late", "repaired in time"])
+def test_events_of_a_file_that_becomes_unreadable_are_kept(
+    watcher: Watcher, inbox: Path, run: Path, base: Path, tmp_path: Path, in_time: bool
+) -> None:
+    """A writer pauses in the middle of a line."""
+    rows, log = week(3), inbox / "a.csv"
+    write_log(log, rows[:10])
+    watcher.scan_twice()
+    with open(log, "a") as file:
+        file.write("p1,p2,20")
+    watcher.scan_twice()
+    assert watcher.messages[-1].endswith("; the 10 events that were read before are kept")
+    if in_time:
+        write_log(log, rows)
+        watcher.scan_twice()
+    write_log(inbox / "b.csv", week(4)[:1])
+    assert watcher.scan_twice() == [3]
+    assert state(run)[:4] == expected(base, tmp_path, *(rows if in_time else rows[:10]))
+    if not in_time:
+        write_log(log, [*rows, *week(4)[1:2]])
+        assert watcher.scan_twice() == []
+        assert f"a.csv: changed since it was taken in; its 16 events before {day(4)} are ignored" in watcher.messages
+
+
+def test_events_are_kept_when_their_file_changes_while_it_is_read_again(
+    run: Path, inbox: Path, base: Path, tmp_path: Path
+) -> None:
+    changes = 0
+    log, later = write_log(inbox / "a.csv", week(3)[:8]), inbox / "b.csv"
+
+    def read(file: Path) -> dysat.Events:
+        nonlocal changes
+        events = read_log(file)
+        if file == log and later.exists() and not changes:
+            changes += 1
+            write_log(log, week(3)[:9])
+        return events
+
+    with updating(Run.open(run), device="cpu") as updater:
+        feed = Feed(inbox, read)
+        assert [list(feed.scan(updater)) for _ in range(2)] == [[], []]
+        touch(log)
+        write_log(later, [*week(3)[9:], *week(4)[:1]])
+        assert [list(feed.scan(updater)) for _ in range(3)] == [[], [], []] and changes == 1
+        assert [update.step for update in feed.scan(updater)] == [3]
+    assert state(run)[:4] == expected(base, tmp_path, *week(3))
+
+
+def test_a_file_that_never_rests_delays_windows_once(
+    watcher: Watcher, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dysat.runs.feed.LONGEST", 5)
+    write_log(inbox / "restless.csv", week(3)[:1])
+
+    def scans(number: int) -> list[list[int]]:
+        found = []
+        for _ in range(number):
+            touch(inbox / "restless.csv")
+            found.append(watcher.scan())
+        return found
+
+    write_log(inbox / "a.csv", [*week(3), *week(4)[:1]])
+    assert scans(7) == [[], [], [], [], [], [], [3]]
+    assert watcher.messages[-1] == "restless.csv: still changing; windows no longer wait for it"
+    write_log(inbox / "b.csv", week(5)[:1])
+    assert scans(2) == [[], [4]]
+
+
+def test_windows_do_not_wait_for_a_stream_of_new_files(watcher: Watcher, inbox: Path) -> None:
+    """Every scan finds a new file; each window waits only for the files that were there when it was over."""
+    found = []
+    for number in range(3, 9):
+        write_log(inbox / f"{number}.csv", week(number)[:3])
+        found.append(watcher.scan())
+    assert found == [[], [], [], [3], [4], [5]]
+
+
+def test_a_window_stays_open_when_the_file_that_ended_it_is_removed(watcher: Watcher, inbox: Path) -> None:
+    write_log(inbox / "a.csv", week(3))
+    write_log(inbox / "b.csv", week(4)[:1])
+    watcher.scan()
+    touch(inbox / "a.csv")
+    assert watcher.scan() == []  # waits for a.csv
+    (inbox / "b.csv").unlink()
+    assert watcher.scan_twice() == []
+    write_log(inbox / "b.csv", week(4)[:1])
+    assert watcher.scan_twice() == [3]
+
+
 # Started again
 
 

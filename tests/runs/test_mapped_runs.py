@@ -128,13 +128,14 @@ def test_updated_runs_are_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("piece", [1, 2, 3, 5, 1000])
 def test_checks_in_small_pieces_find_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     graph = dysat.DynamicGraph.load(folder)
-    empty = make_graph([3, 3, 3], [[(0, 1)], [(1, 2)], []])  # the last part begins after the last row
+    empty = make_graph([3, 3, 3], [[(0, 1)], [(1, 2)], []])
     monkeypatch.setattr(stored, "PIECE", piece)
     assert dysat.DynamicGraph.load(folder).equals(graph)
     for name in ("rows", "neighbours"):
         values = np.concatenate([getattr(s, name).numpy() for s in (*graph, *empty)])
         sizes = [len(getattr(s, name)) for s in (*graph, *empty)]
         starts = np.cumsum([0, *sizes])[:-1] if name == "rows" else _first_entries((*graph, *empty))
+        starts = starts[starts < len(values)]  # without parts that are empty
         stored._check_order(name, values, starts)
         for place in np.setdiff1d(np.arange(1, len(values)), starts):
             wrong = values.copy()

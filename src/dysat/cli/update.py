@@ -77,7 +77,7 @@ def update(
         raise ModelError("--once and --poll need --follow")
     if follow is not None and events.boundaries is not None:
         raise ModelError("boundaries= needs a log of events: a followed folder has no end")
-    if poll <= 0 or top < 1:
+    if not poll > 0 or top < 1:  # NaN is not above 0
         raise ModelError("--poll must be above 0, and --top at least 1")
     opened = Run.open(run)
     options = events.like(opened.config.get("events"), str(run))

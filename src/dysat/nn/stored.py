@@ -34,7 +34,8 @@ class LookBack:
     def stored(self, summary: Sequence[Rows]) -> Tensor:
         """Return a copy of the stored rows the histories need, step by step.  # [S', d]"""
         nodes, seen = self.nodes.cpu().numpy(), self.seen.cpu().numpy()
-        parts = [rows[nodes[has_row]] for rows, has_row in zip(summary, seen, strict=True) if has_row.any()]
+        steps = np.flatnonzero(seen.any(1)).tolist()
+        parts = [summary[step][nodes[seen[step]]] for step in steps]
         width = summary[0].shape[1] if len(summary) else 0
         rows = np.concatenate(parts) if parts else np.empty((0, width), dtype=np.float32)
         return torch.from_numpy(np.ascontiguousarray(rows)).to(self.nodes.device)

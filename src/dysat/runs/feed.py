@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from dysat.runs.update import Update, Updater
 
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")  # suffixes of files that are still being written
 POLL = 2.0  # seconds
+LONGEST = 150  # scans that a window waits for files that keep changing: five minutes
+Stat = tuple[int, int]  # size and time of a file
 
 
 @dataclass(frozen=True)
@@ -82,17 +85,28 @@ def check_file(updater: Updater, file: EventFile) -> tuple[dict[str, Any], int]:
 
 
 @dataclass
+class Hold:
+    """Windows that end by a moment wait for the files that were not read yet when an event of that moment was."""
+
+    until: int
+    files: set[Path]
+    scans: int = 0
+
+
+@dataclass
 class Feed:
     """A folder that event files are put into. `read` reads a file; `tell` receives messages for the user."""
 
     folder: Path
     read: Callable[[Path], Events]
     tell: Callable[[str], None] = lambda text: None
-    _seen: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    _seen: dict[Path, Stat] = field(default_factory=dict)
     _pending: dict[Path, tuple[EventFile, dict[str, Any]]] = field(default_factory=dict)
-    _done: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    _done: dict[Path, Stat] = field(default_factory=dict)
     _copies: dict[Path, Path] = field(default_factory=dict)  # copy → original
-    _changed: bool = False  # since the last closed windows were taken in
+    _changed: bool = False  # since the last hold began
+    _hold: Hold | None = None
+    _restless: set[Path] = field(default_factory=set)  # files that windows no longer wait for
 
     def __post_init__(self) -> None:
         if not self.folder.is_dir():
@@ -112,21 +126,53 @@ class Feed:
                 time.sleep(min(0.1, poll))
 
     def scan(self, updater: Updater, *, settled: bool = False) -> Iterator[Update]:
-        """Take in new files. A file is read once it has not changed since the last scan; `settled`: immediately."""
+        """Take in new files. A file is read once it has not changed since the last scan; `settled`: immediately.
+
+        Windows that are over wait until the files that are still changing have been read.
+        """
         ready = self._ready(settled=settled)
         self._forget_missing()
         for path in ready:
             self._open(updater, path)
-        if self._pending and self._changed:
+        if self._hold is not None:
+            self._hold.scans += 1
+        while (until := self._due(settled=settled)) is not None:
             files = [facts for _, facts in self._pending.values()]
             events = merge_events([file.events for file, _ in self._pending.values()])
-            yield from updater.take_in(updater.plan(events, only_closed=True), files)
-        self._changed = False
-        self._pending = {path: held for path, held in self._pending.items() if held[0].last >= updater.last}
+            yield from updater.take_in(updater.plan(events, until=until), files)
+            self._pending = {path: held for path, held in self._pending.items() if held[0].last >= updater.last}
+
+    def _due(self, *, settled: bool) -> int | None:
+        """The moment up to which windows can be taken in now; None if there is nothing new, or they wait for files."""
+        if not self._pending or not (self._changed or self._hold):
+            return None
+        latest = max(file.last for file, _ in self._pending.values())
+        unread = set() if settled else self._unread() - self._restless
+        if self._hold is None:
+            self._hold, self._changed = Hold(latest, unread), False
+        self._hold.files &= unread
+        if self._hold.files and self._hold.scans < LONGEST:
+            return None
+        for path in sorted(self._hold.files):
+            self.tell(f"{path.name}: still changing; windows no longer wait for it")
+        self._restless |= self._hold.files
+        until, self._hold = min(self._hold.until, latest), None
+        return until
+
+    def _unread(self) -> set[Path]:
+        """Files whose newest content was not read yet: new ones, and those that are changing."""
+        return {path for path, stat in self._files().items() if stat[0] and stat != self._done.get(path)}
 
     def _ready(self, *, settled: bool) -> list[Path]:
         """Files that are new or changed, and no longer being written."""
-        ready, now = [], {}
+        now = self._files()
+        at_rest = [path for path, stat in now.items() if settled or self._seen.get(path) == stat]
+        self._seen = now
+        return [path for path in at_rest if now[path][0] and self._done.get(path) != now[path]]
+
+    def _files(self) -> dict[Path, Stat]:
+        """The files of the folder, by name, with their sizes and times."""
+        found = {}
         try:
             paths = sorted(self.folder.iterdir())
         except OSError as problem:
@@ -134,31 +180,32 @@ class Feed:
         for path in paths:
             if path.name.startswith((".", "~")) or path.suffix in UNFINISHED or not path.is_file():
                 continue
-            try:
+            with suppress(FileNotFoundError):
                 stat = path.stat()
-            except FileNotFoundError:
-                continue
-            now[path] = (stat.st_size, stat.st_mtime_ns)
-            at_rest = settled or self._seen.get(path) == now[path]
-            if at_rest and stat.st_size and self._done.get(path) != now[path]:
-                ready.append(path)
-        self._seen = now
-        return ready
+                found[path] = (stat.st_size, stat.st_mtime_ns)
+        return found
 
     def _open(self, updater: Updater, path: Path) -> None:
         """Read a file. A problem is reported, and the file is tried again when it has changed."""
         self._done[path] = self._seen[path]
+        self._restless.discard(path)
+        try:
+            file = EventFile.read(path, self.read)
+        except (DysatError, OSError) as problem:
+            known = self._pending.get(path)
+            kept = f"; the {len(known[0].events):,} events that were read before are kept" if known else ""
+            self.tell(f"{problem}{kept}")
+            return
         self._pending.pop(path, None)
         self._copies.pop(path, None)
         try:
-            file = EventFile.read(path, self.read)
             others = [other for other, _ in self._pending.values() if other.sha256 == file.sha256]
             if others:
                 self._copies[path] = others[0].path
                 raise ModelError(f"{path}: the same content as {others[0].path.name}, so it is not counted again")
             facts, late = check_file(updater, file)
             _check_plan(updater, file)
-        except (DysatError, OSError) as problem:
+        except DysatError as problem:
             self.tell(str(problem))
             return
         clock = updater.graph.clock
@@ -178,6 +225,7 @@ class Feed:
             self.tell(f"{path.name}: removed before its last window closed; its events for that window are ignored")
             del self._pending[path]
         self._copies = {copy: path for copy, path in self._copies.items() if copy in self._done}
+        self._restless &= self._seen.keys()
         left = {copy for copy, path in self._copies.items() if path not in self._seen}  # these now count themselves
         self._done = {path: stat for path, stat in self._done.items() if path in self._seen and path not in left}
 

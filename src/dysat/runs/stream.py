@@ -67,6 +67,7 @@ class Stream:
         self.folder, self.facts, self.tensors = folder, facts, tensors
         self.snapshots = Journal(folder / SNAPSHOTS, facts["snapshots"], ModelError)
         self.summary = Journal(folder / SUMMARY, [record for record in facts["summary"] if record], ModelError)
+        self._lines: list[str] = []  # of updates.json, so that an update does not encode all others again
 
     @classmethod
     def exists(cls, run: Path) -> bool:
@@ -239,7 +240,8 @@ class Stream:
 
     def _write_updates(self) -> None:
         """Write updates.json, a readable copy of what the state holds."""
-        lines = ",\n".join(json_text(update) for update in self.updates)
+        self._lines += [json_text(update) for update in self.updates[len(self._lines) :]]
+        lines = ",\n".join(self._lines)
         file, text = self.folder / UPDATES, f"[\n{lines}\n]\n"  # one line per update
         if file.is_file() and file.read_bytes() == text.encode():
             return

@@ -98,16 +98,9 @@ class Updater:
         return self.graph.boundaries[-1]
 
     def plan(
-        self,
-        events: Events,
-        *,
-        until: Moment | None = None,
-        boundaries: Sequence[Moment] | None = None,
-        only_closed: bool = False,
+        self, events: Events, *, until: Moment | None = None, boundaries: Sequence[Moment] | None = None
     ) -> Continuation:
-        """Cut events into the next snapshots; `only_closed` leaves out the window of the last event."""
-        if only_closed and until is None:
-            until = int(events.time[-1])
+        """Cut events into the next snapshots; `until`: only those that end by then."""
         grid = self.grid() if boundaries is None else None
         loops = self.made.get("self_loops", "drop")
         return continue_snapshots(self.graph, events, grid=grid, boundaries=boundaries, until=until, self_loops=loops)

@@ -118,7 +118,8 @@ class Journal:
             return np.empty(shape, dtype=dtype)
         if self._map is None:
             self.check()
-            self._map = np.memmap(self.file, dtype=np.uint8, mode="c", shape=(self.size,))
+            # As a plain array: slices of a memmap take several times as long, and there is one per record.
+            self._map = np.asarray(np.memmap(self.file, dtype=np.uint8, mode="c", shape=(self.size,)))
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return self._map[at : at + size].view(dtype).reshape(shape)
 

@@ -42,6 +42,7 @@ ARRAY_NAME = re.compile(r"[a-z][a-z_]{0,40}")  # never a path
 MAX_MANIFEST = 1 << 28  # bytes; 10,000 snapshots take less than one million
 MAGIC = b"\x93NUMPY\x01\x00"
 DTYPE = re.compile(r"[<>|=][biuf][0-9]{1,2}")
+DIGESTING = 2  # threads that compute checksums
 HEADER = 1 << 14  # bytes at the start of a .npy file among which its header ends
 # Pages of a mapping that are written to are private. Nothing is reserved for them, or Linux would refuse files that are
 # larger than its memory. Python names the flag from 3.13 on; the number is that of x86 and ARM.
@@ -189,7 +190,7 @@ def read_folder(
 ) -> Built:
     """Read a folder of `write_folder` and return what `build` makes of its manifest and arrays.
 
-    `build` must check the content of both. With `verify`, another thread compares checksums meanwhile, and a mismatch
+    `build` must check the content of both. With `verify`, other threads compute checksums meanwhile, and a mismatch
     is reported instead of any error of `build`; without it only file sizes are compared.
     """
     folder = Path(path)
@@ -208,13 +209,14 @@ def read_folder(
             raise error(f"{file}: damaged: {problem}") from None
     if not verify:
         return build(manifest, arrays)
-    with ThreadPoolExecutor(1) as pool:
-        digests = {key: pool.submit(_digest, content) for key, content in contents.items()}
+    with ThreadPoolExecutor(DIGESTING) as pool:
+        by_size = sorted(contents, key=lambda key: -len(contents[key]))  # so that the threads end together
+        digests = {key: pool.submit(_digest, contents[key]) for key in by_size}
         try:
             built = build(manifest, arrays)
         finally:
-            for key, digest in digests.items():
-                if digest.result() != manifest["files"][key].get("sha256"):
+            for key in contents:
+                if digests[key].result() != manifest["files"][key].get("sha256"):
                     what = f"damaged: its content does not match the checksum in {name}.json"
                     raise error(f"{folder / key}.npy: {what}") from None
     return built

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dysat.data.reading.limits import SHORTEST_ROW, Limits, text_memory
 from dysat.data.reading.packed import (
+    DAMAGED,
     GZIP,
     MOST,
     ZSTD,
@@ -272,7 +273,7 @@ def _gunzipped(path: Path, name: str, limits: Limits) -> Iterator[bytes]:
             size += len(part)
             limits.check_memory(name, 2 * size, f"{size / 1e6:,.0f} MB of text or more")
             yield part
-    except (EOFError, OSError, zlib.error) as problem:
+    except DAMAGED as problem:
         raise EventsError(f"{name}: cannot be read as gzip: {problem}") from None
 
 
