@@ -11,6 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_folders import quick
+
+__all__ = ["quick"]
+
 
 Cli = Callable[..., tuple[int, str, str]]
 MAILS = [(f"p{i}", f"p{(2 * i + week * i) % 13}", f"2024-01-{7 * week + 1:02}") for week in range(4) for i in range(13)]

@@ -49,9 +49,12 @@ from code_blocks import (
     quick_script,
 )  # fmt: skip
 from made_up_data import replace_datasets, write_graphs, write_mails
+from run_folders import quick
 
 from dysat.experiments.paper.catalogue import Row
 from dysat.models import MODELS
+
+__all__ = ["quick"]
 
 Cli = Callable[..., tuple[int, str, str]]
 NOT_CODE = {"text", "csv", "toml", "json"}  # and directives of the site, such as {toctree}

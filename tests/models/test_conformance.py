@@ -389,7 +389,13 @@ def is_trained_at_once(method: str) -> bool:
 
 TESTED = [method for method in METHODS if method in SUITE]
 PRESETS = [(method, preset) for method in TESTED for preset in presets_of(method)]
-OPTIONS = [(method, option) for method in TESTED for option in SUITE[method].changed]
+# Methods that share the code of another; their other options run in `make test-all`.
+OWN_OPTIONS = {"incsat": {"carry", "history", "batch_size", "seed"}, "gat-ae": {"heads", "features", "seed"}}
+OPTIONS = [
+    pytest.param(method, option, marks=() if option in OWN_OPTIONS.get(method, {option}) else pytest.mark.slow)
+    for method in TESTED
+    for option in SUITE[method].changed
+]
 # Every variant of the base preset, and the first variant of every other preset.
 VARIANTS = [
     (method, preset, variant)
