@@ -6,7 +6,7 @@ after it, new-mail.csv, and the next one in incoming/.
 
 Commands run in a quick form (`made_quick` in tests/support/code_blocks.py):
 
-- at most two epochs and two trials, in one process,
+- at most two epochs and two trials, in one process, with few trees in the pair score and two heuristics in a backtest,
 - a PostgreSQL URL becomes a SQLite file, and `--follow` looks once,
 - `python benchmarks/…` runs on a copy of benchmarks/, docs/ and results/, with one predicted snapshot, few epochs and
   few methods; its FOLDER holds small made-up graphs.

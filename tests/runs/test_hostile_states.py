@@ -385,12 +385,11 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run.folder
 
 
+MORE_TYPES = [name for name in CHECKPOINTS if " is [3]" in name or " is {" in name]  # slow tests
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if " is [3]" in name or " is {" in name else ())
-        for name in CHECKPOINTS
-    ],
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in MORE_TYPES else ()) for name in CHECKPOINTS]
 )
 def test_hostile_checkpoints_are_skipped_or_named(stopped: Path, tmp_path: Path, name: str) -> None:
     run = Run.open(copy(stopped, tmp_path / "run"))
