@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 import dysat
 from dysat.cli import main
@@ -28,6 +27,8 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 def pytest_configure(config: pytest.Config) -> None:
     """Try at most 30 examples per property in `make test`, and all of them in `make test-all`."""
     if config.option.markexpr == "not slow":
+        from hypothesis import settings
+
         settings.register_profile("quick", parent=settings.default, max_examples=30)
         settings.load_profile("quick")
 
