@@ -24,6 +24,15 @@ from dysat.system.compiled import native
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Try at most 30 examples per property in `make test`, and all of them in `make test-all`."""
+    if config.option.markexpr == "not slow":
+        from hypothesis import settings
+
+        settings.register_profile("quick", parent=settings.default, max_examples=30)
+        settings.load_profile("quick")
+
+
 @pytest.fixture(params=list(DATASETS))
 def dataset(request: pytest.FixtureRequest) -> tuple[str, dysat.DynamicGraph]:
     """Each dataset whose file is on this machine."""

@@ -6,7 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from run_folders import quick
+
 from dysat.runs.run import Run
+
+__all__ = ["quick"]
 
 Cli = Callable[..., tuple[int, str, str]]
 SMALL = [

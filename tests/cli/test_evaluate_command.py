@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_folders import GUARD, quick, start_command, wait_until
+
+__all__ = ["quick"]
 
 Cli = Callable[..., tuple[int, str, str]]
 MAILS = [(f"p{i}", f"p{(2 * i + week * i) % 13}", f"2024-01-{7 * week + 1:02}") for week in range(4) for i in range(13)]
@@ -128,30 +130,14 @@ def test_folder_of_another_evaluation_is_refused(cli: Cli, mails: str) -> None:
 
 
 def test_ctrl_c_keeps_finished_steps(mails: str) -> None:
-    words = [
-        sys.executable,
-        "-c",
-        "from dysat.cli import main; main()",
-        "evaluate",
-        mails,
-        "--every=7d",
-        "--processes=2",
-    ]
-    words += ["--model=dysat", "--device=cpu", *TINY[1:], "--set=epochs=100000000", "--last=2"]
-    running = subprocess.Popen(
-        words,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # this process may ignore it
-    )
-    steps = Path("evaluation/steps")
-    while not steps.is_dir() and running.poll() is None:
-        time.sleep(0.1)
+    words = ["--model=dysat", "--device=cpu", *TINY[1:], "--set=epochs=100000000", "--last=2"]
+    running = start_command(Path.cwd(), "evaluate", mails, "--every=7d", "--processes=2", *words)
+    wait_until(running, Path("evaluation/steps").is_dir)
     time.sleep(2)  # workers have started
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=120)
-    assert running.returncode == 130 and "finished steps are kept in evaluation" in err
+    os.kill(running.pid, signal.SIGINT)
+    running.join(GUARD)
+    err = Path("err").read_text()
+    assert running.exitcode == 130 and "finished steps are kept in evaluation" in err
     assert "Traceback" not in err
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import hostile_text
 import pytest
 from rich.text import Text
+from run_folders import quick
 
 import dysat
 from dysat.cli.output.show import new_console, new_table
@@ -20,6 +21,8 @@ from dysat.cli.output.terminal import foreign, one_line
 from dysat.system.notebook import html_table
 from dysat.system.text.printable import printable
 from dysat.system.text.toml import as_toml
+
+__all__ = ["quick"]
 
 Cli = Callable[..., tuple[int, str, str]]
 READ = hostile_text.READ

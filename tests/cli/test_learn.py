@@ -7,10 +7,9 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,7 +17,21 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 import torch
-from run_folders import RESULTS, SMALL, assert_same, checkpoint_progress, names, small_graph, small_model
+from run_folders import (
+    GUARD,
+    RESULTS,
+    SMALL,
+    assert_same,
+    be_quick,
+    checkpoint_progress,
+    file_contains,
+    names,
+    quick,
+    small_graph,
+    small_model,
+    start_command,
+    wait_until,
+)
 
 import dysat
 from dysat.cli.output import watching
@@ -26,6 +39,8 @@ from dysat.cli.output.show import score_text
 from dysat.runs.checkpoints import CHECKPOINTS
 from dysat.runs.run import Run
 from dysat.training import Epoch
+
+__all__ = ["quick"]
 
 Cli = Callable[..., tuple[int, str, str]]
 TINY = [
@@ -322,41 +337,40 @@ def test_wrong_forecasts(cli: Cli, trained: Path, args: list[object], message: s
     assert (code, out, err) == (2, "", f"dysat: {message}\n")
 
 
-WAITING = """
-import signal, sys, time
-from dysat.cli import main
-from dysat.cli.output import watching
-from dysat.runs.run import Run
-from dysat.training import Epoch
-def wait(epoch):
-    handle, heard = signal.getsignal(signal.SIGINT), []
-    signal.signal(signal.SIGINT, lambda *signal: heard.append(1) or handle(*signal))
-    print("waiting", file=sys.stderr, flush=True)
-    while not heard[TIMES - 1:]:
-        time.sleep(0.01)
-watching.QUIET, watching._state = 0, lambda epoch: wait(epoch) if epoch.number == 2 else ""
-Run.train.__kwdefaults__["keep_every"] = 0
-main()
-"""
+def wait_in_epoch_two(times: int) -> None:
+    """Keep a checkpoint after every epoch, and wait in the second one until this number of interrupts was handled."""
+    be_quick()
+
+    def wait() -> str:
+        handle, heard = signal.getsignal(signal.SIGINT), list[int]()
+        assert callable(handle)
+        signal.signal(signal.SIGINT, lambda *signal: heard.append(1) or handle(*signal))  # type: ignore[func-returns-value]
+        Path("waiting").touch()
+        while len(heard) < times:
+            time.sleep(0.01)
+        return ""
+
+    watching.QUIET = 0
+    watching._state = lambda epoch: wait() if epoch.number == 2 else ""  # type: ignore[assignment]
+    Run.train.__kwdefaults__["keep_every"] = 0  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
     ("times", "kept"), [pytest.param(1, 2, id="once"), pytest.param(2, 1, id="twice", marks=pytest.mark.slow)]
 )
 def test_ctrl_c(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, kept: int) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
-    run = Run.start(tmp_path / "run", small_graph(), small_model())
-    line = [sys.executable, "-c", WAITING.replace("TIMES", str(times)), "fit", "--resume", run.folder]
-    with subprocess.Popen(line, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stderr and b"waiting\n" in iter(process.stderr.readline, b"")
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.readline() == b"stopping after this epoch; Ctrl-C again stops at once\n"
-        if times == 2:
-            process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+    monkeypatch.chdir(tmp_path)
+    run, err = Run.start(tmp_path / "run", small_graph(), small_model()), tmp_path / "err"
+    process = start_command(tmp_path, "fit", "--resume", run.folder, prepare=partial(wait_in_epoch_two, times))
+    wait_until(process, Path("waiting").exists)
+    os.kill(process.pid, signal.SIGINT)
+    wait_until(process, lambda: file_contains(err, "stopping after this epoch; Ctrl-C again stops at once\n"))
+    if times == 2:
+        os.kill(process.pid, signal.SIGINT)
+    process.join(GUARD)
     resumable = f"dysat: stopped; progress is saved, dysat fit --resume {run.folder} continues\n"
-    assert (process.returncode, out) == (130, b"")
-    assert err.decode().endswith(resumable if times == 1 else "dysat: stopped\n")
+    assert (process.exitcode, (tmp_path / "out").read_text()) == (130, "")
+    assert err.read_text().endswith(resumable if times == 1 else "dysat: stopped\n")
     assert checkpoint_progress(run.folder / CHECKPOINTS[0]) == ("backtest", kept)
     assert not any(name.startswith(".") for name in names(run.folder))
     assert run.train()

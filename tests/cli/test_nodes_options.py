@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_folders import quick
 
 import dysat
+
+__all__ = ["quick"]
 
 Cli = Callable[..., tuple[int, str, str]]
 QUICK = ["--set=epochs=1", "--set=spectrum=2", "--set=device=cpu"]

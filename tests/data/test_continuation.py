@@ -114,7 +114,7 @@ def check_cut(rows: list[Row], whole: dysat.DynamicGraph, grid: Grid | None, edg
 
 
 PROFILE = settings(
-    max_examples=50,
+    max_examples=min(50, settings.default.max_examples),
     derandomize=True,
     deadline=None,
     database=None,

@@ -403,7 +403,7 @@ def test_seeds_are_valid(tmp_path, packed):
 
 
 @pytest.mark.parametrize("packed", PACKERS)
-@pytest.mark.parametrize("number", [20, pytest.param(130, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [8, pytest.param(130, marks=pytest.mark.slow)])
 def test_damaged_files_are_explained_or_read(tmp_path, number, packed):
     failures, graphs = Failures(), 0
     for seed in files_of(packed):
@@ -588,7 +588,7 @@ def load_damaged(folder, graph, *, verify, mmap):
         assert again.equals(graph), "a changed graph was loaded without an error"
 
 
-@pytest.mark.parametrize("number", [100, pytest.param(700, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [40, pytest.param(700, marks=pytest.mark.slow)])
 def test_damaged_graph_folders_are_explained_or_loaded(tmp_path, number):
     graph, failures = saved_graph(tmp_path / "whole"), Failures()
     for i in range(number):

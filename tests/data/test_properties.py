@@ -48,7 +48,7 @@ WIDTHS = ("10d", "30d", "1mo", "2mo", "1q", "1y", timedelta(hours=100), timedelt
 
 def profile(examples=40):
     return settings(
-        max_examples=examples,
+        max_examples=min(examples, settings.default.max_examples),
         derandomize=True,
         deadline=None,
         database=None,

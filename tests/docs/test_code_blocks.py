@@ -6,7 +6,7 @@ after it, new-mail.csv, and the next one in incoming/.
 
 Commands run in a quick form (`made_quick` in tests/support/code_blocks.py):
 
-- at most two epochs and two trials, in one process,
+- at most two epochs and two trials, in one process, with few trees in the pair score and two heuristics in a backtest,
 - a PostgreSQL URL becomes a SQLite file, and `--follow` looks once,
 - `python benchmarks/…` runs on a copy of benchmarks/, docs/ and results/, with one predicted snapshot, few epochs and
   few methods; its FOLDER holds small made-up graphs.
@@ -49,9 +49,12 @@ from code_blocks import (
     quick_script,
 )  # fmt: skip
 from made_up_data import replace_datasets, write_graphs, write_mails
+from run_folders import quick
 
 from dysat.experiments.paper.catalogue import Row
 from dysat.models import MODELS
+
+__all__ = ["quick"]
 
 Cli = Callable[..., tuple[int, str, str]]
 NOT_CODE = {"text", "csv", "toml", "json"}  # and directives of the site, such as {toctree}

@@ -65,7 +65,7 @@ VALUES = st.one_of(st.integers(-3, 3).map(float), st.sampled_from([math.inf, -ma
 
 
 @given(st.lists(st.tuples(VALUES, st.booleans(), st.booleans()), max_size=30))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=min(80, settings.default.max_examples), deadline=None)
 def test_metrics_equal_a_loop(rows: list[tuple[float, bool, bool]]) -> None:
     scores = torch.tensor([row[0] for row in rows], dtype=torch.float64)
     labels, mask = (torch.tensor([row[i] for row in rows], dtype=torch.bool) for i in (1, 2))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from run_folders import quick
 
 import dysat
 from dysat.data.csr import Snapshot
 from dysat.experiments.evaluate.outcome import Evaluation
+
+__all__ = ["quick"]
 
 
 @pytest.fixture(scope="module")

@@ -2,58 +2,57 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from file_audit import FileAudit
 from fuzz_commands import make_command
 from fuzz_graphs import change_array_file
 from fuzz_runs import CHANGES, _missing_file, write_tensor_file
 from hostile_values import DAMAGE, change_json
 from rules import BrokenRuleError, check_graph, check_output
+from run_folders import in_process
 from small import meetings
 
 import dysat
 
-HOOK = """
-import os, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from file_audit import FileAudit
-case, originals, outside = (Path(sys.argv[2]) / name for name in ("case", "originals", "outside"))
-for folder in (case, originals, outside):
-    folder.mkdir()
-    (folder / "file").write_text("x")
-(case / "link").symlink_to(outside / "file")
-audit = FileAudit(case, originals)
-audit.active = True
-(case / "file").read_text(), (case / "new").write_text("y"), (originals / "file").read_text()
-(case / "link").read_text(), os.path.exists("/"), open(os.devnull).close(), (case / "link").rename(case / "moved")
-assert audit.found == [], audit.found
-for touch in (
-    lambda: (outside / "file").read_text(),
-    lambda: (originals / "file").write_text("changed"),
-    lambda: (case / "moved").write_text("through the link"),
-    lambda: os.listdir(outside),
-    lambda: os.rename(case / "new", outside / "new"),
-    lambda: (outside / "new").unlink(),
-    lambda: os.system("true"),
-):
-    audit.found.clear()
-    touch()
-    assert audit.found, touch
-print("all found")
-"""
+
+def touch_files(folder: Path) -> None:
+    """Touch files that a case may touch, and then others."""
+    case, originals, outside = (folder / name for name in ("case", "originals", "outside"))
+    for place in (case, originals, outside):
+        place.mkdir()
+        (place / "file").write_text("x")
+    (case / "link").symlink_to(outside / "file")
+    audit = FileAudit(case, originals)
+    audit.active = True
+    (case / "file").read_text(), (case / "new").write_text("y"), (originals / "file").read_text()
+    (case / "link").read_text(), os.path.exists("/"), open(os.devnull).close(), (case / "link").rename(case / "moved")
+    assert audit.found == [], audit.found
+    touches: list[Callable[[], object]] = [
+        lambda: (outside / "file").read_text(),
+        lambda: (originals / "file").write_text("changed"),
+        lambda: (case / "moved").write_text("through the link"),
+        lambda: os.listdir(outside),  # noqa: PTH208
+        lambda: os.rename(case / "new", outside / "new"),  # noqa: PTH104
+        lambda: (outside / "new").unlink(),
+        lambda: os.system("true"),
+    ]
+    for touch in touches:
+        audit.found.clear()
+        touch()
+        assert audit.found, touch
+    (folder / "all found").touch()
+    audit.active = False
 
 
 def test_the_hook_finds_files_outside(tmp_path: Path) -> None:
     """In a process of its own, since a hook cannot be removed."""
-    here = str(Path(__file__).parent)
-    done = subprocess.run([sys.executable, "-c", HOOK, here, tmp_path], capture_output=True, text=True)
-    assert done.stdout == "all found\n", done.stderr
+    assert in_process(touch_files, tmp_path) == 0 and (tmp_path / "all found").exists()
 
 
 @pytest.mark.parametrize(

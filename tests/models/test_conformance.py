@@ -45,9 +45,9 @@ class Entry:
 
 
 DECAY = {"decay": 0.25}
-NO_L2 = {"l2": 0.0, "epochs": 4}
+NO_L2 = {"l2": 0.0, "epochs": 4, "batch_size": 4}
 DYSAT = Entry(
-    quick=QUICK | {"batch_size": 4, "l2": 0.05},
+    quick=QUICK | {"batch_size": 16, "l2": 0.05},
     changed={
         "structural_heads": (4,),
         "structural_features": (16,),
@@ -389,16 +389,24 @@ def is_trained_at_once(method: str) -> bool:
 
 TESTED = [method for method in METHODS if method in SUITE]
 PRESETS = [(method, preset) for method in TESTED for preset in presets_of(method)]
-OPTIONS = [(method, option) for method in TESTED for option in SUITE[method].changed]
+# Methods that share the code of another; their other options and variants run in `make test-all`.
+OWN_OPTIONS = {"incsat": {"carry", "history", "batch_size", "seed"}, "gat-ae": {"heads", "features", "seed"}}
+OPTIONS = [
+    pytest.param(method, option, marks=() if option in OWN_OPTIONS.get(method, {option}) else pytest.mark.slow)
+    for method in TESTED
+    for option in SUITE[method].changed
+]
 # Every variant of the base preset, and the first variant of every other preset.
 VARIANTS = [
-    (method, preset, variant)
+    pytest.param(method, preset, variant, marks=pytest.mark.slow if number and method in OWN_OPTIONS else ())
     for method, preset in PRESETS
     for number, variant in enumerate(SUITE[method].variants)
     if preset == base_preset(method) or number == 0
 ]
-each_preset = pytest.mark.parametrize(("method", "preset"), PRESETS)
-# "text" differs from "program" in option values only: it is trained, and evaluated on planted blocks.
+each_preset = pytest.mark.parametrize(
+    ("method", "preset"), [pytest.param(*case, marks=pytest.mark.slow if case[1] == "text" else ()) for case in PRESETS]
+)
+# "text" differs from "program" in option values only: it is trained, and a slow test evaluates it on planted blocks.
 each_case = pytest.mark.parametrize(("method", "preset"), [case for case in PRESETS if case[1] != "text"])
 
 

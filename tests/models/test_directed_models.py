@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import torch
 from directed import directed_graph, payments
+from run_folders import quick
 from small import FORECASTING, QUICK
 from torch.testing import assert_close
 
@@ -19,6 +20,8 @@ from dysat.evaluation.probe import auc, evaluate_probe
 from dysat.evaluation.protocols import link_split
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.runs.run import Run
+
+__all__ = ["quick"]
 
 PAYMENTS = payments()
 SMALL: dict[str, Any] = {**FORECASTING, "epochs": 3}

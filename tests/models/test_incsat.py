@@ -47,8 +47,14 @@ def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
         assert torch.equal(value, other[name]), name
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("history", [None, 2])
+@pytest.mark.parametrize(
+    ("preset", "history"),
+    [
+        pytest.param(preset, history, marks=() if (preset == "text") == (history is None) else pytest.mark.slow)
+        for preset in PRESETS
+        for history in (None, 2)
+    ],
+)
 def test_fit_equals_repeated_partial_fit(preset: str, history: int | None) -> None:
     graph = meetings(np.array(list("abcdefgh"), dtype=object))
     whole = quick(preset, history=history).fit(graph)

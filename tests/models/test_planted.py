@@ -89,7 +89,7 @@ def test_methods_that_repeat_the_last_snapshot_fail_on_alternation(method: str) 
     assert planted_auc(recurrence, method, SAME_ROW, SAME_COLUMN) < 0.2
 
 
-@pytest.mark.parametrize("method", ["dynaernn", "pair-logistic"])
+@pytest.mark.parametrize("method", [pytest.param("dynaernn", marks=pytest.mark.slow), "pair-logistic"])
 def test_methods_that_learn_from_transitions_predict_alternation(method: str) -> None:
     value = planted_auc(recurrence, method, SAME_ROW, SAME_COLUMN)
     assert value > 0.85

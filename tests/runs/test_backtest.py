@@ -103,10 +103,10 @@ def test_a_model_without_a_pair_score_is_fitted_for_every_window(tmp_path: Path)
 def ratings(last_day: int) -> dysat.DynamicGraph:
     """Ten weeks of ratings; those of the last week end on this day of it."""
     rng = np.random.default_rng(1)
-    days = np.sort(rng.integers(0, 63 + last_day, 900))
+    days = np.sort(rng.integers(0, 63 + last_day, 300))
     days[[0, -1]] = 0, 63 + last_day - 1
     times = ["2024-01-01T00:00:00Z" if not day else str(np.datetime64("2024-01-01") + int(day)) for day in days]
-    users, items = rng.integers(0, 30, 900), rng.integers(0, 25, 900)
+    users, items = rng.integers(0, 30, 300), rng.integers(0, 25, 300)
     table = ([f"u{u}" for u in users], [f"i{i}" for i in items], times)
     return dysat.build_snapshots(dysat.read_events(table, kinds=("user", "item")), every="1w")
 

@@ -272,6 +272,9 @@ def test_unused_features_are_ignored(tmp_path: Path, method: str) -> None:
         assert take_in(run.folder, log) and len(run.model("cpu").graph_) == 4
 
 
+@pytest.mark.parametrize(
+    "method", ["incsat", pytest.param("dysat:program", marks=pytest.mark.slow), "dysat"], indirect=True
+)
 @pytest.mark.parametrize("per_window", [False, True], ids=["static", "per window"])
 def test_new_nodes_have_missing_attributes(tmp_path: Path, method: str, per_window: bool) -> None:
     """The run goes on with the attributes it had; a second update starts from the stored first one."""
@@ -418,6 +421,10 @@ def test_a_stop_while_waiting_for_another(run: Path, tmp_path: Path) -> None:
     assert notes == [f"waiting for another process to finish with {run}"]
 
 
+# The same files are written by every method, so one is enough for every day.
+@pytest.mark.parametrize(
+    "method", ["incsat", *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS[1:])], indirect=True
+)
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_leaves_the_run_unchanged(
     runs: dict[str, Path], method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str

@@ -154,7 +154,7 @@ class TestContexts:
         for row, listed in zip(drawn.tolist(), pairs, strict=True):
             expect_shares(row, {node: float(count) for node, count in Counter(listed).items()} or {-1: 1.0})
 
-    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=min(40, settings.default.max_examples), deadline=None, derandomize=True, database=None)
     @given(st.integers(1, 7), st.integers(1, 6), st.integers(0, 8), st.data())
     def test_every_pair_has_one_number(self, length: int, num_rows: int, window: int, data: st.DataObject) -> None:
         nodes = st.integers(0, num_rows - 1)

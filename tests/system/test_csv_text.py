@@ -15,11 +15,14 @@ import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from run_folders import quick
 
 import dysat
 from dysat.errors import GraphError
 from dysat.system.table_files import write_table
 from dysat.system.text.csv_text import csv_field, csv_text
+
+__all__ = ["quick"]
 
 Cli = Callable[..., tuple[int, str, str]]
 LABELS = [

@@ -38,6 +38,7 @@ def test_every_library_of_a_worker_gets_its_share(monkeypatch: pytest.MonkeyPatc
     assert not any(name in os.environ for name in THREAD_VARIABLES)
 
 
+@pytest.mark.slow
 def test_a_lower_limit_of_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     before = {

@@ -5,13 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from run_folders import forks, in_process, wait_until
 
 import dysat
 from dysat.errors import DysatError, GraphError, ModelError
@@ -23,27 +28,26 @@ from dysat.system.tensors import read_tensors, write_tensors
 from dysat.system.writing import PREFIX, check_new_file, check_place, size_text, sweep, sweep_once, writing_beside
 
 ARRAYS = {"x": np.arange(200_000)}
-BUSY = """
-import sys, time
-from pathlib import Path
-from dysat.system.writing import writing_beside
-with writing_beside(Path(sys.argv[1])) as new:
-    new.write_text("half")
-    print(flush=True)
-    time.sleep(600)
-"""
 
 
-def busy(target: Path) -> subprocess.Popen[bytes]:
+def write_forever(target: Path) -> None:
+    with writing_beside(target) as new:
+        new.write_text("half")
+        (new.parent / "begun").touch()
+        time.sleep(600)
+
+
+def busy(target: Path) -> Any:
     """Start a process that is about to write a target; returns once it has begun."""
-    process = subprocess.Popen([sys.executable, "-c", BUSY, str(target)], stdout=subprocess.PIPE)
-    assert process.stdout is not None and process.stdout.readline() == b"\n"
+    process = forks.Process(target=write_forever, args=(target,))
+    process.start()
+    wait_until(process, lambda: any(target.parent.glob(f"{PREFIX}*/begun")))
     return process
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: Any) -> None:
     process.kill()
-    process.communicate()
+    process.join()
 
 
 def left(folder: Path) -> list[str]:
@@ -119,35 +123,34 @@ def test_a_locked_folder_is_never_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import dysat
-from dysat.data.graph import DynamicGraph
-graph = dysat.build_snapshots(dysat.read_events(([0, 1, 2], [1, 2, 0], [0, 1, 1]), time_unit="step"), every=1)
-real = os.fsync
-def dying(handle):
-    real(handle)
-    os.kill(os.getpid(), signal.SIGKILL)
-os.fsync = dying
-if sys.argv[1] == "run":
-    dysat.Run.start(sys.argv[2], graph, dysat.DySAT(epochs=0, device="cpu"))
-else:
-    graph.save(sys.argv[2])
-"""
+def start_or_save(what: str, target: Path) -> None:
+    """Start a run, or save a graph."""
+    events = dysat.read_events(([0, 1, 2], [1, 2, 0], [0, 1, 1]), time_unit="step")
+    graph = dysat.build_snapshots(events, every=1)
+    if what == "run":
+        dysat.Run.start(target, graph, dysat.DySAT(epochs=0, device="cpu"))
+    else:
+        graph.save(target)
+
+
+def write_and_die(what: str, target: Path) -> None:
+    """Die after the first sync."""
+    real = os.fsync
+
+    def dying(handle: int) -> None:
+        real(handle)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.fsync = dying  # type: ignore[assignment]
+    start_or_save(what, target)
 
 
 @pytest.mark.parametrize("what", ["run", "graph"])
 def test_the_next_start_removes_what_a_kill_left(what: str, tmp_path: Path) -> None:
-    process = subprocess.run([sys.executable, "-c", KILLED, what, str(tmp_path / what)], check=False)
-    assert process.returncode < 0 and len(left(tmp_path)) == 1 and not (tmp_path / what).exists()
+    assert in_process(write_and_die, what, tmp_path / what) == -signal.SIGKILL
+    assert len(left(tmp_path)) == 1 and not (tmp_path / what).exists()
     sweep_once.cache_clear()
-    events = dysat.read_events(([0, 1, 2], [1, 2, 0], [0, 1, 1]), time_unit="step")
-    graph = dysat.build_snapshots(events, every=1)
-    if what == "run":
-        dysat.Run.start(tmp_path / what, graph, dysat.DySAT(epochs=0, device="cpu"))
-    else:
-        graph.save(tmp_path / what)
+    start_or_save(what, tmp_path / what)
     assert [path.name for path in tmp_path.iterdir()] == [what] and left(tmp_path / what) == []
 
 
@@ -308,11 +311,23 @@ write_tensors(Path(sys.argv[1]), "model", 1, {"options": {"x": 1}, "graph": "g"}
 """
 
 
-def test_equal_content_gives_equal_bytes_in_every_process(tmp_path: Path) -> None:
+def write_in_a_process(file: Path) -> None:
+    subprocess.run([sys.executable, "-c", EQUAL, str(file)], check=True)
+
+
+def write_here(file: Path) -> None:
+    """The library orders names by a hash with a new key for every file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["-c", str(file)])
+        exec(EQUAL, {})
+
+
+@pytest.mark.parametrize("write", [write_here, pytest.param(write_in_a_process, marks=pytest.mark.slow)])
+def test_equal_content_gives_equal_bytes_in_every_process(tmp_path: Path, write: Callable[[Path], None]) -> None:
     from safetensors import safe_open
 
     for name in "abcd":
-        subprocess.run([sys.executable, "-c", EQUAL, str(tmp_path / name)], check=True)
+        write(tmp_path / name)
     assert len({(tmp_path / name).read_bytes() for name in "abcd"}) == 1
     with safe_open(tmp_path / "a", framework="pt") as file:  # the library's own reader
         assert set(file.keys()) == {"a", "b", "c/d", "z", "é"} and set(file.metadata()) == {"dysat", "checksum"}

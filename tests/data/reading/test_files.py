@@ -71,7 +71,7 @@ def test_csv_gives_what_a_table_of_texts_gives(kind: str, tmp_path: Path) -> Non
             assert found == outcome(table(rows), **options) and not isinstance(found, str)
 
 
-@pytest.mark.parametrize("kind", ["text", "number"])
+@pytest.mark.parametrize("kind", ["text", pytest.param("number", marks=pytest.mark.slow)])
 def test_one_odd_cell_is_read_or_explained_as_in_a_table(kind: str, tmp_path: Path) -> None:
     """The odd cell comes first or late, so that the form of the column is guessed wrong or right."""
     rng = np.random.default_rng(0)

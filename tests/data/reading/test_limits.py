@@ -146,7 +146,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
-@pytest.mark.parametrize("pack", ["gz", "zst"])
+@pytest.mark.parametrize("pack", ["gz", pytest.param("zst", marks=pytest.mark.slow)])
 def test_a_gigabyte_of_zeros_is_refused_in_one_line_with_little_memory(tmp_path: Path, pack: str) -> None:
     path = tmp_path / f"zeros.csv.{pack}"
     path.write_bytes(PACKS[f".{pack}"](bytes(1 << 24)) * 64)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from run_folders import quick
 from small_study import make_graph
 
 import dysat
@@ -20,6 +21,8 @@ from dysat.experiments.evaluate.evaluate import as_contender, evaluate
 from dysat.experiments.evaluate.job import GRAPH, STEPS, Job, Worker
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import content_key
+
+__all__ = ["quick"]
 
 SMALL: dict[str, Any] = {
     "structural_heads": (2,), "structural_features": (8,), "temporal_heads": (2,), "temporal_features": (8,),

@@ -68,7 +68,10 @@ def lines_of(axes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "file",
-    ["fig-newnodes.svg", "fig-heads.svg", "fig-heads.png", "fig-heads.pdf", "fig-attention.svg", "fig-runtime.svg"],
+    [
+        *("fig-heads.svg", "fig-heads.png", "fig-heads.pdf", "fig-attention.svg"),
+        *(pytest.param(file, marks=pytest.mark.slow) for file in ("fig-newnodes.svg", "fig-runtime.svg")),
+    ],
 )
 def test_drawing_twice_gives_the_same_bytes(file: str, results: Results, tmp_path: Path) -> None:
     drawn = []

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from run_folders import in_process, quick
 
 import dysat
 from dysat import GraphError, ModelError
@@ -27,6 +27,8 @@ from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.tune.objective import judge, validation_of
 from dysat.experiments.tune.outcome import Tuning
 from dysat.experiments.tune.tune import tune
+
+__all__ = ["quick"]
 
 SMALL: dict[str, Any] = {"features": (8, 4), "epochs": 2, "device": "cpu"}  # of gcn-ae
 DECAYS = (1.0, 0.8, 0.5, 0.2)
@@ -233,6 +235,7 @@ def test_repeated_proposals_are_not_computed_again(graph: dysat.DynamicGraph) ->
     assert len({(trial.options["features"], trial.value, trial.seconds) for trial in found.trials}) == 2
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_trials(graph: dysat.DynamicGraph, tmp_path: Path) -> None:
     decays = [k / 10 for k in range(1, 5)]
     found = tune("edge-memory", graph, tmp_path, space={"decay": decays}, first=7, prune=False, processes=2)
@@ -302,26 +305,29 @@ def test_interrupted_tuning_reaches_the_same_result(graph: dysat.DynamicGraph, t
     assert rows(tmp_path) == {"COMPLETE": whole.count("done"), "PRUNED": whole.count("pruned"), "FAIL": 2}
 
 
-KILLED = """
-import os, signal, sys
-import dysat
-from dysat.experiments.tune.tune import tune
+def tune_and_die(graph: Path, folder: Path) -> None:
+    """Die in the middle of the third trial."""
 
-def on_progress(now):
-    running = [trial for trial in now.trials if trial.state == "running" and trial.steps]
-    if running and now.count("done") == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
+    def on_progress(now: Tuning) -> None:
+        running = [trial for trial in now.trials if trial.state == "running" and trial.steps]
+        if running and now.count("done") == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-tune("edge-memory", dysat.DynamicGraph.load(sys.argv[1]), sys.argv[2], space={"decay": (1.0, 0.8, 0.5, 0.2)}, first=6,
-     prune=False, on_progress=on_progress)
-"""
+    space = {"decay": DECAYS}
+    tune(
+        "edge-memory",
+        dysat.DynamicGraph.load(graph),
+        folder,
+        space=space,
+        first=6,
+        prune=False,
+        on_progress=on_progress,
+    )
 
 
 def test_killed_tuning_resumes_without_repeating_trials(graph: dysat.DynamicGraph, tmp_path: Path) -> None:
     graph.save(tmp_path / "graph")
-    words = [sys.executable, "-c", KILLED, str(tmp_path / "graph"), str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert in_process(tune_and_die, tmp_path / "graph", tmp_path) == -signal.SIGKILL
     assert rows(tmp_path) == {"COMPLETE": 2, "RUNNING": 1}
     found = tune("edge-memory", graph, tmp_path, space={"decay": DECAYS}, first=6, prune=False)
     assert outcome(found) == outcome(tune("edge-memory", graph, space={"decay": DECAYS}, first=6, prune=False))

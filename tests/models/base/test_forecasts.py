@@ -10,6 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from run_folders import quick
 from small import make_graph, meetings
 
 from dysat import MODELS, DynamicGraph, DySAT, Forecast, Forecasts, GraphError, ModelError, load_dataset
@@ -18,6 +19,8 @@ from dysat.models.base import best_pairs
 from dysat.models.forecast import candidates
 from dysat.system import extras
 from dysat.system.extras import MissingPackageError
+
+__all__ = ["quick"]
 
 NAMES = np.array(["ann", "bob", "cy", "<b>dan</b>", "eve", "fay", "gus", "hal"], dtype=object)
 QUICK: dict[str, Any] = {

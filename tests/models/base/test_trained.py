@@ -86,7 +86,7 @@ def test_wrong_device_step_and_state_are_refused(method: str) -> None:
     with pytest.raises(ModelError, match="step 5: the model knows steps 0 to 4"):
         model.embed(5)
     with pytest.raises(ModelError, match=r"do not fit the model|0 stored steps for 5 snapshots"):
-        quick(method).fit(meetings())._restore({})
+        model._restore({})
 
 
 @pytest.mark.parametrize(("method", "variant"), [(m, v) for m in METHODS for v in VARIANTS.get(m, [{}])])

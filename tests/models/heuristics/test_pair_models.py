@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from run_folders import in_process
 from small import make_graph, meetings, two_blocks
 from torch.testing import assert_close
 
@@ -142,19 +142,16 @@ def test_saved_and_loaded_without_scikit_learn(tmp_path: Path) -> None:
         folder = tmp_path / model.method
         model.fit(graph).save(folder)
         torch.save((model.pair_scores(pairs), model.get_params()), tmp_path / f"{model.method}.pt")
-    program = f"""
-import sys, torch
-sys.modules["sklearn"] = None  # an import fails
-from pathlib import Path
-from dysat.models.heuristics.pair_models import PairBoosting, PairLogistic
-for kind in (PairLogistic, PairBoosting):
-    model = kind.load(Path({str(tmp_path)!r}) / kind.method)
-    scores, values = torch.load(Path({str(tmp_path)!r}) / (kind.method + ".pt"))
-    assert torch.equal(model.pair_scores(torch.combinations(torch.arange(30))), scores)
-    assert model.get_params() == values
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert in_process(load_without_scikit_learn, tmp_path) == 0
+
+
+def load_without_scikit_learn(folder: Path) -> None:
+    sys.modules["sklearn"] = None  # type: ignore[assignment]  # an import fails
+    for kind in (PairLogistic, PairBoosting):
+        model = kind.load(folder / kind.method)
+        scores, values = torch.load(folder / f"{kind.method}.pt")
+        assert torch.equal(model.pair_scores(torch.combinations(torch.arange(30))), scores)
+        assert model.get_params() == values
 
 
 def test_logistic_regression_matches_scikit_learn() -> None:
