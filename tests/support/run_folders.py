@@ -192,6 +192,7 @@ def _command(folder: Path, args: tuple[object, ...], prepare: Callable[[], None]
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1, closefd=False) for n in (1, 2))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run where it is ignored
     prepare()
     sys.argv = ["dysat", *map(str, args)]
     main()
