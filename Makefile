@@ -9,6 +9,8 @@ EVENTS ?= 10000000
 CASES ?= 20000
 SEED ?= 0
 MINUTES ?= 30
+# Containers often forbid it, and then every process that a test starts compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-all test-docs check docs bench fuzz sanitize soak format clean
 .DEFAULT_GOAL := help
