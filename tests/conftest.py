@@ -25,11 +25,11 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try at most 30 examples per property in `make test`, and all of them in `make test-all`."""
+    """Try at most 20 examples per property in `make test`, and all of them in `make test-all`."""
     if config.option.markexpr == "not slow":
         from hypothesis import settings
 
-        settings.register_profile("quick", parent=settings.default, max_examples=30)
+        settings.register_profile("quick", parent=settings.default, max_examples=20)
         settings.load_profile("quick")
 
 

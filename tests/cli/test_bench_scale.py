@@ -28,7 +28,7 @@ def test_a_made_up_log_has_communities_and_a_heavy_tail() -> None:
     assert again.fingerprint == graph.fingerprint != other.fingerprint
 
 
-@pytest.mark.parametrize("embeddings", [False, True])
+@pytest.mark.parametrize("embeddings", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_phases_add_up(embeddings: bool) -> None:
     found = _measure(ScaleCase(events=2_000, nodes=100, device="cpu", embeddings=embeddings, epochs=3))
     assert (found.events, found.embeddings, found.device) == (2_000, embeddings, "cpu")

@@ -27,6 +27,7 @@ def die() -> None:
     os._exit(1)
 
 
+@pytest.mark.slow
 def test_every_library_of_a_worker_gets_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     for name in THREAD_VARIABLES:

@@ -91,9 +91,8 @@ def test_the_forecast_uses_attributes(world: World, method: str) -> None:
     assert scores[1] > scores[0] + MARGIN, scores
 
 
-@pytest.mark.parametrize(
-    "world", [pytest.param(False, marks=pytest.mark.slow), True], ids=["static", "per window"], indirect=True
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [False, True], ids=["static", "per window"], indirect=True)
 def test_the_embeddings_use_attributes(world: World) -> None:
     """The product of two embeddings, without the pair score."""
     graph = world.graph.with_attributes(world.people)
