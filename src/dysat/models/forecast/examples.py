@@ -132,7 +132,7 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
     if len(every) > MAX_LINKS:
         links = every[np.sort(rng.choice(len(every), MAX_LINKS, replace=False))]
     uniform = unlinked_pairs(known, every, negatives * len(links), rng, directed=directed)
-    dropped = np.setdiff1d(history.past_keys, every @ [known, 1])
+    dropped = history.past_keys[~np.isin(history.past_keys, every @ [known, 1], assume_unique=True)]
     added = min(len(dropped), math.ceil(ADDED_PER_LINK * len(links)))
     keys = rng.permutation(dropped)[: max(added, DROPPED_PAIRS)]
     reversed_ = _reversed(links, every, history.past_keys, known, rng) if directed else links[:0]
