@@ -26,6 +26,7 @@ from dysat.features.link_memory import (
     recurrence,
     scaled_by_degree,
 )
+from dysat.features.pair_attributes import pair_attributes
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.system.compiled import native
 
@@ -397,6 +398,12 @@ def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> I
     if len(ends) and not (ends.min() >= 0 and ends.max() < known):
         raise ModelError(f"nodes {ends.min()} to {ends.max()}, where 0 to {known - 1} are known")
     return ends if directed else np.sort(ends, axis=1)
+
+
+def with_attributes(columns: Reals, graph: DynamicGraph, step: int, pairs: Ids) -> Reals:
+    """Append whether both nodes differ in kind, and their attributes at a step.  # [B, F] → [B, F + K]"""
+    own = [] if graph.features is None else [pair_attributes(graph, step, pairs)]
+    return np.column_stack([columns, differ_in_kind(graph, pairs), *own])
 
 
 def differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:

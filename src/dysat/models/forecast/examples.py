@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
-from dysat.features.pair_attributes import pair_attributes
-from dysat.features.pair_history import chunks, pair_history
+from dysat.features.pair_history import chunks, pair_history, with_attributes
 from dysat.sampling.pairs import unlinked_pairs
 
 Ids = NDArray[np.int64]
@@ -38,7 +37,7 @@ class Examples:
     there are none.
 
     Shapes:
-        features [B, F], ranks [B, F − K] of all features but the K of `pair_attributes`, linked_before [B]: up to t
+        features [B, F], ranks [B, F − K] of all features but the K of `with_attributes`, linked_before [B]: up to t
     """
 
     features: Reals
@@ -117,8 +116,8 @@ def examples_of(
     Attributes are those of the step before it, or of `step`.
     """
     pairs, examples = _examples(snapshots, three_step, negatives, seed)
-    own = pair_attributes(graph, len(snapshots) - 2 if step is None else step, pairs)
-    return replace(examples, features=np.column_stack([examples.features, own]))
+    step = len(snapshots) - 2 if step is None else step
+    return replace(examples, features=with_attributes(examples.features, graph, step, pairs))
 
 
 # An evaluation fits one model per step, and consecutive models share most of their transitions.
