@@ -8,8 +8,8 @@ import torch
 from small import meetings
 
 import dysat
-from dysat.features.pair_attributes import MAX_COLUMNS, MAX_WIDTH, PRODUCTS, SIDE_AXES, Axes, pair_attributes
-from dysat.features.pair_history import differ_in_kind
+from dysat.features.pair_attributes import MAX_COLUMNS, MAX_WIDTH, PRODUCTS, SIDE_AXES, Axes
+from dysat.features.pair_history import differ_in_kind, with_attributes
 
 NAMES = ("team=a", "team=b", "team=other", "age", "age missing", "size")
 # a, b, pooled, missing, a, pooled, b, a; ages of nodes 2 and 5 are missing
@@ -30,10 +30,15 @@ def all_pairs(number: int) -> np.ndarray:
     return np.stack(np.triu_indices(number, 1), axis=1)
 
 
+def attributes_of(graph: dysat.DynamicGraph, step: int, pairs: np.ndarray) -> np.ndarray:
+    """The columns of kinds and attributes alone."""
+    return with_attributes(np.empty((len(pairs), 0)), graph, step, pairs)
+
+
 def test_named_attributes_by_hand() -> None:
     graph = meetings().with_features(features(), names=NAMES)
     pairs = all_pairs(8)
-    found = pair_attributes(graph, len(graph) - 1, pairs)
+    found = attributes_of(graph, len(graph) - 1, pairs)
     for row, (u, v) in zip(found, pairs.tolist(), strict=True):
         both = TEAMS[u] is not None and TEAMS[v] is not None
         same = both and TEAMS[u] == TEAMS[v] and TEAMS[u] != 2
@@ -47,7 +52,7 @@ def test_named_attributes_by_hand() -> None:
 def test_a_graph_without_features_has_the_kind_alone() -> None:
     for graph in (meetings(), meetings().with_kinds([0, 1] * 4, ["user", "item"])):
         pairs = all_pairs(graph.num_nodes)
-        assert np.array_equal(pair_attributes(graph, 0, pairs), differ_in_kind(graph, pairs)[:, None])
+        assert np.array_equal(attributes_of(graph, 0, pairs), differ_in_kind(graph, pairs)[:, None])
 
 
 def test_values_are_those_of_the_step() -> None:
@@ -57,7 +62,7 @@ def test_values_are_those_of_the_step() -> None:
     for step, known in enumerate(graph.known):
         pairs = all_pairs(known)
         alone = graph[step : step + 1]
-        assert np.array_equal(pair_attributes(graph, step, pairs), pair_attributes(alone, 0, pairs))
+        assert np.array_equal(attributes_of(graph, step, pairs), attributes_of(alone, 0, pairs))
 
 
 @pytest.mark.parametrize("width", [3, 40, MAX_WIDTH + 1])
@@ -66,7 +71,7 @@ def test_unnamed_features_have_few_columns(width: int) -> None:
     values = np.random.default_rng(0).normal(size=(8, width))
     values[5] = values[2]
     graph = meetings().with_features(values)
-    found = pair_attributes(graph, len(graph) - 1, np.array([[2, 5], [2, 3], [3, 2]]))
+    found = attributes_of(graph, len(graph) - 1, np.array([[2, 5], [2, 3], [3, 2]]))
     assert found.shape == (3, 1 + 2 + min(PRODUCTS, width))
     np.testing.assert_allclose(found[0, 1:3], [1, 0], atol=1e-6)
     assert found[1, 2] > 0.1 and np.array_equal(found[1], found[2])
@@ -75,7 +80,7 @@ def test_unnamed_features_have_few_columns(width: int) -> None:
 def test_many_named_attributes_are_bounded() -> None:
     values = np.random.default_rng(0).normal(size=(8, 200))
     graph = meetings().with_features(values, names=[f"x{i}" for i in range(200)])
-    assert pair_attributes(graph, 0, all_pairs(graph.known[0])).shape[1] < MAX_COLUMNS
+    assert attributes_of(graph, 0, all_pairs(graph.known[0])).shape[1] < MAX_COLUMNS
 
 
 def test_principal_axes() -> None:
@@ -92,12 +97,12 @@ def test_principal_axes() -> None:
 def test_the_two_sides_of_bipartite_data_meet_in_products() -> None:
     graph = meetings().with_kinds([0, 1] * 4, ["user", "item"]).with_features(features(), names=NAMES)
     step, pairs = len(graph) - 1, all_pairs(8)
-    found = pair_attributes(graph, step, pairs)
+    found = attributes_of(graph, step, pairs)
     products = found[:, 10:]
     assert products.shape[1] == SIDE_AXES**2
     across = graph.kinds[pairs[:, 0]] != graph.kinds[pairs[:, 1]]  # type: ignore[index]
     assert (products[~across] == 0).all() and (products[across] != 0).any(1).all()
-    assert np.array_equal(found, pair_attributes(graph, step, pairs[:, ::-1].copy()))
+    assert np.array_equal(found, attributes_of(graph, step, pairs[:, ::-1].copy()))
 
 
 def test_a_score_of_other_attributes_is_refused() -> None:

@@ -198,6 +198,15 @@ def _sum_by_key(
     return (keys[runs[:-1]] if len(runs) <= len(keys) else keys), sums
 
 
+def distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the distinct keys, sorted.  # [K] → [≤ K]
+
+    NumPy's `unique` uses a hash table from version 2.3 on, which takes 20 times as long for millions of keys.
+    """
+    keys = np.sort(keys)
+    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
+
+
 def _aligned(keys: NDArray[np.int64], some: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the values of all keys, 0 for keys that are not among `some`; both are sorted.  # [E'], [A], [A] → [E']"""
     aligned = np.zeros(len(keys))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dysat.data.csr import Snapshot
+from dysat.data.csr import Snapshot, distinct
 from dysat.data.windows import Clock, write_moment
 
 AT_ONCE = 1 << 24  # entries whose links are compared together
@@ -88,7 +88,7 @@ def count_distinct_links(snapshots: Sequence[Snapshot], low: int, high: int) -> 
         v = s.neighbours[start:stop]
         once = u <= v
         keys.append((u[once] << 32 | v[once]).cpu().numpy())
-    return len(np.unique(np.concatenate(keys)))
+    return len(distinct(np.concatenate(keys)))
 
 
 def _rows_between(snapshot: Snapshot, low: int, high: int) -> tuple[int, int, int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dysat.data.csr import Snapshot
+from dysat.data.csr import Snapshot, distinct
 from dysat.data.graph import DynamicGraph
 from dysat.data.summary import target_keys
 from dysat.errors import GraphError, nearest
@@ -133,7 +133,7 @@ def _allowed(keys: Ids, graph: DynamicGraph, split: LinkSplit) -> NDArray[np.boo
 
 
 def _all_keys(snapshots: Iterable[Snapshot]) -> Ids:
-    return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(target_keys(s) for s in snapshots)]))
+    return distinct(np.concatenate([np.empty(0, dtype=np.int64), *(target_keys(s) for s in snapshots)]))
 
 
 def _keys(pairs: Ids) -> Ids:

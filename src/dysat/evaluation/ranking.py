@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dysat.data.csr import distinct
 from dysat.data.graph import DynamicGraph
 from dysat.data.summary import target_keys
 from dysat.errors import GraphError
@@ -64,7 +65,7 @@ def ranking_candidates(
     nodes = np.arange(split.lowest[1], graph.known[split.step])
     linked = target_keys(graph[split.target])
     if not graph.directed:
-        linked = np.unique(np.concatenate([linked, (linked & 0xFFFFFFFF) << 32 | linked >> 32]))  # both directions
+        linked = distinct(np.concatenate([linked, (linked & 0xFFFFFFFF) << 32 | linked >> 32]))  # both directions
     found = np.empty((len(u), number), dtype=np.int64)
     groups = np.zeros(len(u), dtype=np.uint8) if not typed or graph.kinds is None else graph.kinds[v]
     if graph.directed:

@@ -36,6 +36,7 @@ RANKS = (4, 16, 64)
 EXACT_NODES = 21_000  # larger matrices have approximate eigenvectors; none of the paper's datasets is as large
 BLOCK = 16  # vectors that are multiplied at once
 BASIS = 5  # vectors of the basis per wanted eigenvector; a multiple of BLOCK in all
+SOME_LINKS = 1_000  # looked at for a triangle, before a graph is searched for cycles of odd length
 TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ranks after the last
 
 # A fit on an hourly log reads thousands of small snapshots again and again: keep their arrays as long as they exist.
@@ -254,23 +255,25 @@ def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Rea
     """
     n, size = matrix.shape[0], BASIS * number
     multiply, random = _product(matrix), np.random.default_rng(seed)
-    basis, small = torch.empty(n, size), torch.zeros(size, size)  # small is basisᵀ A basis
+    basis, small = torch.empty(size, n), torch.zeros(size, size)  # small is basis A basisᵀ
     fresh = torch.from_numpy(random.standard_normal((n, BLOCK), dtype=np.float32))
     for first in range(0, size, BLOCK):
         now = slice(first, first + BLOCK)
-        basis[:, now] = torch.linalg.qr(fresh)[0]
-        seen, fresh = basis[:, : now.stop], multiply(basis[:, now].contiguous())
-        for _ in range(2):  # once leaves rounding errors along the earlier vectors
-            along = seen.mT @ fresh
-            small[: now.stop, now] += along
-            fresh = fresh - seen @ along
+        block = torch.linalg.qr(fresh)[0]
+        basis[now] = block.mT
+        fresh = multiply(block.contiguous())
+        # But for rounding errors, A X is orthogonal to all blocks before the last two.
+        for seen in (slice(max(0, first - BLOCK), now.stop), slice(now.stop)):
+            along = basis[seen] @ fresh
+            small[seen, now] += along
+            fresh.addmm_(basis[seen].mT, along, alpha=-1)
     upper = small.double().triu()
     values, mixture = torch.linalg.eigh(upper + upper.triu(1).mT)
     if which == "LM":
         chosen = values.abs().argsort(descending=True, stable=True)[:number].sort().values
     else:
         chosen = torch.cat([torch.arange(number // 2), torch.arange(size - (number - number // 2), size)])
-    return values[chosen].numpy(), (basis @ mixture[:, chosen].float()).numpy()
+    return values[chosen].numpy(), (basis.mT @ mixture[:, chosen].float()).numpy()
 
 
 def _product(matrix: Any) -> Callable[[Tensor], Tensor]:
@@ -293,6 +296,10 @@ def _bipartite_side(matrix: csr_array[np.float64]) -> NDArray[np.bool_] | None:
     from scipy.sparse import block_array
     from scipy.sparse.csgraph import connected_components
 
+    some = np.linspace(0, matrix.nnz - 1, min(matrix.nnz, SOME_LINKS), dtype=np.int64)
+    u, v = np.searchsorted(matrix.indptr, some, side="right") - 1, matrix.indices[some]
+    if (matrix[u] * matrix[v]).nnz:  # a triangle, or a link of a node to itself
+        return None
     # Two copies of each node, linked only across: both copies of a node are connected if it lies on an odd cycle.
     label = connected_components(block_array([[None, matrix], [matrix, None]]), directed=False)[1]
     one, two = np.split(label, 2)

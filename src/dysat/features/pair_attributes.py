@@ -1,4 +1,4 @@
-"""What is known about both nodes of a pair besides their links: kinds and attributes."""
+"""What is known about both nodes of a pair besides their links and kinds: their attributes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from dysat.data.attributes import Group, groups
 from dysat.data.graph import DynamicGraph
-from dysat.features.pair_history import differ_in_kind, low_and_high
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -27,20 +26,18 @@ PROJECTED = 256
 
 
 def pair_attributes(graph: DynamicGraph, step: int, pairs: Ids) -> Reals:
-    """Return columns on the kinds and attributes of both nodes, valid at a step.  # [B, 2] → [B, K]
+    """Return columns on the attributes of both nodes, valid at a step.  # [B, 2] → [B, K]
 
-    The first column is `differ_in_kind`; a graph without features has no other. With named features there are, for each
-    category, whether both values are the same, and whether both are known; for each number the absolute difference, the
-    smaller and the larger value, and whether both are known if values may be missing. Unnamed or many features give
-    their cosine similarity, their distance, and their products on the first principal axes. In bipartite data, products
-    of principal axes of the two sides are added: the two sides have different attributes, which are never the same.
+    A graph without features has none. With named features there are, for each category, whether both values are the
+    same, and whether both are known; for each number the absolute difference, the smaller and the larger value, and
+    whether both are known if values may be missing. Unnamed or many features give their cosine similarity, their
+    distance, and their products on the first principal axes. In bipartite data, products of principal axes of the two
+    sides are added: the two sides have different attributes, which are never the same.
     """
-    columns = [differ_in_kind(graph, pairs)]
     x = None if graph.features is None else features_at(graph, step)
-    if x is not None and x.shape[1]:
-        for compare in _comparisons(graph):
-            columns += compare(x, pairs)
-    return np.column_stack(columns)
+    if x is None or not x.shape[1]:
+        return np.empty((len(pairs), 0))
+    return np.column_stack([column for compare in _comparisons(graph) for column in compare(x, pairs)])
 
 
 def features_at(graph: DynamicGraph, step: int) -> Tensor:
@@ -84,7 +81,7 @@ def _difference(group: Group, x: Tensor, pairs: Ids) -> list[Reals]:
     values, known = x[:, group.columns[0]].numpy(), group.known(x).double().numpy()
     both = known[pairs].prod(1)
     gap = np.abs(values[pairs[:, 0]] - values[pairs[:, 1]]) * both
-    return [gap, *low_and_high(values, pairs), *([both] if group.missing is not None else [])]
+    return [gap, *np.sort(values[pairs], axis=1).T, *([both] if group.missing is not None else [])]
 
 
 def _close(axes: Axes, x: Tensor, pairs: Ids) -> list[Reals]:

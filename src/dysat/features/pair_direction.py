@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dysat.data.csr import distinct
 from dysat.features.link_memory import Snapshots, past_arcs
 
 Ids = NDArray[np.int64]
@@ -48,7 +49,7 @@ class PairDirection:
         u, v, weights, steps = past_arcs(snapshots)
         link = np.searchsorted(link_keys, np.minimum(u, v) * n + np.maximum(u, v))
         at = (u > v) * size + link  # two rows of one table
-        self.arc_keys = np.unique(u * n + v)
+        self.arc_keys = distinct(u * n + v)
         counts = np.bincount(at, minlength=2 * size)
         last = np.full(2 * size, -1)
         np.maximum.at(last, at, steps)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dysat.data.csr import distinct
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.link_memory import (
@@ -25,6 +26,7 @@ from dysat.features.link_memory import (
     recurrence,
     scaled_by_degree,
 )
+from dysat.features.pair_attributes import pair_attributes
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.system.compiled import native
 
@@ -105,19 +107,18 @@ class PairHistory:
         self.num_nodes = n = snapshots[-1].num_nodes
         u, v, weights, steps = past_links(snapshots)
         weights = np.maximum(weights, 0.0)
-        self.keys, which = np.unique(u * n + v, return_inverse=True)
-        self.last_link = np.full(len(self.keys), -1)
-        np.maximum.at(self.last_link, which, steps)
+        self.keys, which = distinct_keys(u * n + v)
+        self.last_link = np.zeros(len(self.keys), dtype=np.int64)
+        self.last_link[which] = steps  # the links are in order of their steps, so the last of a pair stays
         known = [snapshot.num_nodes for snapshot in snapshots]
         self.first_seen = np.searchsorted(known, np.arange(n), side="right")
         self.last_active = self.first_seen - 1  # one step before a node is known, if it is never linked to another
-        np.maximum.at(self.last_active, np.concatenate([u, v]), np.concatenate([steps, steps]))
-        low, high = self.keys // n, self.keys % n
-        receivers, others = np.concatenate([low, high]), np.concatenate([high, low])
-        order = np.lexsort((others, receivers))
-        self.offsets = np.searchsorted(receivers[order], np.arange(n + 1))
-        self.neighbours = others[order]
-        self.entry_links = np.concatenate([np.arange(len(self.keys))] * 2)[order]
+        for ends in (u, v):
+            latest = np.full(n, -1)
+            latest[ends] = steps
+            self.last_active = np.maximum(self.last_active, latest)
+        self.offsets, self.neighbours, self.entry_links = rows_of_both_ends(self.keys, n)
+        self.num_neighbours: Ids = np.diff(self.offsets)
         sums, strengths, degrees = [], [], []
         for decay in DECAYS:
             factor = np.power(decay, self.now - steps, dtype=np.float64)  # 0⁰ = 1
@@ -127,6 +128,7 @@ class PairHistory:
         self.weights: Reals = np.log1p(sums)
         self.strengths: Reals = np.log1p(strengths)
         self.degrees: Reals = np.log1p(degrees)
+        self.damping: Reals = 1 / np.log(2 + np.expm1(self.degrees))  # of paths through a node
 
     def features(self, pairs: Ids) -> tuple[Reals, Bools]:
         """Return the features of a chunk of pairs u ≤ v, and whether each was linked before.  # [B, 2] → [B, F], [B]
@@ -194,12 +196,13 @@ class PairHistory:
         """Return the indices of pairs u ≤ v into `keys`, E for pairs that were never linked.  # [B, 2] → [B]"""
         wanted = pairs[:, 0] * self.num_nodes + pairs[:, 1]
         at = np.searchsorted(self.keys, wanted)
-        return np.where(np.append(self.keys, -1)[at] == wanted, at, len(self.keys))
+        found = at < len(self.keys)
+        found[found] = self.keys[at[found]] == wanted[found]
+        return np.where(found, at, len(self.keys))
 
     def two_step_paths(self, pairs: Ids) -> TwoStepPaths:
         """Return all two-step paths between the ends of pairs."""
-        count = np.diff(self.offsets)
-        fewer = np.argmin(count[pairs], axis=1)  # start at the end with fewer neighbours
+        fewer = np.argmin(self.num_neighbours[pairs], axis=1)  # start at the end with fewer neighbours
         start, end = np.take_along_axis(pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
         pair, entries = expand(self.offsets, start)
         middle = self.neighbours[entries]
@@ -213,18 +216,17 @@ class PairHistory:
         columns: list[Reals] = []
         for values in (*self.strengths, *self.degrees, self.now - self.first_seen, self.now - self.last_active):
             columns += low_and_high(values, pairs)
-        columns += [np.append(weights, 0.0)[links] for weights in self.weights]
-        columns.append(np.append(self.now - self.last_link, self.now + 1)[links])
+        columns += [at_links(weights, links) for weights in self.weights]
+        columns.append(self.now - at_links(self.last_link, links, -1))
         for decay in TWO_STEP_DECAYS:  # Σ_z a_uz a_zv / log(2 + degree of z)
             f = DECAYS.index(decay)
-            terms = self.weights[f, paths.first] * self.weights[f, paths.second] * self._damping(f)[paths.middle]
+            terms = self.weights[f, paths.first] * self.weights[f, paths.second] * self.damping[f, paths.middle]
             columns.append(np.log1p(np.bincount(paths.pair, terms, minlength=len(pairs))))
         if self.three_step:  # with b_uz = a_uz / log(2 + degree of z), so that both middle nodes are damped
             weights = self.weights[-1][self.entry_links]
-            columns.append(self._three_steps(pairs, weights * self._damping(-1)[self.neighbours], weights))
-        for values, vectors in self.spectra if low_rank else ():
-            scores, norms = low_rank_scores(values, vectors, pairs)
-            columns += scores + low_and_high(norms, pairs)
+            columns.append(self._three_steps(pairs, weights * self.damping[-1][self.neighbours], weights))
+        for (values, vectors), norms in zip(self.spectra, self.norms, strict=True) if low_rank else ():
+            columns += low_rank_scores(values, vectors, pairs) + low_and_high(norms, pairs)
         return columns
 
     @cached_property
@@ -236,9 +238,10 @@ class PairHistory:
             spectra += [leading_eigenvectors(matrix), leading_eigenvectors(scaled_by_degree(matrix))]
         return tuple(spectra)
 
-    def _damping(self, decay: int) -> Reals:
-        damping: Reals = 1 / np.log(2 + np.expm1(self.degrees[decay]))
-        return damping
+    @cached_property
+    def norms(self) -> list[Reals]:
+        """Norms of √σ x of each node, for each of `spectra`.  # [N] each"""
+        return [np.sqrt(np.square(vectors) @ np.abs(values)) for values, vectors in self.spectra]
 
     def _three_steps(self, pairs: Ids, b: Reals, a: Reals) -> Reals:
         """Return log(1 + Σ_zy b_uz b_zy a_yv) of matrices with these CSR entries.  # [B, 2], [2E], [2E] → [B]"""
@@ -279,12 +282,12 @@ class PairHistory:
         columns: list[Reals] = []
         for values in sums.node_values:
             columns += low_and_high(values, pairs)
-        num_links = np.append(sums.num_links, 0.0)[links]
-        first, last = (np.append(steps, self.now)[links] for steps in (sums.first_link, self.last_link))
+        num_links = at_links(sums.num_links, links)
+        first, last = (at_links(steps, links, self.now) for steps in (sums.first_link, self.last_link))
         gap = (last - first) / np.maximum(num_links - 1, 1)  # mean number of steps between two links
         columns += [np.log1p(num_links), self.now - first, gap, (self.now - last) - gap]
         columns += self._shares(pairs, links)
-        columns += [np.append(values, 0.0)[links] for values in sums.same_time]
+        columns += [at_links(values, links) for values in sums.same_time]
         for values in sums.normalized:  # times N: a product of 1 / N counts as 1
             two_steps = np.bincount(paths.pair, values[paths.first] * values[paths.second], minlength=len(pairs))
             columns.append(np.log1p(n * two_steps))
@@ -295,7 +298,7 @@ class PairHistory:
                     three_steps = np.log1p(n * np.expm1(self._three_steps(pairs, entries, entries)))
                 columns.append(three_steps)
         common = np.bincount(paths.pair, minlength=len(pairs))  # common neighbours, relative to all neighbours of both
-        columns.append(common / np.maximum(np.diff(self.offsets)[pairs].sum(axis=1) - common, 1))
+        columns.append(common / np.maximum(self.num_neighbours[pairs].sum(axis=1) - common, 1))
         for values, vectors in self.spectra[1:]:
             products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)
             columns.append(products @ values**3)
@@ -306,8 +309,8 @@ class PairHistory:
         columns: list[Reals] = []
         for decay in SHARE_DECAYS:
             f = DECAYS.index(decay)
-            weight = np.expm1(np.append(self.weights[f], 0.0)[links])
-            total = np.expm1(self.strengths[f])[pairs]
+            weight = np.expm1(at_links(self.weights[f], links))
+            total = np.expm1(self.strengths[f][pairs])
             share = np.divide(weight[:, None], total, out=np.zeros(total.shape), where=total > 0)
             columns += [share.min(axis=1), share.max(axis=1)]
         return columns
@@ -337,8 +340,8 @@ class PairHistory:
     def _node_values(self, ends: Ids, steps: Ids, first_link: Ids) -> Reals:
         """Return values of each node from both ends of all links and their steps.  # [2ΣE], [2ΣE], [E] → [k, N]"""
         n, now, f = self.num_nodes, self.now, DECAYS.index(0.6)
-        active = np.bincount(np.unique(steps * n + ends) % n, minlength=n)  # snapshots with a link
-        links, neighbours = np.bincount(ends, minlength=n), np.diff(self.offsets)
+        active = np.bincount(distinct(steps * n + ends) % n, minlength=n)  # snapshots with a link
+        links, neighbours = np.bincount(ends, minlength=n), self.num_neighbours
         new = self.keys[first_link == now]
         recent = self.matrix(np.expm1(self.weights[f])[self.entry_links])
         ever = self.matrix(np.ones(len(self.entry_links)))
@@ -358,17 +361,14 @@ class PairHistory:
         )
 
 
-def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> tuple[list[Reals], Reals]:
-    """Return reconstructions of each rank and Σ σ x_u x_v of left singular vectors x; norms of √σ x.  # [B] each; [N]
+def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> list[Reals]:
+    """Return reconstructions of each rank and Σ σ x_u x_v of left singular vectors x.  # [B] each
 
     With eigenvalues λ a reconstruction is Σ λ x_u x_v, and σ = |λ|. In a bipartite graph λ come in pairs ±σ, whose
     vectors agree on one side and differ in sign on the other: Σ σ x_u x_v is 0 across and Σ λ x_u x_v within.
     """
     products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)  # [B, k]
-    sizes = np.abs(values)
-    columns = [products[:, :rank] @ values[:rank] for rank in RANKS]
-    columns.append(products @ sizes)
-    return columns, np.sqrt(np.square(vectors) @ sizes)
+    return [*(products[:, :rank] @ values[:rank] for rank in RANKS), products @ np.abs(values)]
 
 
 def fractional_ranks(values: Reals, ordered: NDArray[np.float32]) -> Reals:
@@ -400,6 +400,12 @@ def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> I
     return ends if directed else np.sort(ends, axis=1)
 
 
+def with_attributes(columns: Reals, graph: DynamicGraph, step: int, pairs: Ids) -> Reals:
+    """Append whether both nodes differ in kind, and their attributes at a step.  # [B, F] → [B, F + K]"""
+    own = [] if graph.features is None else [pair_attributes(graph, step, pairs)]
+    return np.column_stack([columns, differ_in_kind(graph, pairs), *own])
+
+
 def differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:
     """Return 1 for pairs of two kinds, and for all pairs of a graph without kinds; else 0.  # [B, 2] → [B]"""
     if graph.kinds is None:
@@ -414,12 +420,46 @@ def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
     return [np.minimum(one, two), np.maximum(one, two)]
 
 
+def distinct_keys(keys: Ids) -> tuple[Ids, Ids]:
+    """Return the distinct keys, sorted, and the index of each key among them.  # [K] → [E], [K]"""
+    found = distinct(keys)
+    return found, np.searchsorted(found, keys)
+
+
+def rows_of_both_ends(keys: Ids, num_nodes: int) -> tuple[Ids, Ids, Ids]:
+    """Return links u < v, given as sorted u · N + v, as CSR with both ends.  # [E] → [N + 1], [2E], [2E]
+
+    The result is offsets, neighbours in rising order, and for each entry the index of its link.
+    """
+    from scipy.sparse import csr_array
+
+    low, high = np.divmod(keys, max(1, num_nodes))
+    starts = np.searchsorted(low, np.arange(num_nodes + 1))
+    upper = csr_array((np.arange(len(keys)), high, starts), shape=(num_nodes,) * 2)
+    lower = upper.tocsc()  # for each node, its links to smaller nodes
+    count = np.stack([np.diff(lower.indptr), np.diff(starts)], axis=1)  # the smaller neighbours of a node come first
+    offsets = np.concatenate([[0], np.cumsum(count.sum(axis=1))])
+    is_upper = np.repeat(np.tile([False, True], num_nodes), count.ravel())
+    neighbours, links = np.empty(len(is_upper), dtype=np.int64), np.empty(len(is_upper), dtype=np.int64)
+    neighbours[~is_upper], links[~is_upper] = lower.indices, lower.data
+    neighbours[is_upper], links[is_upper] = high, np.arange(len(keys))
+    return offsets, neighbours, links
+
+
+def at_links(values: NDArray[Any], links: Ids, otherwise: float = 0.0) -> NDArray[Any]:
+    """Return the values of links, and another value for indices that are no link, as `find` gives.  # [E], [B] → [B]"""
+    linked = links < len(values)
+    found = np.full(len(links), otherwise, dtype=values.dtype)
+    found[linked] = values[links[linked]]
+    return found
+
+
 def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
     """Return all entries of these rows of a CSR: the index into `rows`, and the entry."""
-    count = np.diff(offsets)[rows]
+    first = offsets[rows]
+    count = offsets[rows + 1] - first
     which = np.repeat(np.arange(len(rows)), count)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-    return which, offsets[rows][which] + within
+    return which, np.arange(len(which)) + np.repeat(first - (np.cumsum(count) - count), count)
 
 
 def _sum_at_both_ends(u: Ids, v: Ids, values: Reals, num_nodes: int) -> Reals:

@@ -24,8 +24,7 @@ from dysat.errors import DysatError, GraphError
 from dysat.evaluation.probe import validation_auc
 from dysat.evaluation.protocols import LinkSplit, single_step
 from dysat.features.link_memory import EXACT_NODES, RANKS, links_among
-from dysat.features.pair_attributes import pair_attributes
-from dysat.features.pair_history import CHUNK, UNIFORM_PAIRS, PairHistory
+from dysat.features.pair_history import CHUNK, UNIFORM_PAIRS, PairHistory, with_attributes
 from dysat.features.spectrum import spectrum
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.attention import MOST_ROWS
@@ -222,7 +221,7 @@ class _PairSample:
         pairs, num_links = self.pairs(number)
         columns, linked_before = self.history.features(pairs)
         return Examples(
-            features=np.column_stack([columns, pair_attributes(self.graph, len(self.graph) - 1, pairs)]),
+            features=with_attributes(columns, self.graph, len(self.graph) - 1, pairs),
             ranks=self.history.ranks(columns),
             linked_before=linked_before,
             num_links=num_links,
@@ -234,7 +233,7 @@ class _PairSample:
 
     def score(self, score: PairScore, pairs: Ids) -> None:
         columns, linked_before = self.history.features(pairs)
-        features = np.column_stack([columns, pair_attributes(self.graph, len(self.graph) - 1, pairs)])
+        features = with_attributes(columns, self.graph, len(self.graph) - 1, pairs)
         score.raw(features, self.history.ranks(columns), linked_before)
 
     def learning_seconds(self, seed: int, three_step: bool) -> tuple[float, float, PairScore]:

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dysat.data.csr import distinct
 from dysat.data.graph import DynamicGraph
 
 Ids = NDArray[np.int64]
@@ -33,7 +34,7 @@ def unlinked_pairs(
 def distinct_pairs(pairs: Ids, num_nodes: int, *, directed: bool = False) -> Ids:
     """Return each pair of different nodes once, as u < v, sorted; with `directed` as u → v.  # [B, 2] → [≤ B, 2]"""
     low, high = (pairs if directed else np.sort(pairs, axis=1)).T
-    keys = np.unique((low * num_nodes + high)[low != high])
+    keys = distinct((low * num_nodes + high)[low != high])
     return np.stack(np.divmod(keys, max(1, num_nodes)), axis=1)
 
 

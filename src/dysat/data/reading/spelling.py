@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dysat.data.csr import distinct
 from dysat.data.reading.labels import Labels
 
 if TYPE_CHECKING:
@@ -156,6 +157,6 @@ def _two_ranges(sides: NDArray[np.bool_], labels: Labels, count_pairs: Callable[
 
 def count_pairs(src: NDArray[np.int32], dst: NDArray[np.int32], num_labels: int) -> tuple[int, int]:
     """Return the number of distinct pairs, and of those that occur in both directions."""
-    pairs = np.unique(src.astype(np.int64) * num_labels + dst)
-    backwards = np.unique(dst.astype(np.int64) * num_labels + src)
+    pairs = distinct(src.astype(np.int64) * num_labels + dst)
+    backwards = distinct(dst.astype(np.int64) * num_labels + src)
     return len(pairs), len(np.intersect1d(pairs, backwards, assume_unique=True))

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dysat.data.csr import Snapshot
+from dysat.data.csr import Snapshot, distinct
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError, listed, nearest, reporting_damage
 from dysat.models.base.best_pairs import OnProgress, highest, highest_of_each, pair_keys
@@ -474,7 +474,7 @@ class LinkModel(ABC):
     def _linked(self) -> Tensor:
         """Sorted `pair_keys` of all pairs ever linked."""
         pairs = torch.cat([torch.stack(s.pairs()[:2], 1) for s in self.graph_]).cpu()
-        return torch.from_numpy(np.unique(self._pair_keys(pairs).numpy()))
+        return torch.from_numpy(distinct(self._pair_keys(pairs).numpy()))
 
     def _without(self, pairs: Tensor, keys: Tensor | None) -> Tensor:
         """The pairs that are not among these `pair_keys`.  # [B, 2] → [≤ B, 2]"""

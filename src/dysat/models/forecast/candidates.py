@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dysat.data.csr import distinct
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.link_memory import past_links, recurrence
@@ -116,7 +117,7 @@ def likely_partners(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor,
     links = latest_links(graph)
     products = _largest_products(graph, links, nodes, e, weights, number)
     found = np.concatenate([links.past_neighbours(nodes), links.two_steps(nodes), products])
-    keys = np.unique(found[:, 0] * graph.num_nodes + found[:, 1])
+    keys = distinct(found[:, 0] * graph.num_nodes + found[:, 1])
     return _allowed(graph, np.stack(np.divmod(keys, max(1, graph.num_nodes)), axis=1))
 
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
-from dysat.features.pair_attributes import pair_attributes
-from dysat.features.pair_history import chunks, pair_history
+from dysat.features.pair_history import chunks, pair_history, with_attributes
 from dysat.sampling.pairs import unlinked_pairs
 
 Ids = NDArray[np.int64]
@@ -38,7 +37,7 @@ class Examples:
     there are none.
 
     Shapes:
-        features [B, F], ranks [B, F − K] of all features but the K of `pair_attributes`, linked_before [B]: up to t
+        features [B, F], ranks [B, F − K] of all features but the K of `with_attributes`, linked_before [B]: up to t
     """
 
     features: Reals
@@ -117,8 +116,8 @@ def examples_of(
     Attributes are those of the step before it, or of `step`.
     """
     pairs, examples = _examples(snapshots, three_step, negatives, seed)
-    own = pair_attributes(graph, len(snapshots) - 2 if step is None else step, pairs)
-    return replace(examples, features=np.column_stack([examples.features, own]))
+    step = len(snapshots) - 2 if step is None else step
+    return replace(examples, features=with_attributes(examples.features, graph, step, pairs))
 
 
 # An evaluation fits one model per step, and consecutive models share most of their transitions.
@@ -132,7 +131,7 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
     if len(every) > MAX_LINKS:
         links = every[np.sort(rng.choice(len(every), MAX_LINKS, replace=False))]
     uniform = unlinked_pairs(known, every, negatives * len(links), rng, directed=directed)
-    dropped = np.setdiff1d(history.past_keys, every @ [known, 1])
+    dropped = history.past_keys[~np.isin(history.past_keys, every @ [known, 1], assume_unique=True)]
     added = min(len(dropped), math.ceil(ADDED_PER_LINK * len(links)))
     keys = rng.permutation(dropped)[: max(added, DROPPED_PAIRS)]
     reversed_ = _reversed(links, every, history.past_keys, known, rng) if directed else links[:0]

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.pair_attributes import pair_attributes
-from dysat.features.pair_history import chunks, pair_history, sorted_ends
+from dysat.features.pair_history import chunks, pair_history, sorted_ends, with_attributes
 from dysat.models.forecast.boosting import boosted_trees
 from dysat.models.forecast.examples import (
     Examples,
@@ -76,7 +75,7 @@ class PairScore:
 
     Shapes:
         means, scales [2F − K], weights [2, 2F − K], bias [2]: of both regressions, on features and the ranks of all
-        but the K columns of kinds and attributes (`features/pair_attributes.py`);
+        but the K columns of kinds and attributes (`with_attributes`);
         by_class [2, 2]: slope and shift of new pairs, and of pairs linked before; None in files of earlier versions,
         whose probabilities are those of `log_odds`
     """
@@ -121,7 +120,7 @@ class PairScore:
             for number, rows in enumerate(parts := chunks(order)):
                 report("scoring pairs: part", number, len(parts))
                 columns, linked_before = history.features(ends[rows])
-                features = np.column_stack([columns, pair_attributes(graph, step, ends[rows])])
+                features = with_attributes(columns, graph, step, ends[rows])
                 scores[rows] = self.raw(features, history.ranks(columns), linked_before)
                 known[rows] = linked_before
         return torch.from_numpy(scores), torch.from_numpy(known)

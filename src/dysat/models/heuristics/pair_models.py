@@ -17,8 +17,7 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.link_memory import Snapshots, links_among
-from dysat.features.pair_attributes import pair_attributes
-from dysat.features.pair_history import pair_history, sorted_ends
+from dysat.features.pair_history import pair_history, sorted_ends, with_attributes
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
@@ -92,7 +91,7 @@ def history_features(graph: DynamicGraph, step: int, pairs: Ids, *, low_rank: bo
     """
     pairs = sorted_ends(pairs, graph.known[step], directed=graph.directed)
     history = pair_history(graph.snapshots[: step + 1], _has_three_steps(graph))
-    return np.column_stack([history.basic_features(pairs, low_rank=low_rank), pair_attributes(graph, step, pairs)])
+    return with_attributes(history.basic_features(pairs, low_rank=low_rank), graph, step, pairs)
 
 
 def transition_examples(graph: DynamicGraph, transitions: int, *, low_rank: bool, seed: int) -> tuple[Reals, Bools]:
@@ -100,7 +99,7 @@ def transition_examples(graph: DynamicGraph, transitions: int, *, low_rank: bool
     features, labels = [np.empty((0, 0))], [np.empty(0, dtype=bool)]
     for before in range(max(0, len(graph) - 1 - transitions), len(graph) - 1):
         pairs, linked, columns = _examples(graph.snapshots[: before + 2], low_rank, _has_three_steps(graph), seed)
-        features.append(np.column_stack([columns, pair_attributes(graph, before, pairs)]))
+        features.append(with_attributes(columns, graph, before, pairs))
         labels.append(linked)
     return np.concatenate(features[1:] or features), np.concatenate(labels)
 
