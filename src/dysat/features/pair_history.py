@@ -29,6 +29,7 @@ from dysat.features.link_memory import (
 from dysat.features.pair_attributes import pair_attributes
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.system.compiled import native
+from dysat.system.process import in_threads
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -144,13 +145,23 @@ class PairHistory:
 
     def basic_features(self, pairs: Ids, *, low_rank: bool) -> Reals:
         """Return the first of these features alone, for any number of pairs.  # [B, 2] → [B, F']"""
-        parts = []
-        for part in chunks(pairs):
+
+        def of_part(part: Ids) -> Reals:
             ends = self._ends(part)
             links, paths = self.find(ends), self.two_step_paths(ends)
             columns = self._basic_columns(ends, links, paths, low_rank=low_rank)
-            parts.append(np.column_stack(columns + self._ordered_columns(part, links, paths)))
-        return np.concatenate(parts)
+            return np.column_stack(columns + self._ordered_columns(part, links, paths))
+
+        self.prepare(low_rank=low_rank, extended=False)
+        return np.concatenate(list(in_threads(of_part, chunks(pairs))))
+
+    def prepare(self, *, low_rank: bool = True, extended: bool = True) -> None:
+        """Compute what is shared by all pairs, so that features can be read by several threads."""
+        _ = self.direction
+        if low_rank:
+            _ = self.spectra, self.norms
+        if extended:
+            _ = self.extended
 
     @cached_property
     def direction(self) -> PairDirection | None:

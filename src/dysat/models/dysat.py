@@ -456,7 +456,8 @@ class DySAT(AttentionModel):
             report("the past of all pairs")
             history = pair_history(self.graph_.snapshots, self.pair_score_.three_step)
             with few_blas_threads(self.graph_.num_nodes):
-                _ = history.spectra, history.extended, history.uniform_features
+                history.prepare()
+                _ = history.uniform_features
             latest_links(self.graph_)
         return self
 

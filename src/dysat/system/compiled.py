@@ -111,6 +111,12 @@ class Native:
             function.restype = None
             self._functions[name] = function
         self.single_threaded = not _shares_threads(library)
+        self._set_threads = library.omp_set_num_threads
+
+    def limit_this_thread(self) -> None:
+        """Let torch and these functions use one core when they are called from this thread, and only then."""
+        torch.get_num_threads()  # the first call in a thread sets the limit of the process
+        self._set_threads(1)
 
     def __call__(self, name: str, *args: Tensor | float | None) -> None:
         """Call a function on as many threads as torch uses. Inputs are made contiguous; outputs must already be."""

@@ -1,19 +1,23 @@
-"""Settings of the whole process: threads of NumPy and SciPy, and memory kept by the C library."""
+"""Threads of this process: of NumPy and SciPy, and for independent parts of a computation; memory that is kept."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+MAX_THREADS = 16  # of `in_threads`: each holds the memory of one part
 ROWS_PER_THREAD = 2_000  # matrix rows that make one more thread worthwhile
 _lock = RLock()  # two overlapping calls would restore each other's limits
 
@@ -31,6 +35,28 @@ def few_blas_threads(rows: int) -> Iterator[None]:
         before = min((library["num_threads"] for library in libraries.info()), default=1)
         with libraries.limit(limits=min(before, max(1, rows // ROWS_PER_THREAD))):
             yield
+
+
+def in_threads(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
+    """Yield the results of all parts, in order; several parts are computed at once, each on one core.
+
+    Most of NumPy uses one core, so this is how its work is shared. As many threads are used as torch may use. Torch
+    and NumPy have one core each inside, so that results do not depend on the number of threads.
+    """
+    import torch
+
+    from dysat.system.compiled import native
+
+    call, threads = native(), min(len(parts), torch.get_num_threads(), MAX_THREADS)
+    if threads < 2 or call is None or call.single_threaded:
+        yield from map(compute, parts)
+        return
+    with few_blas_threads(0):
+        pool = ThreadPoolExecutor(threads, initializer=call.limit_this_thread)
+        try:
+            yield from pool.map(compute, parts)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @cache

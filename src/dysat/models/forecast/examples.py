@@ -14,6 +14,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
 from dysat.features.pair_history import chunks, pair_history, with_attributes
 from dysat.sampling.pairs import unlinked_pairs
+from dysat.system.process import in_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -136,7 +137,8 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
     keys = rng.permutation(dropped)[: max(added, DROPPED_PAIRS)]
     reversed_ = _reversed(links, every, history.past_keys, known, rng) if directed else links[:0]
     pairs = np.concatenate([links, uniform, reversed_, np.stack([keys // known, keys % known], axis=1)])
-    parts = [history.features(part) for part in chunks(pairs)]
+    history.prepare()
+    parts = list(in_threads(history.features, chunks(pairs)))
     features, linked_before = (np.concatenate(part) for part in zip(*parts, strict=True))
     return pairs, Examples(
         features=features,

@@ -27,9 +27,10 @@ from dysat.models.forecast.examples import (
 )
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
-from dysat.system.process import few_blas_threads
+from dysat.system.process import few_blas_threads, in_threads
 from dysat.system.progress import report
 
+Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 REPEAT_PENALTY = 0.45  # a larger one ranks better among pairs linked before, and worse among all pairs
@@ -117,12 +118,18 @@ class PairScore:
         scores, known = np.empty(len(ends)), np.empty(len(ends), dtype=np.bool_)
         with few_blas_threads(graph.known[step]):
             history = pair_history(graph.snapshots[: step + 1], self.three_step)
-            for number, rows in enumerate(parts := chunks(order)):
-                report("scoring pairs: part", number, len(parts))
+            history.prepare()
+            _ = history.uniform_features
+
+            def score(rows: Ids) -> None:
                 columns, linked_before = history.features(ends[rows])
                 features = with_attributes(columns, graph, step, ends[rows])
                 scores[rows] = self.raw(features, history.ranks(columns), linked_before)
                 known[rows] = linked_before
+
+            report("scoring pairs: part", 0, len(parts := chunks(order)))
+            for number, _ in enumerate(in_threads(score, parts), 1):
+                report("scoring pairs: part", number, len(parts))
         return torch.from_numpy(scores), torch.from_numpy(known)
 
     def raw(self, features: Reals, ranks: Reals, linked_before: Bools) -> Reals:
