@@ -7,7 +7,8 @@ import signal
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from threading import Event, Thread
+from threading import Event, Thread, get_ident
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from dysat.features.spectrum import spectrum
 from dysat.models.forecast.pair_score import PairScore
-from dysat.system.process import ROWS_PER_THREAD, few_blas_threads
+from dysat.system.compiled import native
+from dysat.system.process import ROWS_PER_THREAD, few_blas_threads, in_threads
 
 
 def threads() -> set[int]:
@@ -136,3 +138,29 @@ def test_pair_features_are_computed_in_one_thread(monkeypatch: pytest.MonkeyPatc
     assert {name for name, _ in seen} == names
     assert all(number == {1} for _, number in seen)
     assert threads() == {2}
+
+
+def test_parts_are_computed_in_order_on_one_core_each() -> None:
+    if (call := native()) is None or call.single_threaded:
+        pytest.skip("no compiled functions that share the threads of torch")
+    before, seen = torch.get_num_threads(), set()
+
+    def compute(part: int) -> tuple[int, int, set[int]]:
+        seen.add(get_ident())
+        sleep(0.01 * (6 - part))  # the first take longest
+        return part, torch.get_num_threads(), threads()
+
+    torch.set_num_threads(3)
+    try:
+        assert list(in_threads(compute, range(6))) == [(part, 1, {1}) for part in range(6)]
+        assert len(seen) == 3 and get_ident() not in seen
+        assert torch.get_num_threads() == 3 and threads() == {2}
+        torch.set_num_threads(1)
+        assert [part for part, *_ in in_threads(compute, range(3))] == [0, 1, 2] and get_ident() in seen
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_error_in_a_part_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(in_threads(lambda part: 1 / part, [1, 2, 0, 3]))

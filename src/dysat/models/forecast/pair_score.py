@@ -197,7 +197,9 @@ class PairScore:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> PairScore:
-        """Build a score from the tensors that `tensors` returned."""
+        """Build a score from the tensors that `tensors` returned, and load the libraries that scoring needs."""
+        import scipy.sparse.linalg  # noqa: F401 - 0.2 s that a forecast should not take
+
         wanted = [*LOGISTIC, *(f"tree_{name}" for name in TREES), "calibration", "far"]
         missing = [name for name in wanted if name not in tensors]
         if missing:
