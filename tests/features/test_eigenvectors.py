@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
 from dysat.features import link_memory
-from dysat.features.link_memory import lanczos, leading_eigenvectors
+from dysat.features.link_memory import eigenvectors_on, lanczos, leading_eigenvectors
 
 
 def symmetric(size: int) -> csr_array[np.float64]:
@@ -68,6 +69,32 @@ def test_blocks_of_a_large_bipartite_graph(monkeypatch: pytest.MonkeyPatch) -> N
     values, vectors = leading_eigenvectors(matrix)
     assert_allclose(np.abs(values), np.abs(exact[0]), rtol=0.05)
     assert_allclose(np.abs(vectors[:, :2].T @ exact[1][:, :2]), np.eye(2), atol=1e-2)
+
+
+@pytest.mark.parametrize("matrix", [communities(480), bipartite(180, 270)], ids=["one", "two"])
+def test_parts_of_a_product_change_nothing(matrix: csr_array[np.float64], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    monkeypatch.setattr(link_memory, "native", lambda: None)
+    values, vectors = leading_eigenvectors(matrix)
+    monkeypatch.setattr(link_memory, "CHUNK", 50)  # entries of less than two rows
+    in_parts = leading_eigenvectors(matrix)
+    assert_array_equal(values, in_parts[0])
+    assert_array_equal(vectors, in_parts[1])
+
+
+@pytest.mark.parametrize("matrix", [communities(480), bipartite(180, 270)], ids=["one", "two"])
+def test_a_gpu_finds_the_same_eigenvectors(matrix: csr_array[np.float64], monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    values, vectors = leading_eigenvectors(matrix)
+    with eigenvectors_on(torch.device("cuda")):
+        found, again = leading_eigenvectors(matrix), leading_eigenvectors(matrix)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000, 10**9))
+        assert_array_equal(leading_eigenvectors(matrix)[1], vectors)  # too little memory: on the CPU
+    assert_array_equal(found[1], again[1])
+    assert_allclose(found[0], values, rtol=1e-3)
+    assert_allclose(np.abs((found[1] * vectors).sum(axis=0))[:2], 1.0, rtol=1e-3)
 
 
 def test_only_the_seed_changes_the_result() -> None:

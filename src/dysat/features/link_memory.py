@@ -6,7 +6,10 @@ A past window counts by its age, or by its time of day and week.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from inspect import signature
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -36,6 +39,7 @@ RANKS = (4, 16, 64)
 EXACT_NODES = 7_000  # larger matrices have approximate eigenvectors; those of the paper's datasets are all exact
 BLOCK = 16  # vectors that are multiplied at once
 BASIS = 5  # vectors of the basis per wanted eigenvector; a multiple of BLOCK in all
+CHUNK = 1 << 24  # entries of a matrix that are multiplied at once on a GPU
 SOME_LINKS = 1_000  # looked at for a triangle, before a graph is searched for cycles of odd length
 TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ranks after the last
 
@@ -194,6 +198,19 @@ def overlaps(snapshots: Snapshots) -> Reals:
     return fractions
 
 
+_device: ContextVar[str] = ContextVar("device", default="cpu")
+
+
+@contextmanager
+def eigenvectors_on(device: torch.device) -> Iterator[None]:
+    """Compute approximate eigenvectors on a device if they fit in its memory; exact ones are found on the CPU."""
+    before = _device.set(str(device))
+    try:
+        yield
+    finally:
+        _device.reset(before)
+
+
 def leading_eigenvectors(matrix: csr_array[np.float64]) -> Spectrum:
     """Return the eigenvalues of largest size, in falling order, and their eigenvectors.  # [k], [N, k]
 
@@ -254,9 +271,10 @@ def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Rea
     at a time, and the time grows with the number of links.
     """
     n, size = matrix.shape[0], BASIS * number
-    multiply, random = _product(matrix), np.random.default_rng(seed)
-    basis, small = torch.empty(size, n), torch.zeros(size, size)  # small is basis A basisᵀ
-    fresh = torch.from_numpy(random.standard_normal((n, BLOCK), dtype=np.float32))
+    device = _roomy_device(4 * (size * n + BLOCK * CHUNK))
+    multiply, random = _product(matrix, device), np.random.default_rng(seed)
+    basis, small = torch.empty(size, n, device=device), torch.zeros(size, size, device=device)  # basis A basisᵀ
+    fresh = torch.from_numpy(random.standard_normal((n, BLOCK), dtype=np.float32)).to(device)
     for first in range(0, size, BLOCK):
         now = slice(first, first + BLOCK)
         block = torch.linalg.qr(fresh)[0]
@@ -267,27 +285,55 @@ def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Rea
             along = basis[seen] @ fresh
             small[seen, now] += along
             fresh.addmm_(basis[seen].mT, along, alpha=-1)
-    upper = small.double().triu()
+    upper = small.double().cpu().triu()
     values, mixture = torch.linalg.eigh(upper + upper.triu(1).mT)
     if which == "LM":
         chosen = values.abs().argsort(descending=True, stable=True)[:number].sort().values
     else:
         chosen = torch.cat([torch.arange(number // 2), torch.arange(size - (number - number // 2), size)])
-    return values[chosen].numpy(), (basis.mT @ mixture[:, chosen].float()).numpy()
+    return values[chosen].numpy(), (basis.mT @ mixture[:, chosen].float().to(device)).cpu().numpy()
 
 
-def _product(matrix: Any) -> Callable[[Tensor], Tensor]:
-    """The product of a sparse matrix, or of another linear operator, with a block of vectors.  # [N, b] → [N, b]"""
-    if (call := native()) is None or not hasattr(matrix, "indptr"):
-        return lambda x: torch.from_numpy(np.ascontiguousarray(matrix @ x.numpy(), dtype=np.float32))
-    arrays = (matrix.data.astype(np.float32), matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64))
-    values, offsets, columns = map(torch.from_numpy, arrays)
+def _roomy_device(size: int) -> torch.device:
+    """The chosen device if twice as many bytes are free there, else the CPU."""
+    device = torch.device(_device.get())
+    return device if device.type != "cuda" or 2 * size < torch.cuda.mem_get_info(device)[0] else torch.device("cpu")
+
+
+def _product(matrix: Any, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """The product of a sparse matrix, or of several, with a block of vectors.  # [N, b] → [N, b]"""
+    *rest, last = (_factor(factor, device) for factor in getattr(matrix, "factors", (matrix,)))
 
     def multiply(x: Tensor) -> Tensor:
-        out = torch.empty(x.shape)
-        call("weighted_sum", values, x, offsets, columns, None, None, out, len(x), 1, x.shape[1], 0)
+        x = last(x)
+        for factor in reversed(rest):
+            x = factor(x)
+        return x
+
+    return multiply
+
+
+def _factor(matrix: Any, device: torch.device) -> Callable[[Tensor], Tensor]:
+    arrays = (matrix.data.astype(np.float32), matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64))
+    values, offsets, columns = (torch.from_numpy(array).to(device) for array in arrays)
+    call, rows = native(), matrix.shape[0]
+
+    def multiply(x: Tensor) -> Tensor:
+        out = torch.empty(rows, x.shape[1], device=device)
+        if call is not None and device.type == "cpu":
+            call("weighted_sum", values, x.contiguous(), offsets, columns, None, None, out, rows, 1, x.shape[1], 0)
+            return out
+        for first, stop in parts:
+            entries = slice(int(matrix.indptr[first]), int(matrix.indptr[stop]))
+            terms = x[columns[entries]] * values[entries, None]
+            here = offsets[first : stop + 1] - entries.start
+            out[first:stop] = torch.segment_reduce(terms, "sum", offsets=here, axis=0, unsafe=True)
         return out
 
+    # Rows of about CHUNK entries are summed at once, in the same order every time.
+    cuts = np.searchsorted(matrix.indptr, np.arange(0, matrix.nnz, CHUNK)[1:])
+    edges = np.unique([0, *cuts, rows]).tolist()
+    parts = list(pairwise(edges))
     return multiply
 
 
@@ -316,7 +362,8 @@ def _bipartite_eigenvectors(matrix: csr_array[np.float64], side: NDArray[np.bool
     few, many = sorted((np.flatnonzero(side), np.flatnonzero(~side)), key=len)
     block: Any = matrix[few][:, many]
     transposed = block.T.tocsr()
-    gram = LinearOperator((len(few),) * 2, matvec=lambda x: block @ (transposed @ x), dtype=np.float64)
+    gram: Any = LinearOperator((len(few),) * 2, matvec=lambda x: block @ (transposed @ x), dtype=np.float64)
+    gram.factors = (block, transposed)
     squares, x = lanczos(gram, max(RANKS) // 2, tol=TOLERANCE)
     nonzero = squares > 1e-9 * squares.max()
     sigma, x = np.sqrt(squares[nonzero]), x[:, nonzero]

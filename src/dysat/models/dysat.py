@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, get_args
 
@@ -15,6 +16,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.activity import COLUMNS as ACTIVITY
 from dysat.features.activity import activity
+from dysat.features.link_memory import eigenvectors_on
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import FAN_OUT, AttentionModel, Sizes
@@ -23,6 +25,7 @@ from dysat.models.base.link_model import LinkModel
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import latest_links, likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.pair_score import PairScore
+from dysat.nn.device import choose_device
 from dysat.nn.future_objective import Ahead, Cells, ProductScore, Transitions
 from dysat.nn.network import Inputs
 from dysat.nn.temporal import Scale
@@ -247,7 +250,9 @@ class DySAT(AttentionModel):
         if self.activity:
             yield activity(self.graph_.to(graph.device))[-len(graph) :]
         if self.spectrum:  # computed on the graph's device
-            yield spectrum(self.graph_, self.spectrum)[-len(graph) :]
+            with eigenvectors_on(graph.device):
+                coordinates = spectrum(self.graph_, self.spectrum)[-len(graph) :]
+            yield coordinates
         if (given := graph.features) is not None:
             yield given if isinstance(given, tuple) else tuple(given[:known] for known in graph.known)
 
@@ -283,8 +288,16 @@ class DySAT(AttentionModel):
 
         return Task(loss, self._parameters(), items, frozenset(self._penalized()))
 
+    def _eigenvectors(self) -> AbstractContextManager[None]:
+        """Compute eigenvectors on the device of the model; on the CPU if this machine does not have it."""
+        try:
+            return eigenvectors_on(choose_device(self.device))
+        except ModelError:
+            return eigenvectors_on(torch.device("cpu"))
+
     def _learn_pair_score(self) -> PairScore | None:
-        return PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
+        with self._eigenvectors():
+            return PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
 
     def _ahead(self, device: torch.device) -> Callable[[torch.Generator], Tensor] | None:
         """The loss on the next snapshot; None if there is nothing to predict."""
@@ -331,7 +344,8 @@ class DySAT(AttentionModel):
 
     def _expected(self, pairs: Tensor) -> Tensor:
         """The probabilities that the pair score gives these pairs.  # [B, 2] → [B]"""
-        return torch.sigmoid(self._pair_score().log_odds(self.graph_, len(self.graph_) - 1, pairs))
+        with self._eigenvectors():
+            return torch.sigmoid(self._pair_score().log_odds(self.graph_, len(self.graph_) - 1, pairs))
 
     def _settings(self, num_items: int) -> Settings:
         found = replace(super()._settings(num_items), keep_best=self.keep_epoch == "best", cool_down=self.cool_down)
@@ -378,12 +392,14 @@ class DySAT(AttentionModel):
         """Return the log-odds that rank pairs, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
         if not self.pair_score or self.pair_score_ is None:
             return super().pair_scores(pairs, step)
-        return self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
+        with self._eigenvectors():
+            return self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
 
     def _probabilities(self, pairs: Tensor, step: int = -1) -> Tensor:
         if not self.pair_score or self.pair_score_ is None:
             return super()._probabilities(pairs, step)
-        return self._chances(self.pair_score_.class_log_odds(self.graph_, self._check_step(step), pairs))
+        with self._eigenvectors():
+            return self._chances(self.pair_score_.class_log_odds(self.graph_, self._check_step(step), pairs))
 
     def _fit_scorer(self) -> None:
         if self.score_ is None:
@@ -455,7 +471,7 @@ class DySAT(AttentionModel):
         if self.pair_score and self.pair_score_ is not None:
             report("the past of all pairs")
             history = pair_history(self.graph_.snapshots, self.pair_score_.three_step)
-            with few_blas_threads(self.graph_.num_nodes):
+            with few_blas_threads(self.graph_.num_nodes), self._eigenvectors():
                 history.prepare()
                 _ = history.uniform_features
             latest_links(self.graph_)
@@ -480,6 +496,7 @@ class DySAT(AttentionModel):
         self, k: int, rows: Tensor, without: Tensor | None, on_progress: OnProgress
     ) -> tuple[Tensor, Tensor]:
         """Return the k most likely pairs of each row.  # [≤ R · k, 2], [≤ R · k]"""
+        self.prepare()
         size, done = self.graph_.known[-1], 0
         found, scores = [rows.new_empty(0, 2)], [torch.empty(0, dtype=torch.float64)]
         for nodes, candidates in partners_of(self.graph_, rows.numpy(), self._pair_score().three_step, k):
@@ -514,6 +531,7 @@ class DySAT(AttentionModel):
 
     def _ranked(self, k: int, without: Tensor | None) -> tuple[Tensor, Tensor]:
         """All candidates for the k most likely pairs and their log-odds, best first.  # [C, 2], [C]"""
+        self.prepare()
         report("candidates for the most likely links")
         vectors = spectral_vectors(self.graph_, self._pair_score().three_step)
         pairs = likely_pairs(self.graph_, *vectors, max(1000, 20 * k), self._best_log_odds)
