@@ -129,6 +129,7 @@ def test_folder_of_another_evaluation_is_refused(cli: Cli, mails: str) -> None:
     assert Path("evaluation/results.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_finished_steps(mails: str) -> None:
     words = ["--model=dysat", "--device=cpu", *TINY[1:], "--set=epochs=100000000", "--last=2"]
     running = start_command(Path.cwd(), "evaluate", mails, "--every=7d", "--processes=2", *words)

@@ -87,16 +87,15 @@ def test_drawn_sums_are_right_on_average() -> None:
     """The sum over a row's entries, and the sum in the softmax of each sender, for any values of the entries."""
     block = wheel()
     value = torch.rand(block.links.num_entries, generator=seeded(5), dtype=torch.float64)
-    key = {
-        pair: i for i, pair in enumerate(zip(block.links.receivers.tolist(), block.links.senders.tolist(), strict=True))
-    }
+    entry_of = torch.full((41, 41), -1)
+    entry_of[block.links.receivers, block.links.senders] = torch.arange(block.links.num_entries)
     summed, totals = torch.zeros(2, dtype=torch.float64), torch.zeros(41, dtype=torch.float64)
     seen = torch.zeros(41)
     draws = estimates(3000, 6)
     for near in draws:
         receivers, senders = near.rows[near.links.receivers], near.rows[near.links.senders]
-        entries = torch.tensor([key[pair] for pair in zip(receivers.tolist(), senders.tolist(), strict=True)])
-        assert len(entries.unique()) == len(entries)
+        entries = entry_of[receivers, senders]
+        assert len(entries.unique()) == len(entries) and entries.min() >= 0
         scale = torch.ones(near.part.pattern.num_entries) if near.scale is None else near.scale
         summed.index_add_(0, near.part.pattern.receivers, value[entries[near.part.entries]] * scale)
         assert near.shift is not None
