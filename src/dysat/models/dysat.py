@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dysat.data.graph import DynamicGraph
@@ -20,7 +21,7 @@ from dysat.features.link_memory import eigenvectors_on
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import FAN_OUT, AttentionModel, Sizes
-from dysat.models.base.best_pairs import OnProgress, best_of_each
+from dysat.models.base.best_pairs import OnProgress, among, best_of_each
 from dysat.models.base.link_model import LinkModel
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import latest_links, likely_pairs, partners_of, spectral_vectors
@@ -499,8 +500,16 @@ class DySAT(AttentionModel):
         self.prepare()
         size, done = self.graph_.known[-1], 0
         found, scores = [rows.new_empty(0, 2)], [torch.empty(0, dtype=torch.float64)]
-        for nodes, candidates in partners_of(self.graph_, rows.numpy(), self._pair_score().three_step, k):
-            pairs = self._without(torch.from_numpy(candidates), without)
+        three_step = self._pair_score().three_step
+
+        def keep(pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+            if without is None:
+                return np.ones(len(pairs), dtype=np.bool_)
+            kept: NDArray[np.bool_] = ~among(self._pair_keys(torch.from_numpy(pairs)), without).numpy()
+            return kept
+
+        for nodes, candidates in partners_of(self.graph_, rows.numpy(), three_step, k, self._log_odds, keep):
+            pairs = torch.from_numpy(candidates)
             keys, which = torch.unique(self._pair_keys(pairs), return_inverse=True)  # both ends may ask for a pair
             values = torch.empty(len(keys), dtype=torch.float64)
             for first in range(0, len(keys), SCORED_AT_ONCE):
@@ -526,7 +535,7 @@ class DySAT(AttentionModel):
         if not self.pair_score or self.pair_score_ is None:
             return super().likeliest(k)
         pairs, _ = self._ranked(k, None)  # all candidates are scored once
-        new = ~torch.isin(self._pair_keys(pairs), self._linked())
+        new = ~among(self._pair_keys(pairs), self._linked())
         return pairs[:k], pairs[new][:k]
 
     def _ranked(self, k: int, without: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from small import make_graph, meetings
 from torch import Tensor
 
@@ -25,11 +26,15 @@ def by_id(pairs: Tensor) -> Tensor:
     return -pairs.double().sum(1)
 
 
+def keep_all(pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return np.ones(len(pairs), dtype=np.bool_)
+
+
 def partners(graph: DynamicGraph, nodes: list[int], e: Tensor, k: int = 1) -> list[tuple[int, int]]:
     """Candidates for the links of these nodes, checked to be distinct and sorted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "spectral_vectors", lambda graph, three_step: (e, torch.ones(e.shape[1])))
-        parts = [pairs for _, pairs in partners_of(graph, np.array(nodes), True, k)]
+        parts = [pairs for _, pairs in partners_of(graph, np.array(nodes), True, k, by_id, keep_all)]
     found = [(u, v) for part in parts for u, v in part.tolist()]
     assert found == sorted(set(found))
     return found
@@ -113,7 +118,8 @@ def test_one_node_of_a_small_graph_is_paired_with_all_others() -> None:
 def test_nodes_of_a_large_graph_are_paired_with_close_and_similar_nodes(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, limit, 5)
+    for name, value in ((limit, 5), ("POPULAR", 0), ("PARTNER_PRODUCTS", 50)):
+        monkeypatch.setattr(module, name, value)
     e = torch.zeros(300, 1)
     e[:] = torch.arange(300).flip(0)[:, None]
     graph = make_graph([300, 300], [[(3, 201), (201, 206)], [(250, 252)]])
@@ -122,12 +128,70 @@ def test_nodes_of_a_large_graph_are_paired_with_close_and_similar_nodes(
     monkeypatch.setattr(module, "MAX_PARTNERS", 5)  # 250, 252, 201, and two more with links or low ids
     found = partners(graph, nodes, e)
     assert {(3, 201), (3, 206), (3, 250), (3, 252)} <= set(found) and len(found) < 5 * len(nodes) + 1
-    monkeypatch.undo()
-    monkeypatch.setattr(module, limit, 5)
+    monkeypatch.setattr(module, "MAX_PRODUCTS", 1 << 32)
     found = partners(graph, nodes, e)
     near = 1000 if len(nodes) == 1 else 50
     likely = [v for v in range(300) if v != 3][:near]
     assert [v for u, v in found if u == 3] == sorted({*likely, 201, 206})
+
+
+def test_popular_nodes_are_candidates_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among the three busiest nodes, those with the highest scores with other nodes; by `by_id`, the first."""
+    for name, value in (("ALL_PARTNERS_PAIRS", 0), ("POPULAR", 2), ("POPULAR_AMONG", 3), ("PARTNER_PRODUCTS", 1)):
+        monkeypatch.setattr(module, name, value)
+    hubs = [(hub, 10 * i + hub % 3) for hub in (200, 210, 220) for i in range(5)]
+    graph = make_graph([300], [[*hubs, (250, 251)]])
+    found = partners(graph, [251, 280], torch.zeros(300, 1), k=0)
+    assert {(251, 250), (251, 200), (251, 210), (280, 200), (280, 210)} <= set(found)
+    assert not any(v == 220 for _, v in found) and len(found) <= 7  # and one with a large product for each
+
+
+def test_promising_candidates_are_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the number of earlier links: a pair that was linked often has a high score."""
+    counts: dict[tuple[int, int], int] = {}
+    rng = np.random.default_rng(2)
+    for name, value in (("ALL_PARTNERS_PAIRS", 0), ("MIN_PARTNERS", 15), ("MIN_BEST", 5), ("POPULAR", 20)):
+        monkeypatch.setattr(module, name, value)
+    steps = []
+    for _ in range(6):
+        drawn = [(int(u), int(v)) for u, v in rng.integers(0, 120, (300, 2)) if u != v]
+        steps.append([*drawn, *((u, (u + d) % 120) for u in range(120) for d in (1, 2))])
+    graph = make_graph([120] * 6, steps)
+    for links in steps:
+        for pair in {(min(link), max(link)) for link in links}:
+            counts[pair] = counts.get(pair, 0) + 1
+
+    def score(pairs: Tensor) -> Tensor:
+        return torch.tensor([float(counts.get((min(u, v), max(u, v)), 0)) for u, v in pairs.tolist()])
+
+    e = torch.zeros(120, 1)
+    monkeypatch.setattr(module, "spectral_vectors", lambda graph, three_step: (e, torch.ones(1)))
+    ((nodes, pairs),) = partners_of(graph, np.arange(120), True, 4, score, keep_all)
+    assert nodes.tolist() == list(range(120)) and np.bincount(pairs[:, 0]).max() == 15
+    found = {(u, v) for u, v in pairs.tolist()}
+    assert all((u, (u + d) % 120) in found for u in range(120) for d in (1, 2))  # linked in all six snapshots
+    assert pairs.tolist() == sorted(pairs.tolist())
+
+
+def test_pairs_that_are_left_out_are_no_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, e = random_graph(100, 300), vectors(100)
+    monkeypatch.setattr(module, "spectral_vectors", lambda graph, three_step: (e, torch.ones(4)))
+    for limit in (1 << 19, 0):
+        monkeypatch.setattr(module, "ALL_PARTNERS_PAIRS", limit)
+        parts = partners_of(graph, np.arange(100), True, 5, by_id, lambda pairs: pairs[:, 1] % 7 > 0)
+        found = np.concatenate([pairs for _, pairs in parts])
+        assert len(found) and (found[:, 1] % 7 > 0).all()
+
+
+def test_the_likeliest_partners_on_uci_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all partners of 30 nodes, by the learned score."""
+    model = dysat.DySAT(embeddings=False).fit(dysat.load_dataset("uci")[:7])
+    n = model.graph_.num_nodes
+    nodes = torch.from_numpy(np.sort(np.random.default_rng(0).choice(n, 30, replace=False)))
+    exact = model.top_pairs(10, nodes)[0]
+    monkeypatch.setattr(module, "ALL_PARTNERS_PAIRS", 0)
+    found = {(u, v) for u, v in model.top_pairs(10, nodes)[0].tolist()}
+    assert len(exact) == 300 and np.mean([(u, v) in found for u, v in exact.tolist()]) >= 0.95
 
 
 def test_candidates_differ_in_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,5 +270,7 @@ def test_spectrum_finds_partners_three_steps_away(monkeypatch: pytest.MonkeyPatc
     """In a ring of 300 nodes, the largest products are those of nodes nearby."""
     monkeypatch.setattr(module, "ALL_PARTNERS_PAIRS", 0)
     graph = make_graph([300], [[(i, (i + 1) % 300) for i in range(300)]])
-    found = [v for _, pairs in partners_of(graph, np.array([10, 200]), True, 1) for v in pairs.tolist()]
+    found = [
+        v for _, pairs in partners_of(graph, np.array([10, 200]), True, 1, by_id, keep_all) for v in pairs.tolist()
+    ]
     assert {(10, 7), (10, 13), (200, 197), (200, 203)} <= {(u, v) for u, v in found}

@@ -85,8 +85,15 @@ def _masked(
     if without is not None:
         nodes = torch.arange(scores.shape[1])
         pairs = torch.stack([rows[:, None].expand_as(scores), nodes.expand_as(scores)], 2).flatten(0, 1)
-        allowed &= ~torch.isin(pair_keys(pairs, scores.shape[1], directed), without).view_as(allowed)
+        allowed &= ~among(pair_keys(pairs, scores.shape[1], directed), without).view_as(allowed)
     return scores.masked_fill_(~allowed, -torch.inf)
+
+
+def among(keys: Tensor, ordered: Tensor) -> Tensor:
+    """Return which keys are among others, which must be sorted.  # [B], [K] → [B]"""
+    if not len(ordered):
+        return torch.zeros_like(keys, dtype=torch.bool)
+    return ordered[torch.searchsorted(ordered, keys).clamp(max=len(ordered) - 1)] == keys
 
 
 def pair_keys(pairs: Tensor, num_nodes: int, directed: bool = False) -> Tensor:

@@ -30,7 +30,7 @@ from torch import Tensor
 from dysat.data.csr import Snapshot, distinct
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError, listed, nearest, reporting_damage
-from dysat.models.base.best_pairs import OnProgress, highest, highest_of_each, pair_keys
+from dysat.models.base.best_pairs import OnProgress, among, highest, highest_of_each, pair_keys
 from dysat.models.base.forecasts import Forecasts
 from dysat.models.base.option import Option
 from dysat.models.base.preset import Presets, read_preset
@@ -329,7 +329,7 @@ class LinkModel(ABC):
             ids, scores = ids[order], scores[order]
             starts = np.flatnonzero(np.diff(ids[:, 0], prepend=-1))
             ranks -= np.repeat(starts, np.diff(starts, append=len(ids)))
-        before = torch.isin(self._pair_keys(torch.from_numpy(ids)), linked).numpy()
+        before = among(self._pair_keys(torch.from_numpy(ids)), linked).numpy()
         return Forecasts(graph, ids, scores, before, ranks, by_node=asked is not None)
 
     def _asked(self, node: Any, kind: str | None, each: bool) -> NDArray[np.int64] | None:
@@ -477,8 +477,8 @@ class LinkModel(ABC):
         return torch.from_numpy(distinct(self._pair_keys(pairs).numpy()))
 
     def _without(self, pairs: Tensor, keys: Tensor | None) -> Tensor:
-        """The pairs that are not among these `pair_keys`.  # [B, 2] → [≤ B, 2]"""
-        return pairs if keys is None else pairs[~torch.isin(self._pair_keys(pairs), keys)]
+        """The pairs that are not among these `pair_keys`, which are sorted.  # [B, 2] → [≤ B, 2]"""
+        return pairs if keys is None else pairs[~among(self._pair_keys(pairs), keys)]
 
     def _pair_keys(self, pairs: Tensor) -> Tensor:
         """`pair_keys` of pairs of the graph, ordered pairs if it is directed.  # [B, 2] → [B]"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -14,13 +14,16 @@ from dysat.data.csr import distinct
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.link_memory import past_links, recurrence
-from dysat.features.pair_history import expand, pair_history
+from dysat.features.pair_history import chunks, expand, pair_history
+from dysat.models.base.best_pairs import best_of_each
+from dysat.models.forecast.boosting import boosted_trees
 from dysat.sampling.pairs import distinct_pairs
-from dysat.system.process import few_blas_threads
+from dysat.system.process import few_blas_threads, in_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Score = Callable[[Tensor], Tensor]  # [B, 2] → [B]
+Keep = Callable[[Ids], NDArray[np.bool_]]  # [B, 2] → [B]
 DECAYS = (0.0, 0.6, 0.9, 1.0)  # weight of a snapshot relative to the one after it
 MAX_PAST_PAIRS = 200_000  # pairs linked before
 MIN_PROMISING = 15_000  # past pairs, and other pairs two steps apart, that are scored exactly
@@ -33,6 +36,16 @@ RECENT = 0.6  # weight of a snapshot relative to the one after it, when links ar
 ALL_PARTNERS_NODES = 65_536  # up to this size, one node is paired with all others
 ALL_PARTNERS_PAIRS = 1 << 19  # up to this number of pairs, several nodes are too
 NODES_AT_ONCE = 16_384  # nodes whose candidates are held in memory at once, a few hundred of each
+NODES_PER_THREAD = 256
+MIN_PARTNERS = 80  # candidates of each of several nodes that are scored exactly
+PARTNER_FAN_OUT = 64  # latest neighbours per node that a path to a partner follows
+PARTNER_PRODUCTS = 200  # partners of a node with the largest products
+POPULAR = 512  # nodes, of each kind, that every node is paired with
+POPULAR_AMONG = 4_096  # nodes with most links lately, of each kind, that they are chosen from
+ASKED = 32  # nodes whose links with these are scored to choose them
+TEACHERS = 200  # nodes whose candidates are all scored, to learn which ones are promising
+MIN_BEST = 10  # of a node's candidates that they learn to find
+ROUNDS = 60  # trees that tell promising candidates from others
 MAX_PRODUCTS = 1 << 32  # products that are compared; if there are more, only those with recently active nodes
 MAX_PARTNERS = 16_384  # recently active nodes in that case
 PRODUCTS = 1 << 23  # products held in memory at once
@@ -88,37 +101,103 @@ def spectral_vectors(graph: DynamicGraph, three_step: bool) -> tuple[Tensor, Ten
     return torch.from_numpy(vectors), torch.from_numpy(values)
 
 
-def partners_of(graph: DynamicGraph, nodes: Ids, three_step: bool, k: int) -> Iterator[tuple[Ids, Ids]]:
+def partners_of(
+    graph: DynamicGraph, nodes: Ids, three_step: bool, k: int, score: Score, keep: Keep
+) -> Iterator[tuple[Ids, Ids]]:
     """Yield candidates for the k most likely links of each node, for some nodes at a time: (nodes, pairs).
 
-    A pair is (node, partner); pairs are distinct and sorted. A node is paired with all others if it is the only one
-    and the graph has at most 65,536 nodes, or if there are at most 524,288 pairs. Otherwise candidates are past
-    neighbours, nodes two steps away along the latest links, and nodes with a large product of `spectral_vectors`. If
-    nodes have kinds, both nodes of a pair differ in kind.
+    A pair is (node, partner); pairs are distinct and sorted, and `keep` says which may be candidates. A node is paired
+    with all others if it is the only one and the graph has at most 65,536 nodes, or if there are at most 524,288 pairs.
+    Otherwise candidates are past neighbours, nodes two steps away along the latest links, popular nodes, and nodes with
+    a large product of `spectral_vectors`. If several nodes have many candidates, only the most promising of each are
+    kept, by trees that have learned from the scores of a few nodes. If nodes have kinds, both nodes of a pair differ in
+    kind. Nodes must be sorted.
     """
     n, alone = graph.num_nodes, len(nodes) == 1
     if len(nodes) and not 0 <= nodes.min() <= nodes.max() < n:
         raise ModelError(f"node {nodes.min() if nodes.min() < 0 else nodes.max()} of a graph with {n:,} nodes")
-    every = n <= (ALL_PARTNERS_NODES if alone else ALL_PARTNERS_PAIRS // max(1, len(nodes)))
-    number = max(1000, 20 * k) if alone else max(50, 3 * k)
-    for first in range(0, len(nodes), max(1, NODES_AT_ONCE)):
+    if n <= (ALL_PARTNERS_NODES if alone else ALL_PARTNERS_PAIRS // max(1, len(nodes))):
+        every = _with_all(graph, nodes)
+        yield nodes, every[keep(every)]
+        return
+    vectors, popular = spectral_vectors(graph, three_step), _popular_nodes(graph, nodes, score)
+    few = len(nodes) * n > MAX_PRODUCTS
+    partners = torch.from_numpy(latest_links(graph).active_nodes(MAX_PARTNERS)) if few else torch.arange(n)
+
+    def candidates(part: Ids, number: int) -> tuple[Ids, Reals]:
+        pairs, columns = likely_partners(graph, part, *vectors, popular, partners, number)
+        kept = keep(pairs)
+        return pairs[kept], columns[kept]
+
+    if alone:
+        yield nodes, candidates(nodes, max(1000, 20 * k))[0]
+        return
+    approximate: Callable[[Reals], Tensor] | None = None
+    for first in range(0, len(nodes), NODES_AT_ONCE):
         part = nodes[first : first + NODES_AT_ONCE]
-        yield (
-            part,
-            _with_all(graph, part)
-            if every
-            else likely_partners(graph, part, *spectral_vectors(graph, three_step), number),
-        )
+        slices = [part[i : i + NODES_PER_THREAD] for i in range(0, len(part), NODES_PER_THREAD)]
+        found = list(in_threads(partial(candidates, number=max(PARTNER_PRODUCTS, 3 * k)), slices))
+        number = max(MIN_PARTNERS, 3 * k)
+        if max(np.bincount(np.searchsorted(part, pairs[:, 0])).max(initial=0) for pairs, _ in found) > number:
+            approximate = approximate or _approximation(found, score, max(k, MIN_BEST))
+            yield part, np.concatenate(list(in_threads(partial(_best_partners, approximate, number), found)))
+        else:
+            yield part, np.concatenate([pairs for pairs, _ in found])
 
 
-def likely_partners(graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, number: int) -> Ids:
-    """Return past neighbours, nodes two steps away, and `number` nodes with the largest products.  # [C, 2]"""
+def _best_partners(approximate: Callable[[Reals], Tensor], number: int, found: tuple[Ids, Reals]) -> Ids:
+    pairs, columns = found
+    best: Ids = pairs[np.sort(best_of_each(torch.from_numpy(pairs), approximate(columns), number).numpy())]
+    return best
+
+
+def _popular_nodes(graph: DynamicGraph, nodes: Ids, score: Score) -> Ids:
+    """Return the nodes of each kind with the highest scores with a few of these nodes, on average.  # [≤ P · kinds]
+
+    They are the most likely partners of nodes of which little is known.
+    """
+    asked = np.random.default_rng(0).permutation(nodes)[:ASKED]
+    busy = latest_links(graph).busy_nodes(graph.kinds, POPULAR_AMONG)
+    scores = score(torch.from_numpy(_pairs_between(asked, busy))).double().numpy().reshape(len(asked), len(busy))
+    allowed = _is_allowed(graph, _pairs_between(asked, busy)).reshape(scores.shape)
+    mean = np.where(allowed, scores, 0.0).sum(axis=0) / np.maximum(1, allowed.sum(axis=0))
+    mean[~allowed.any(axis=0)] = -np.inf  # of the same kind as all that were asked
+    order = np.argsort(-mean, kind="stable")
+    groups = [order] if graph.kinds is None else [order[graph.kinds[busy[order]] == kind] for kind in (0, 1)]
+    return np.sort(busy[np.concatenate([group[:POPULAR] for group in groups])])
+
+
+def _approximation(found: list[tuple[Ids, Reals]], score: Score, k: int) -> Callable[[Reals], Tensor]:
+    """Grow trees that tell the k best partners of a node from its other candidates, from scores of a few nodes."""
+    nodes = np.unique(np.concatenate([pairs[:, 0] for pairs, _ in found]))
+    asked = np.random.default_rng(0).choice(nodes, min(TEACHERS, len(nodes)), replace=False)
+    parts = [(pairs[of], columns[of]) for pairs, columns in found for of in [np.isin(pairs[:, 0], asked)]]
+    pairs, columns = (np.concatenate(part) for part in zip(*parts, strict=True))
+    best = np.zeros(len(pairs), dtype=np.bool_)
+    best[best_of_each(torch.from_numpy(pairs), score(torch.from_numpy(pairs)), k)] = True
+    if best.all() or not best.any():
+        return lambda columns: torch.zeros(len(columns))
+    trees = boosted_trees(columns, best, rounds=ROUNDS, split_features=0.5, seed=0)
+    return lambda columns: torch.from_numpy(trees.sum(columns))
+
+
+def likely_partners(
+    graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, popular: Ids, partners: Tensor, number: int
+) -> tuple[Ids, Reals]:
+    """Return past neighbours, nodes two steps away, popular nodes, and `number` partners with the largest products.
+
+    Shapes: pairs [C, 2], sorted; columns to approximate their scores [C, c]
+    """
     _check(graph, e, weights, number)
     links = latest_links(graph)
-    products = _largest_products(graph, links, nodes, e, weights, number)
-    found = np.concatenate([links.past_neighbours(nodes), links.two_steps(nodes), products])
-    keys = distinct(found[:, 0] * graph.num_nodes + found[:, 1])
-    return _allowed(graph, np.stack(np.divmod(keys, max(1, graph.num_nodes)), axis=1))
+    wanted = _pairs_between(nodes, popular)
+    products = _largest_products(graph, nodes, partners, e, weights, number)
+    pairs, columns = links.partners(nodes, np.concatenate([wanted, products]))
+    allowed = _is_allowed(graph, pairs)
+    pairs, columns = pairs[allowed], columns[allowed]
+    vectors, sizes = e.numpy(), weights.to(e).numpy()
+    inner = np.concatenate([(vectors[part[:, 0]] * sizes * vectors[part[:, 1]]).sum(axis=1) for part in chunks(pairs)])
+    return pairs, np.column_stack([columns, inner])
 
 
 def _with_all(graph: DynamicGraph, nodes: Ids) -> Ids:
@@ -160,7 +239,7 @@ class LatestLinks:
         keys [E]: u · N + v of all linked pairs u < v, sorted; last [E]: the step of their last link;
         sums [c, E]: decayed weights, weights at the next window's time of day and week, and counts of snapshots;
         strengths [decays, N]: decayed weights of nodes; last_active [N]; recent_degrees [N]: number of links, older
-        ones counting less;
+        ones counting less; damping [N]: of paths through a node; node_table [N, c]: columns of a node;
         offsets [N + 1], neighbours and entry_links [2E]: CSR with indices into keys
     """
 
@@ -183,6 +262,9 @@ class LatestLinks:
         self.offsets = np.searchsorted(ends[order], np.arange(n + 1))
         self.last_active = np.full(n, -1)
         np.maximum.at(self.last_active, ends, both)
+        degrees = np.diff(self.offsets)
+        self.damping: Reals = 1 / np.log(2 + degrees)
+        self.node_table: Reals = np.column_stack([*self.strengths, np.log1p(degrees), self.last_active])
         recent = np.power(RECENT, len(graph) - 1 - steps)
         self.recent_degrees = np.bincount(u, recent, n) + np.bincount(v, recent, n)
 
@@ -197,43 +279,55 @@ class LatestLinks:
 
         Columns are Σ_z a_uz a_zv / log(2 + degree of z) along the latest links, for a of each decay.  # [P, 2], [P, c]
         """
-        which, middle, first = self._latest(nodes)
-        onward, end, second = self._latest(middle)
+        which, middle, first = self._latest(nodes, FAN_OUT)
+        onward, end, second = self._latest(middle, FAN_OUT)
         start = nodes[which[onward]]
         keys = np.minimum(start, end) * self.num_nodes + np.maximum(start, end)
         keys[start == end] = -1
-        distinct, pair = np.unique(keys, return_inverse=True)
-        damping = 1 / np.log(2 + np.diff(self.offsets))[middle[onward]]
+        found, pair = np.unique(keys, return_inverse=True)
+        damping = self.damping[middle[onward]]
         sums = self.sums[[*range(len(DECAYS)), -1]]
         terms = (a[first[onward]] * a[second] * damping for a in sums)
-        columns = np.column_stack([np.log1p(np.bincount(pair, term, len(distinct))) for term in terms])
-        new = (distinct >= 0) & ~np.isin(distinct, self.keys, assume_unique=True)
-        pairs = np.stack(np.divmod(distinct[new], max(1, self.num_nodes)), axis=1)
+        columns = np.column_stack([np.log1p(np.bincount(pair, term, len(found))) for term in terms])
+        new = (found >= 0) & ~np.isin(found, self.keys, assume_unique=True)
+        pairs = np.stack(np.divmod(found[new], max(1, self.num_nodes)), axis=1)
         return pairs, np.column_stack([columns[new], self._node_columns(pairs)])
 
     def _node_columns(self, pairs: Ids) -> Reals:
         """Return the smaller and the larger of both nodes' strengths, degrees and last active steps.  # [P, c]"""
-        table = np.column_stack([*self.strengths, np.log1p(np.diff(self.offsets)), self.last_active])
-        one, two = table[pairs[:, 0]], table[pairs[:, 1]]
+        one, two = self.node_table[pairs[:, 0]], self.node_table[pairs[:, 1]]
         return np.concatenate([np.minimum(one, two), np.maximum(one, two)], axis=1)
 
-    def past_neighbours(self, nodes: Ids) -> Ids:
-        """Return pairs of these nodes with all nodes they were linked to.  # [P, 2]"""
+    def partners(self, nodes: Ids, others: Ids) -> tuple[Ids, Reals]:
+        """Return pairs of nodes with past neighbours and nodes two steps away, and other pairs; and columns as above.
+
+        Shapes: others [O, 2] → pairs [P, 2], sorted; columns [P, c]
+        """
+        n = self.num_nodes
         which, entries = expand(self.offsets, nodes)
-        return np.stack([nodes[which], self.neighbours[entries]], axis=1)
+        linked = nodes[which] * n + self.neighbours[entries]
+        start, middle, first = self._latest(nodes, PARTNER_FAN_OUT)
+        onward, end, second = self._latest(middle, PARTNER_FAN_OUT)
+        far = nodes[start[onward]] * n + end
+        keys = distinct(np.concatenate([linked, far, others[:, 0] * n + others[:, 1]]))
+        pairs = np.stack(np.divmod(keys, max(1, n)), axis=1)
+        past = np.zeros((len(keys), len(self.sums) + 2))
+        link = self.entry_links[entries]
+        past[np.searchsorted(keys, linked)] = np.column_stack(
+            [self.sums[:, link].T, self.last[link], np.ones(len(link))]
+        )
+        pair, sums = np.searchsorted(keys, far), self.sums[[*range(len(DECAYS)), -1]]
+        damping = self.damping[middle[onward]]
+        terms = (a[first[onward]] * a[second] * damping for a in sums)
+        paths = [np.log1p(np.bincount(pair, term, len(keys))) for term in terms]
+        return pairs, np.column_stack([past, *paths, self.node_table[pairs[:, 0]], self.node_table[pairs[:, 1]]])
 
-    def two_steps(self, nodes: Ids) -> Ids:
-        """Return pairs of these nodes with nodes two steps away, along the latest links.  # [P, 2]"""
-        which, middle, _ = self._latest(nodes)
-        onward, end, _ = self._latest(middle)
-        return np.stack([nodes[which[onward]], end], axis=1)
-
-    def _latest(self, nodes: Ids) -> tuple[Ids, Ids, Ids]:
+    def _latest(self, nodes: Ids, fan_out: int) -> tuple[Ids, Ids, Ids]:
         """Return the latest neighbours of nodes: the index into `nodes`, the neighbour, and the link."""
-        count = np.minimum(np.diff(self.offsets)[nodes], FAN_OUT)
+        first = self.offsets[nodes]
+        count = np.minimum(self.offsets[nodes + 1] - first, fan_out)
         which = np.repeat(np.arange(len(nodes)), count)
-        within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-        entries = self.offsets[nodes][which] + within
+        entries = np.arange(len(which)) + np.repeat(first - (np.cumsum(count) - count), count)
         return which, self.neighbours[entries], self.entry_links[entries]
 
     def active_nodes(self, number: int | None = None) -> Ids:
@@ -274,11 +368,9 @@ def _largest_products_among(graph: DynamicGraph, nodes: Ids, e: Tensor, weights:
 
 
 def _largest_products(
-    graph: DynamicGraph, links: LatestLinks, nodes: Ids, e: Tensor, weights: Tensor, number: int
+    graph: DynamicGraph, nodes: Ids, partners: Tensor, e: Tensor, weights: Tensor, number: int
 ) -> Ids:
-    """Return the pairs of each node with the largest products.  # [≤ number · nodes, 2]"""
-    many = len(nodes) * graph.num_nodes > MAX_PRODUCTS
-    partners = torch.from_numpy(links.active_nodes(MAX_PARTNERS)) if many else torch.arange(graph.num_nodes)
+    """Return the pairs of each node with the largest products with partners.  # [≤ number · nodes, 2]"""
     others = e[partners]
     kinds = None if graph.kinds is None else torch.from_numpy(graph.kinds.astype(np.int64))
     parts = []
