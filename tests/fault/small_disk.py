@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 SIZE = 64 * 2**20  # bytes
@@ -35,13 +36,10 @@ class SmallDisk:
     def fill(self, left: int) -> None:
         """Leave only this many bytes free."""
         free = shutil.disk_usage(self.folder).free
-        with open(self.folder / "filler", "wb") as out:
-            try:
-                for start in range(0, max(free - left, 0), 2**20):
-                    out.write(bytes(min(2**20, free - left - start)))
-                    out.flush()
-            except OSError:
-                pass  # full already
+        with suppress(OSError), open(self.folder / "filler", "wb") as out:  # it may be full already
+            for start in range(0, max(free - left, 0), 2**20):
+                out.write(bytes(min(2**20, free - left - start)))
+                out.flush()
         self.full = True
 
     def empty(self) -> None:

@@ -41,9 +41,9 @@ FIRST = datetime(2024, 1, 1, tzinfo=UTC)
 EVENTS, PEOPLE = 30, 40  # per window, and at the start
 BEFORE = 4  # windows of the log that the run is fitted on
 AHEAD = 6  # windows that files may be ahead of the run
-LIFE = 40.0  # mean seconds between kills
+LIFE = 90.0  # mean seconds between kills
 FULL = 60.0  # mean seconds between two times of a full disk
-WARM = 20  # windows that a process has taken in before its memory is sampled
+WARM = 80  # windows that a process has taken in before its memory is sampled; by then its caches are full
 STEEP = 20.0  # most KiB that a process may grow with each window it takes in, besides the growth of the graph
 PATIENCE = 180.0  # seconds for the last windows to be taken in
 Row = tuple[str, str, str]
