@@ -21,6 +21,7 @@ from run_folders import RESULTS, RING, graph_of, history, names, quick, small_gr
 import dysat
 from dysat.errors import DysatError, ModelError
 from dysat.runs import backtest as backtests
+from dysat.runs import newest
 from dysat.runs.run import Run, Watch
 from dysat.training import Epoch
 
@@ -173,6 +174,18 @@ def test_results_of_a_run(tmp_path: Path) -> None:
         assert rows_of["node"].to_list() == graph.nodes[: graph.known[step]].tolist()
         torch.testing.assert_close(torch.tensor(rows_of["embedding"].to_numpy()), model.embed(step), rtol=0, atol=0)
     assert len(model.graph_) == 5
+
+
+def test_embeddings_of_a_large_graph_are_those_of_the_last_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small_model().fit(graph := small_graph())
+    for limit, steps in ((sum(graph.known), range(len(graph))), (sum(graph.known) - 1, [len(graph) - 1])):
+        monkeypatch.setattr(newest, "MAX_ROWS", limit)
+        newest.write_embeddings(model, tmp_path / f"{limit}.parquet")
+        table = pl.read_parquet(tmp_path / f"{limit}.parquet")
+        assert table["step"].unique().sort().to_list() == list(steps)
+        assert table.filter(pl.col("step") == len(graph) - 1)["node"].to_list() == graph.nodes.tolist()
 
 
 @pytest.mark.parametrize(

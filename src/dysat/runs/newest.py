@@ -21,6 +21,7 @@ from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import GRAPH_FOLDER, MODEL_FILE
 from dysat.runs.metrics import METRICS, read_metrics
+from dysat.system.progress import report
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import BASE, STREAM
 from dysat.system.text.json_text import json_text
@@ -30,6 +31,7 @@ EMBEDDINGS = "embeddings.parquet"
 FILES = (METRICS, EMBEDDINGS, MODEL_FILE, GRAPH_FOLDER)  # metrics.json is removed first and written last
 UNNEEDED = (EMBEDDINGS, MODEL_FILE)  # files of `stream/base` that are of no use after the first update
 STALE = ".stale"
+MAX_ROWS = 2_000_000  # of embeddings.parquet; a row of the default takes about 500 bytes
 
 
 def first_folder(run: Path) -> Path:
@@ -59,17 +61,28 @@ def newest_metrics(first: Mapping[str, Any], updates: Sequence[Mapping[str, Any]
 
 def write_newest(run: Path, model: EmbeddingModel, updates: Sequence[Mapping[str, Any]]) -> None:
     """Write the files of a model that has learned from these updates; what was there goes first."""
-    from dysat.system.table_files import write_table
-
     with files_aside(run):
         pass
     model.graph_.save(run / GRAPH_FOLDER)
     model.save_weights(run)
     if getattr(model, "embeddings", True):
-        write_table([model.table(step) for step in model.steps_at_hand()], run / EMBEDDINGS)
+        write_embeddings(model, run / EMBEDDINGS)
     metrics = newest_metrics(read_metrics(first_folder(run)), updates)
     with replace_file(run / METRICS, ModelError) as temporary:
         temporary.write_text(json_text(metrics, indent=2, ascii=True) + "\n", encoding="utf-8", newline="")
+
+
+def write_embeddings(model: EmbeddingModel, file: Path) -> None:
+    """Write the embeddings of all steps to one table; of the last step alone if all have too many rows."""
+    from dysat.system.table_files import write_table
+
+    tables, steps = list[dict[str, Any]](), model.steps_at_hand()
+    if sum(model.graph_.known[step] for step in steps) > MAX_ROWS:
+        steps = steps[-1:]
+    for step in steps:
+        report("embeddings: step", len(tables), len(steps))
+        tables.append(model.table(step))
+    write_table(tables, file)
 
 
 @contextmanager

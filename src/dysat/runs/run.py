@@ -5,7 +5,8 @@
     graph/                the snapshots
     checkpoint*           state of the training; removed when it is finished
     model.safetensors     the trained model
-    embeddings.parquet    label, step and embedding of every known node, unless the model has no embeddings
+    embeddings.parquet    label, step and embedding of every known node, unless the model has no embeddings; of the
+                          last step alone in graphs of millions of nodes
     metrics.json          how well the last windows were predicted
     history.csv           one row per epoch (of the last snapshot, if the method learns snapshot by snapshot)
     stream/               what updates have added (see `stream`)
@@ -47,11 +48,10 @@ from dysat.nn.device import choose_device
 from dysat.runs.backtest import WINDOWS, incomplete, summary, window_facts
 from dysat.runs.checkpoints import CHECKPOINTS, Checkpoints, Saved
 from dysat.runs.metrics import METRICS, read_metrics
-from dysat.runs.newest import EMBEDDINGS, first_folder, newest_metrics
+from dysat.runs.newest import EMBEDDINGS, first_folder, newest_metrics, write_embeddings
 from dysat.runs.seal import SEALED, check_seal, write_seal
 from dysat.runs.stream import Stream, without_features
 from dysat.system.locks import lock_folder
-from dysat.system.progress import report
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import CONFIG, STATE, STREAM
 from dysat.system.text.csv_text import csv_text
@@ -477,7 +477,7 @@ def write_results(
     history = history + [{"stage": "final", **asdict(epoch)} for epoch in done.history]
     model.save_weights(folder)
     if model.has_embeddings:
-        _write_embeddings(model, folder / EMBEDDINGS)
+        write_embeddings(model, folder / EMBEDDINGS)
     columns = ["stage", *(Epoch.__dataclass_fields__)]
     write_text(folder / HISTORY, csv_text(columns, ([row.get(name) for name in columns] for row in history)))
     metrics = {
@@ -492,17 +492,6 @@ def write_results(
         "directed": model.graph_.directed,
     }
     write_text(folder / METRICS, json_text(metrics, indent=2, ascii=True) + "\n")
-
-
-def _write_embeddings(model: EmbeddingModel, file: Path) -> None:
-    """Write the embeddings of all steps to one table."""
-    from dysat.system.table_files import write_table
-
-    tables, steps = list[dict[str, Any]](), model.steps_at_hand()
-    for step in steps:
-        report("embeddings: step", len(tables), len(steps))
-        tables.append(model.table(step))
-    write_table(tables, file)
 
 
 def _validation(model: EmbeddingModel, split: LinkSplit) -> Callable[[EmbeddingModel], float]:
