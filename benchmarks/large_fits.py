@@ -26,8 +26,8 @@ def main() -> None:
     record = json.loads((ROOT / "results" / "scale.json").read_text())
     draw(record["timings"], ROOT / "docs" / "images" / "scale.svg")
     page = ROOT / "docs" / "performance.md"
-    before, _, after = page.read_text().split(MARK)
-    page.write_text(f"{before}{MARK}\n\n{table(record)}\n{MARK}{after}")
+    before, _, after = page.read_text(encoding="utf-8").split(MARK)
+    page.write_text(f"{before}{MARK}\n\n{table(record)}\n{MARK}{after}", encoding="utf-8")
 
 
 def rows(timings: list[dict[str, Any]], device: str, embeddings: bool) -> list[dict[str, Any]]:
@@ -38,8 +38,9 @@ def rows(timings: list[dict[str, Any]], device: str, embeddings: bool) -> list[d
 
 def table(record: dict[str, Any]) -> str:
     """Return the table of all rows as Markdown, with where and how they were measured."""
+    how = f"by `{record['command']}` ({record['note']}) on {record['hardware']}"
     lines = [
-        f"Measured {record['date']} by `{record['command']}` on {record['hardware']}; seed {record['seed']}.",
+        f"Measured {record['date']} {how}; seed {record['seed']}.",
         "",
         "| events | nodes | machine | model | seconds | µs per event | peak, GiB | on the GPU, GiB |",
         "|---:|---:|---|---|---:|---:|---:|---:|",
@@ -73,6 +74,8 @@ def draw(timings: list[dict[str, Any]], out: Path) -> None:
                 )
             axis.set(xlabel="events", ylabel=label)
             axis.grid(which="major", color="#e4e7eb")
+        axes[1].minorticks_off()
+        axes[1].set_yticks([2, 4, 8, 16], ["2", "4", "8", "16"])
         few = min(row["events"] for row in timings), max(row["events"] for row in timings)
         least = min(row["seconds"] for row in timings)
         axes[0].loglog(few, [least, least * few[1] / few[0]], ":", color="#7b8794", label="in proportion to events")
