@@ -41,8 +41,8 @@ def _soaked(counts: dict[str, Any]) -> str:
     listed = ", ".join(f"{counts.get(name, 0):,} {name}" for name in faults)
     return (
         f"{listed}; all {counts['events']:,} events counted once, compared {counts.get('comparisons', 0):,} times with "
-        f"the whole log; memory {counts['graph_kib_per_window']:+.1f} KiB per window with the graph, "
-        f"{counts['process_kib_per_window']:+.1f} KiB besides"
+        f"the whole log; after {counts['lived']:,} windows a process needed {counts['held_mib']:+.1f} MiB more than a "
+        "new one"
     )
 
 
