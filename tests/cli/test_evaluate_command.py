@@ -148,3 +148,44 @@ def test_own_scores_need_no_probe(cli: Cli, mails: str) -> None:
     assert "own score" in out and "no label of the predicted snapshot is used" in out and "on t+1" not in out
     code, out, _ = cli("evaluate", "--help")
     assert code == 0 and "present|past|score" in out.replace("\n", "")
+
+
+def set_free_memory(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
+    monkeypatch.setattr("dysat.models.base.link_model.LEAST_FREE", 0)
+    monkeypatch.setattr("dysat.models.base.link_model.free_memory", lambda: size)
+
+
+def test_a_model_that_does_not_fit_in_memory_is_refused_before_any_step(
+    cli: Cli, mails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_free_memory(monkeypatch, 9_000)
+    words = [mails, "--every=7d", "--model=svd", "--last=2"]
+    code, out, err = run(cli, *words)
+    assert (code, out) == (2, "") and err.splitlines()[-1].startswith("dysat: svd on 12 nodes needs more than "), err
+    assert "; at most 8 nodes of such a graph fit; dysat fits larger graphs" in err and not Path("evaluation").exists()
+    set_free_memory(monkeypatch, 1e9)
+    code, first, err = run(cli, *words)
+    assert code == 0, err
+    set_free_memory(monkeypatch, 9_000)  # finished steps need no memory
+    assert run(cli, *words)[:2] == (0, first)
+
+
+def test_a_heuristic_for_comparison_that_does_not_fit_is_left_out(
+    cli: Cli, mails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_free_memory(monkeypatch, 9_000)
+    code, out, err = run(cli, mails, "--every=7d", "--model=edgebank", "--last=2", "--json")
+    assert code == 0, err
+    problems = {model["name"]: model["problems"] for model in json.loads(out)["models"]}
+    assert "fits larger graphs" in problems["svd"]["1"] and not problems["edgebank"] and not problems["degree-sum"]
+
+
+def test_own_scores_of_the_default_need_no_memory_for_embeddings(
+    cli: Cli, mails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_free_memory(monkeypatch, 9_000)
+    words = [mails, "--every=7d", "--model=dysat", "--last=2"]
+    code, _, err = run(cli, *words)
+    assert code == 2 and " GiB of memory, and " in err
+    code, out, err = run(cli, *words, "--probe=score", "--json")
+    assert code == 0 and json.loads(out)["models"][0]["steps"], err

@@ -116,3 +116,15 @@ def test_more_memory_than_is_free_is_refused_before_training(
     code, out, err = cli("fit", "log.csv", "--every", "1w", *large, "--device", "cpu", "--out", "new")
     assert (code, out) == (2, "") and " GiB of memory, and " in err and not (folder / "new").exists(), err
     assert [line.startswith("dysat: ") for line in err.splitlines()].count(True) == 1
+
+
+def test_a_graph_that_is_too_large_is_refused_before_training(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("dysat.models.base.link_model.LEAST_FREE", 0)
+    monkeypatch.setattr("dysat.models.base.link_model.free_memory", lambda: 20_000)
+    words = ("fit", "log.csv", "--every", "1w", "--model", "graphsage", "--device", "cpu", "--out", "new")
+    code, out, err = cli(*words)
+    assert (code, out) == (2, "") and not (folder / "new").exists()
+    assert err.splitlines()[-1].startswith("dysat: graphsage on ") and "; at most 9 nodes of such a graph fit" in err

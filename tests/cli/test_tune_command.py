@@ -190,3 +190,17 @@ def states() -> list[str]:
         return []
     finally:
         database.close()
+
+
+def test_settings_that_do_not_fit_in_memory_are_refused_before_any_trial(
+    cli: Cli, mails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dysat.models.base.link_model.LEAST_FREE", 0)
+    monkeypatch.setattr("dysat.models.base.link_model.free_memory", lambda: 9_000)
+    words = [mails, "--model=svd"]
+    code, out, err = run(cli, *words, "--space=decay=0.3,0.6")
+    assert (code, out) == (2, "") and "dysat: svd on 12 nodes needs more than " in err, err
+    assert err.splitlines()[-1].endswith("at most 8 nodes of such a graph fit; dysat fits larger graphs")
+    assert not Path("tuning").exists()
+    code, _, err = run(cli, *words, "--space=features=8,128")  # one of them fits
+    assert code == 0 and "features 8: " in err, err

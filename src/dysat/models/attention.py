@@ -14,6 +14,7 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.inputs import check_features
+from dysat.models.base.memory import GraphSize
 from dysat.models.base.trained import Task, TrainedModel, load_weights
 from dysat.nn.device import choose_device
 from dysat.nn.network import AttentionNetwork, Inputs, QueryPlan
@@ -21,11 +22,9 @@ from dysat.nn.structural import Side
 from dysat.nn.temporal import Scale
 from dysat.nn.walk_objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
 from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
-from dysat.system.hardware import free_memory
 from dysat.training import Settings
 
 Sizes = tuple[int, ...]
-GIB = 2**30
 # Known (node, step) up to which every step of training computes all of them. Beyond, it computes those it needs.
 MOST_ROWS = {"cpu": 200_000, "cuda": 2_000_000}
 FAN_OUT = 64  # neighbours that a row then attends to in training; of more, as many are drawn
@@ -104,23 +103,19 @@ class AttentionModel(TrainedModel):
             raise ModelError(f"clip_norm={self.clip_norm} must be a number above 0")
         super().check()
 
-    def check_graph(self, graph: DynamicGraph) -> None:
-        super().check_graph(graph)
-        needed, free = self._least_memory(graph), max(free_memory(), GIB)
-        if choose_device(self.device).type == "cpu" and needed > free:
-            sizes = ", ".join(f"{name}={getattr(self, name)}" for name in self._sizes)
-            raise ModelError(
-                f"{sizes}: training needs more than {needed / GIB:,.0f} GiB of memory, and {free / GIB:,.0f} GiB are "
-                "free; choose smaller values"
-            )
+    def _least_memory(self, size: GraphSize) -> float:
+        """Weights with gradients and moments."""
+        structural = () if self.blocks == "temporal" else self.structural_features
+        temporal = () if self.blocks == "structural" else self.temporal_features
+        weights = sum(a * b for a, b in pairwise(structural))
+        weights += sum(3 * a * b for a, b in pairwise((self.structural_features[-1], *temporal)))  # Q, K and V
+        if self._counts_table(size):
+            weights += size.nodes * (structural or self.structural_features[-1:])[0]
+        return float(self._bytes_per_weight * weights)
 
-    def _least_memory(self, graph: DynamicGraph) -> float:
-        """A lower bound on the memory of training, in bytes: weights with gradients and moments, and inputs."""
-        widths = (*self.structural_features, *self.temporal_features)
-        weights = sum(a * b for a, b in pairwise(widths)) + 3 * sum(width**2 for width in self.temporal_features)
-        if self.inputs != "features":
-            weights += graph.num_nodes * widths[0]
-        return 16.0 * weights
+    def _counts_table(self, size: GraphSize) -> bool:
+        """Whether every node of a graph of this size has a learned vector."""
+        return self.inputs != "features"
 
     @property
     def _sizes(self) -> tuple[str, ...]:

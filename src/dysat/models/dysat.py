@@ -20,9 +20,10 @@ from dysat.features.activity import activity
 from dysat.features.link_memory import eigenvectors_on
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
-from dysat.models.attention import FAN_OUT, AttentionModel, Sizes
+from dysat.models.attention import FAN_OUT, MOST_ROWS, AttentionModel, Sizes
 from dysat.models.base.best_pairs import OnProgress, among, best_of_each
 from dysat.models.base.link_model import LinkModel
+from dysat.models.base.memory import GraphSize
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import latest_links, likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.pair_score import PairScore
@@ -172,9 +173,16 @@ class DySAT(AttentionModel):
         # A model without embeddings builds no network, so its options need not fit the graph or the machine.
         super().check_graph(graph) if self.embeddings else LinkModel.check_graph(self, graph)
 
-    def _least_memory(self, graph: DynamicGraph) -> float:
-        coordinates = 8.0 * self.spectrum * sum(graph.known)  # of both signs
-        return super()._least_memory(graph) + coordinates + 32.0 * self.spectrum * self.structural_features[0]
+    def _least_memory(self, size: GraphSize) -> float:
+        if not self.embeddings:
+            return 0.0
+        coordinates = 8.0 * self.spectrum * size.rows(self.history)  # of both signs
+        weights = 2 * self.spectrum * self.structural_features[0 if self.blocks != "temporal" else -1]
+        return super()._least_memory(size) + coordinates + self._bytes_per_weight * weights
+
+    def _counts_table(self, size: GraphSize) -> bool:
+        in_parts = size.rows(self.history) > MOST_ROWS["cpu"]
+        return super()._counts_table(size) and not (self.inputs == "identity" and self._own_inputs and in_parts)
 
     @property
     def _sizes(self) -> tuple[str, ...]:

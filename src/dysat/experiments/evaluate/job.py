@@ -172,9 +172,14 @@ def _take_in(model: Any, graph: DynamicGraph, last: int, request: Request) -> No
             model.take_in(graph, validate=_validation(split, at))
 
 
+def needs_no_embeddings(model: LinkModel, request: Request) -> bool:
+    """Return whether only scores that do not depend on the embeddings are measured."""
+    return isinstance(model, DySAT) and model.pair_score and request.probe == "score"
+
+
 def _fit_without_validation(model: LinkModel, seen: DynamicGraph, job: Job) -> None:
     """Fit; such a fit is the same for every protocol, so it is shared through the folder `fits` if there is one."""
-    if isinstance(model, DySAT) and model.pair_score and job.request.probe == "score":
+    if needs_no_embeddings(model, job.request):
         try:
             model.set_params(embeddings=False)  # the score does not depend on them
             return _fit_or_read(model, seen, job)

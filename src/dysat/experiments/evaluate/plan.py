@@ -18,7 +18,7 @@ import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError, ModelError
 from dysat.evaluation.protocols import predictable_steps
-from dysat.experiments.evaluate.job import GRAPH, STEPS, Job
+from dysat.experiments.evaluate.job import GRAPH, STEPS, Job, needs_no_embeddings
 from dysat.experiments.evaluate.outcome import Evaluation, Figures, StepResult
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.nn.device import choose_device
@@ -65,12 +65,13 @@ class EvaluationPlan:
         if not targets:
             raise GraphError(f"no step has enough links to evaluate: {next(iter(left_out.values()), 'no steps')}")
         device = str(choose_device(device))
-        _open_folder(path, graph, request, shared=fits is not None)
         jobs = tuple(
             Job(path, contender, request, step, tuple(targets[step]), device, fits)
             for step in sorted(targets, reverse=True)
             for contender in contenders
         )
+        _check_memory(graph, jobs)
+        _open_folder(path, graph, request, shared=fits is not None)
         return cls(path, graph, request, tuple(contenders), left_out, device, jobs)
 
     def evaluation(self) -> Evaluation:
@@ -105,6 +106,21 @@ class EvaluationPlan:
         options = {key: value for key, value in contender.build().plain_params().items() if key != "device"}
         name, method = contender.name, contender.method
         return Figures(name, method, options, contender.opponent, results, problems, lacking, seconds)
+
+
+def _check_memory(graph: DynamicGraph, jobs: Sequence[Job]) -> None:
+    """Raise if a requested model does not fit in memory at its last unfinished step.
+
+    A heuristic for comparison that does not fit reports a problem at its steps instead.
+    """
+    latest: dict[str, Job] = {}
+    for job in jobs:  # later steps come first, and have more nodes
+        if not job.contender.opponent and not job.file.exists():
+            latest.setdefault(job.contender.key, job)
+    for job in latest.values():
+        model = job.contender.build(job.device)
+        if not needs_no_embeddings(model, job.request):
+            model.check_memory(graph[: job.step + 1])
 
 
 def _open_folder(path: Path, graph: DynamicGraph, request: Request, shared: bool) -> None:

@@ -109,6 +109,12 @@ def combinations(space: Sequence[Dimension]) -> list[dict[str, Any]] | None:
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*choices)]
 
 
+def settings_to_check(space: Sequence[Dimension]) -> list[dict[str, Any]]:
+    """Return combinations of all choices and of both ends of each range, at most `MAX_CHECKED`."""
+    ends = [d if isinstance(d, Choices) else Choices(d.name, (d.low, d.high)) for d in space]
+    return (combinations(ends) or [])[:MAX_CHECKED]
+
+
 def with_setting(contender: Contender, setting: Mapping[str, Any]) -> Contender:
     """Return the contender with some options changed."""
     return Contender(contender.method, contender.preset, {**contender.options, **setting}, contender.opponent)
@@ -167,10 +173,9 @@ def _range(option: Option, first: str, last: str) -> Range:
 
 def _check_values(contender: Contender, space: Sequence[Dimension]) -> None:
     """Check that the model accepts every choice and every bound in some combination with the others."""
-    ends = [d if isinstance(d, Choices) else Choices(d.name, (d.low, d.high)) for d in space]
     refused: dict[tuple[str, Any], ModelError] = {}
     accepted: set[tuple[str, Any]] = set()
-    for setting in itertools.islice(combinations(ends) or [], MAX_CHECKED):
+    for setting in settings_to_check(space):
         try:
             with_setting(contender, setting)
             accepted.update(setting.items())

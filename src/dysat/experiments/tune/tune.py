@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,13 +20,14 @@ import torch
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
+from dysat.evaluation.protocols import predictable_steps
 from dysat.experiments.evaluate.evaluate import Models, as_contender
 from dysat.experiments.evaluate.plan import about
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import method_version
 from dysat.experiments.tune.objective import Validation, validation_of
 from dysat.experiments.tune.outcome import Tuning
-from dysat.experiments.tune.spaces import Given, combinations, search_space
+from dysat.experiments.tune.spaces import Dimension, Given, combinations, search_space, settings_to_check, with_setting
 from dysat.experiments.tune.study import free_dead_tickets, open_study, run_trials, shown_url, trials_of
 from dysat.experiments.tune.trials import TuningPlan
 from dysat.models import MODELS
@@ -116,6 +117,7 @@ def tune(
     wanted, contender = Request(**request), as_contender(model)
     MODELS[contender.method].check_packages()
     contender.build().check_inputs(graph)
+    _check_memory(contender, graph, wanted, search_space(contender, space), device)
     validation = validation_of(graph, wanted, steps)
     plan = _plan(contender, graph, wanted, validation, space, trials, prune)
     where = choose_device(device)
@@ -133,6 +135,28 @@ def tune(
         with replace_file(path / RESULTS, ModelError) as beside:
             beside.write_text(json_text(found.facts(), indent=1, ascii=True) + "\n", encoding="utf-8")
     return found
+
+
+def _check_memory(
+    contender: Contender, graph: DynamicGraph, request: Request, space: Sequence[Dimension], device: str
+) -> None:
+    """Raise if no setting fits in memory at the last step."""
+    steps = predictable_steps(graph, request.protocol, request.first, request.last)
+    seen = graph[: max((step for step, _ in steps), default=0) + 1]
+    problems: list[ModelError] = []
+    for setting in settings_to_check(space):
+        try:
+            model = with_setting(contender, setting).build(device)
+        except ModelError:  # options that contradict each other
+            continue
+        try:
+            model.check_memory(seen)
+        except ModelError as problem:
+            problems.append(problem)
+        else:
+            return
+    if problems:
+        raise problems[0]
 
 
 def _tune(

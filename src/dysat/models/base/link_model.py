@@ -32,10 +32,13 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError, listed, nearest, reporting_damage
 from dysat.models.base.best_pairs import OnProgress, among, highest, highest_of_each, pair_keys
 from dysat.models.base.forecasts import Forecasts
+from dysat.models.base.memory import GIB, LEAST_FREE, GraphSize, nodes_that_fit
 from dysat.models.base.option import Option
 from dysat.models.base.preset import Presets, read_preset
+from dysat.nn.device import choose_device
 from dysat.sampling.pairs import unlinked_pairs
 from dysat.system.extras import require
+from dysat.system.hardware import free_memory
 from dysat.system.notebook import html_table
 from dysat.system.superseded import CONFIG, check_model_file
 from dysat.system.tensors import check_finite, read_tensors, write_tensors
@@ -110,6 +113,35 @@ class LinkModel(ABC):
             )
         self.check_packages()
         self.check_inputs(graph)
+        self.check_memory(graph)
+
+    def check_memory(self, graph: DynamicGraph) -> None:
+        """Raise if learning from a graph on the CPU needs more memory than is free, with the number of nodes that fit.
+
+        The memory of a GPU is not checked.
+        """
+        size, free = GraphSize(graph), max(free_memory(), LEAST_FREE)
+        needed = self._least_memory(size)
+        if needed <= free or choose_device(getattr(self, "device", "cpu")).type != "cpu":
+            return
+        sums = f"needs more than {_gib(needed)} of memory, and {_gib(free)} are free"
+        fits = nodes_that_fit(self._least_memory, size, free)
+        if not fits or type(self)()._least_memory(size) <= free:  # because of the options, not of the graph
+            sizes = ", ".join(f"{name}={getattr(self, name)}" for name in self._sizes)
+            raise ModelError(f"{sizes}: training {sums}; choose smaller values")
+        other = "" if self.method == "dysat" else "; dysat fits larger graphs"
+        raise ModelError(
+            f"{self.method} on {size.nodes:,} nodes {sums}; at most {fits:,} nodes of such a graph fit{other}"
+        )
+
+    def _least_memory(self, size: GraphSize) -> float:
+        """A lower bound on the memory that a fit allocates at once, in bytes; 0 if it grows with the links alone."""
+        return 0.0
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        """The options that the memory depends on."""
+        return ()
 
     def check_inputs(self, graph: DynamicGraph) -> None:  # noqa: B027
         """Raise if the options ask for node features that the graph lacks."""
@@ -499,6 +531,10 @@ def _options(model: type[LinkModel]) -> tuple[Option, ...]:
                 hint = Annotated[hint, get_args(before)[1]]
             hints[name] = hint
     return tuple(Option.of(f.name, hints[f.name], f.default) for f in fields(model) if f.init)
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:,.0f} GiB" if size >= 10 * GIB else f"{size / GIB:.1f} GiB"
 
 
 def _as_pairs(pairs: Any) -> Tensor:

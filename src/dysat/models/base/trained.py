@@ -92,6 +92,11 @@ class TrainedModel(EmbeddingModel):
             self._fit_scorer()
         return self
 
+    @property
+    def _bytes_per_weight(self) -> int:
+        """Bytes of a number that is learned: itself, its gradient and both moments of Adam."""
+        return 16 if self.epochs else 4
+
     @contextmanager
     def _or_as_before(self) -> Iterator[None]:
         """Restore the model if anything fails."""

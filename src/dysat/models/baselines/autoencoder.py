@@ -14,6 +14,7 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.inputs import check_features, features_at
+from dysat.models.base.memory import GraphSize
 from dysat.models.base.trained import Task, TrainedModel, load_weights
 from dysat.nn.device import choose_device
 from dysat.nn.dropout import dropout
@@ -74,6 +75,16 @@ class GraphAutoencoder(TrainedModel):
     def check_inputs(self, graph: DynamicGraph) -> None:
         if self.inputs != "identity":
             check_features(graph, self.inputs)
+
+    def _least_memory(self, size: GraphSize) -> float:
+        # A layer holds what each entry of A + I sends, before and after it is weighted.
+        table = 0.0 if self.inputs == "features" else float(size.nodes * self.features[0])
+        sent = 8.0 * (size.nodes + 2 * size.pairs) * max(self.features) if self.epochs else 0.0
+        return max(self._bytes_per_weight * table, 4 * table + sent)
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        return ("features",)
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self._build(device)

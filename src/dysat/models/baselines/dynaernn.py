@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
+from dysat.models.base.memory import GraphSize
 from dysat.models.base.trained import Task, TrainedModel, load_weights
 from dysat.nn.device import choose_device
 from dysat.nn.rows import Rows
@@ -93,6 +94,16 @@ class DynAERNN(TrainedModel):
             raise ModelError(
                 f"link_weights='raw': a link has weight {largest:g}, above {MAX_WEIGHT:g}; use 'binary' or 'normalized'"
             )
+
+    def _least_memory(self, size: GraphSize) -> float:
+        # The first layer of the encoder and the last one of the decoder are as wide as the graph has nodes.
+        weights = 2 * size.nodes * self.encoder[0] + sum(2 * a * b for a, b in pairwise(self.encoder))
+        weights += sum(4 * b * (a + b) for a, b in pairwise((self.encoder[-1], *self.recurrent)))  # gates of the LSTMs
+        return float(self._bytes_per_weight * weights)
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        return ("encoder", "recurrent")
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self._build(device)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from dysat.errors import ModelError
+from dysat.models.base.memory import GraphSize
 from dysat.models.base.trained import Task, TrainedModel
 from dysat.nn.device import choose_device
 from dysat.nn.pair import PairFeature
@@ -91,6 +92,13 @@ class DynamicTriad(TrainedModel):
         self._at_least_one("features", "negatives")
         self._not_negative("smoothness", "closure", "margin")
         super().check()
+
+    def _least_memory(self, size: GraphSize) -> float:
+        return self._bytes_per_weight * self.features * size.rows()
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        return ("features",)
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self._initialize(device)

@@ -14,6 +14,7 @@ from torch.nn.functional import relu
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
+from dysat.models.base.memory import GraphSize
 from dysat.models.base.stepwise import StepwiseModel, step_seed
 from dysat.models.base.trained import Task
 from dysat.nn.device import choose_device
@@ -114,6 +115,16 @@ class DynGEM(StepwiseModel):
             raise ModelError(
                 f"link_weights='raw': a total weight of {total:.3g} is too large; use 'binary' or 'normalized'"
             )
+
+    def _least_memory(self, size: GraphSize) -> float:
+        # With `ratio` the first hidden layer grows with the nodes, so the weights grow with their square.
+        layers = prop_size((size.nodes, *self.hidden, self.features), self.ratio)
+        weights = 2 * sum(a * b for a, b in pairwise(layers))  # of encoder and decoder
+        return float(self._bytes_per_weight * weights) + 4 * self.features * size.rows()  # and embeddings of all steps
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        return ("hidden", "features", "ratio")
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self.network_ = self._warm_start().to(device)

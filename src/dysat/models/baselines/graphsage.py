@@ -13,6 +13,7 @@ from torch.nn.functional import normalize, relu
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.inputs import check_features, features_at
+from dysat.models.base.memory import GraphSize
 from dysat.models.base.trained import Task, TrainedModel, load_weights
 from dysat.nn.device import choose_device
 from dysat.nn.initial import glorot_
@@ -99,6 +100,13 @@ class GraphSAGE(TrainedModel):
     def check_inputs(self, graph: DynamicGraph) -> None:
         if self.inputs != "identity":
             check_features(graph, self.inputs)
+
+    def _least_memory(self, size: GraphSize) -> float:
+        return 0.0 if self.inputs == "features" else float(self._bytes_per_weight * size.nodes * self.features[0])
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        return ("features",)
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self._build(device)

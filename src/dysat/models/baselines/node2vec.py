@@ -14,6 +14,7 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel
+from dysat.models.base.memory import GraphSize
 from dysat.sampling.second_order import second_order_walks
 
 MAX_WALK_LENGTH = 10_000  # gensim silently truncates longer walks
@@ -84,6 +85,14 @@ class Node2Vec(EmbeddingModel):
             raise ModelError(f"epochs={self.epochs} must not be negative")
         if not 0 <= self.seed < 2**32:
             raise ModelError(f"seed={self.seed} must lie in [0, 2^32)")
+
+    def _least_memory(self, size: GraphSize) -> float:
+        walks = 2 * self.walks_per_node * self.walk_length  # as rows and as tokens
+        return 4.0 * (walks + 2 * self.features) * size.linked  # embeddings and contexts
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        return ("features", "walks_per_node", "walk_length")
 
     def fit(self, graph: DynamicGraph) -> Self:
         """Train on all snapshots, and on all but the last, from which the scorer learns."""

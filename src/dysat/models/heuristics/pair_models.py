@@ -19,6 +19,7 @@ from dysat.errors import ModelError
 from dysat.features.link_memory import Snapshots, links_among
 from dysat.features.pair_history import pair_history, sorted_ends, with_attributes
 from dysat.models.base.link_model import LinkModel
+from dysat.models.base.memory import GraphSize
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
 from dysat.sampling.pairs import unlinked_pairs
@@ -28,6 +29,7 @@ Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 BATCH = 1 << 16  # pairs whose features are held in memory at once
+LEAST_COLUMNS = 33  # of the features of a pair, without low ranks and three-step paths
 THREE_STEP_NODES = 7_000  # graphs with fewer nodes have three-step paths among their features
 
 
@@ -50,6 +52,14 @@ class PairModel(LinkModel):
             raise ModelError(f"transitions={self.transitions} must be at least 1")
         if not 0 <= self.seed < 2**32:
             raise ModelError(f"seed={self.seed} must lie in [0, 2^32)")
+
+    def _least_memory(self, size: GraphSize) -> float:
+        # Features of links and as many other pairs, by transition and joined, in float64. There is no limit on links.
+        return 2 * 2 * 8.0 * LEAST_COLUMNS * sum(size.repeats[-self.transitions :])
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        return ("transitions",)
 
     def fit(self, graph: DynamicGraph) -> Self:
         self.check_graph(graph)

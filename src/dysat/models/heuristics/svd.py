@@ -14,8 +14,9 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.link_memory import Reals, decayed_links, lanczos
+from dysat.features.link_memory import BASIS, EXACT_NODES, Reals, decayed_links, lanczos
 from dysat.models.base.embedding import EmbeddingModel
+from dysat.models.base.memory import GraphSize
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -55,6 +56,15 @@ class TruncatedSVD(EmbeddingModel):
             raise ModelError(f"decay={self.decay} must lie in [0, 1]")
         if self.seed < 0:
             raise ModelError(f"seed={self.seed} must not be negative")
+
+    def _least_memory(self, size: GraphSize) -> float:
+        # Of an embedding of the last step. With decay=0 only the links of that step count, which may be few.
+        basis = BASIS * self.features if self.decay and size.linked > EXACT_NODES else 0  # float32
+        return 4.0 * basis * size.linked + 8.0 * self.features * size.nodes  # embeddings and their copy
+
+    @property
+    def _sizes(self) -> tuple[str, ...]:
+        return ("features",)
 
     def fit(self, graph: DynamicGraph) -> Self:
         """Store the graph and train the scorer; embeddings are computed on demand."""
