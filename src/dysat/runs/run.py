@@ -5,8 +5,7 @@
     graph/                the snapshots
     checkpoint*           state of the training; removed when it is finished
     model.safetensors     the trained model
-    embeddings.parquet    label, step and embedding of every known node, unless the model has no embeddings; of the
-                          last step alone in graphs of millions of nodes
+    embeddings.parquet    label, step and embedding of every known node; of the last step alone in very large graphs
     metrics.json          how well the last windows were predicted
     history.csv           one row per epoch (of the last snapshot, if the method learns snapshot by snapshot)
     stream/               what updates have added (see `stream`)
