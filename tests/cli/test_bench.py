@@ -27,6 +27,7 @@ def graphs(tmp_path: Path) -> Path:
     return tmp_path / "graphs"
 
 
+@pytest.mark.slow
 def test_figures_of_a_graph_folder(graphs: Path) -> None:
     found, graph = measure(Case("small", "program", "cpu", 16, epochs=3, graph=graphs / "small")), small_graph()
     assert (found.dataset, found.preset, found.device, found.batch_size) == ("small", "program", "cpu", 16)

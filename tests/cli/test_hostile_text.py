@@ -95,6 +95,7 @@ def test_graphs_kinds_and_notes(safe: Callable[..., str], log: Path, folder: Pat
     hostile_text.check_output(loaded._repr_html_())
 
 
+@pytest.mark.slow
 def test_evaluate_and_tune(safe: Callable[..., str], log: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     rest = (*READ, "--processes", "1", "--device", "cpu")

@@ -101,7 +101,9 @@ def test_files(tmp_path: Path, name: str, order: str, labels: str) -> None:
     )
 
 
-@pytest.mark.parametrize("entries", [1, 6, 40, 10**6])
+@pytest.mark.parametrize(
+    "entries", [pytest.param(1, marks=pytest.mark.slow), 6, pytest.param(40, marks=pytest.mark.slow), 10**6]
+)
 @pytest.mark.parametrize("how", [{}, {"directed": True}, {"self_loops": "keep"}, {"kinds": ("user", "item")}], ids=str)
 def test_sums_of_weights_have_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], entries: int

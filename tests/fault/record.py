@@ -39,10 +39,13 @@ def _fuzzed(counts: dict[str, Any]) -> str:
 def _soaked(counts: dict[str, Any]) -> str:
     faults = ("kills", "full disks", "written slowly", "renamed late", "arrived twice", "clock jumps")
     listed = ", ".join(f"{counts.get(name, 0):,} {name}" for name in faults)
+    if "held_mib" in counts:
+        memory = f"after {counts['lived']:,} windows a process needed {counts['held_mib']:+.1f} MiB more than a new one"
+    else:
+        memory = f"memory {counts['mib_per_minute']:+.1f} MiB per minute, also because the graph grows"
     return (
         f"{listed}; all {counts['events']:,} events counted once, compared {counts.get('comparisons', 0):,} times with "
-        f"the whole log; after {counts['lived']:,} windows a process needed {counts['held_mib']:+.1f} MiB more than a "
-        "new one"
+        f"the whole log; {memory}"
     )
 
 

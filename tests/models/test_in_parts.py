@@ -57,6 +57,7 @@ def test_embeddings_and_attention_are_those_of_one_pass(name: str, monkeypatch: 
         assert_close(part, whole, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rows")
 def test_planted_blocks_are_found() -> None:
     graph = two_blocks(40, 6)

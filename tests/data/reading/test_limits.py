@@ -171,6 +171,7 @@ def test_gzip_in_pieces_gives_the_same_text(tmp_path: Path) -> None:
             assert not any(piece[:1] in b"\r\n" for piece in pieces[1:])
 
 
+@pytest.mark.slow
 def test_large_gzip_is_read_like_plain_text(write: Write) -> None:
     rows = "".join(f'"a\n{i % 97}",b{i % 89},2024-01-{1 + i % 28:02},{"1" * 30}\n' for i in range(90_000))
     text = f"src,dst,time,n\n{rows}"

@@ -40,6 +40,7 @@ def children(pid: int) -> list[int]:
         return []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="no /proc")
 def test_workers_exit_when_the_evaluation_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"

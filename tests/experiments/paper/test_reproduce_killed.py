@@ -53,6 +53,7 @@ reproduce(["table2"], {"uci": make_graph()}, Path(sys.argv[1]), methods=["edge-m
 """
 
 
+@pytest.mark.slow
 def test_killed_run_resumes_and_reaches_the_same_result(uci: DynamicGraph, tmp_path: Path, computed: list[Any]) -> None:
     words = [sys.executable, "-c", SCRIPT, str(tmp_path / "killed"), str(Path(small_study.__file__).parent)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:

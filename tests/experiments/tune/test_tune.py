@@ -325,6 +325,7 @@ def tune_and_die(graph: Path, folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_killed_tuning_resumes_without_repeating_trials(graph: dysat.DynamicGraph, tmp_path: Path) -> None:
     graph.save(tmp_path / "graph")
     assert in_process(tune_and_die, tmp_path / "graph", tmp_path) == -signal.SIGKILL

@@ -118,6 +118,7 @@ def test_old_departments_are_worth_less() -> None:
     assert scores[1] > scores[0] + MARGIN / 4, scores
 
 
+@pytest.mark.slow
 def test_unrelated_attributes_do_little_harm() -> None:
     graph = dysat.load_dataset("uci")[:3]
     rng = np.random.default_rng(0)

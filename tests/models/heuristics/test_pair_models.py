@@ -136,6 +136,7 @@ def test_later_snapshots_do_not_matter(model: PairModel) -> None:
     assert not torch.equal(*scores)  # what was learned differs
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_without_scikit_learn(tmp_path: Path) -> None:
     graph, pairs = two_blocks(steps=3), torch.from_numpy(all_pairs(30))
     for model in (PairLogistic(), PairBoosting(rounds=20)):
