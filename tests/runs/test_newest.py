@@ -275,7 +275,7 @@ def killed_at(run: Path, log: Path, number: int) -> None:
     take_in(run, log)
 
 
-@pytest.mark.parametrize("stride", [90, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [45, pytest.param(5, marks=pytest.mark.slow)])
 def test_killed_while_files_are_replaced(base: Path, tmp_path: Path, stride: int) -> None:
     """At some writes of a second update: what loads is the old state or the new one, never a mixture."""
     logs = [write_log(tmp_path / f"{number}.csv", week(number)) for number in (3, 4)]
