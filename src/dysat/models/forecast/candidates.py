@@ -158,8 +158,9 @@ def _popular_nodes(graph: DynamicGraph, nodes: Ids, score: Score) -> Ids:
     """
     asked = np.random.default_rng(0).permutation(nodes)[:ASKED]
     busy = latest_links(graph).busy_nodes(graph.kinds, POPULAR_AMONG)
-    scores = score(torch.from_numpy(_pairs_between(asked, busy))).double().numpy().reshape(len(asked), len(busy))
-    allowed = _is_allowed(graph, _pairs_between(asked, busy)).reshape(scores.shape)
+    pairs = _pairs_between(asked, busy)
+    scores = score(torch.from_numpy(pairs)).double().numpy().reshape(len(asked), len(busy))
+    allowed = _is_allowed(graph, pairs).reshape(scores.shape)
     mean = np.where(allowed, scores, 0.0).sum(axis=0) / np.maximum(1, allowed.sum(axis=0))
     mean[~allowed.any(axis=0)] = -np.inf  # of the same kind as all that were asked
     order = np.argsort(-mean, kind="stable")
