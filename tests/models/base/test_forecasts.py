@@ -10,10 +10,10 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from run_folders import quick
+from run_folders import quick, small_graph
 from small import make_graph, meetings
 
-from dysat import MODELS, DynamicGraph, DySAT, Forecast, Forecasts, GraphError, ModelError, load_dataset
+from dysat import MODELS, DynamicGraph, DySAT, Forecast, Forecasts, GraphError, ModelError
 from dysat.features.pair_history import pair_history
 from dysat.models.base import best_pairs
 from dysat.models.forecast import candidates
@@ -213,7 +213,7 @@ def test_labels_of_two_kinds_are_read_in_the_order_of_the_kinds() -> None:
 
 
 def test_a_prepared_model_computes_no_history_again() -> None:
-    model = DySAT(embeddings=False).fit(load_dataset("uci")[:2])
+    model = DySAT(embeddings=False).fit(small_graph())
     pair_history.cache_clear()
     assert model.prepare() is model
     before = pair_history.cache_info().misses

@@ -184,14 +184,14 @@ def test_pairs_that_are_left_out_are_no_candidates(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_likeliest_partners_on_uci_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all partners of 30 nodes, by the learned score."""
-    model = dysat.DySAT(embeddings=False).fit(dysat.load_dataset("uci")[:7])
+    """Of all partners of 12 nodes, by the learned score."""
+    model = dysat.DySAT(embeddings=False, transitions=1).fit(dysat.load_dataset("uci")[:4])
     n = model.graph_.num_nodes
-    nodes = torch.from_numpy(np.sort(np.random.default_rng(0).choice(n, 30, replace=False)))
+    nodes = torch.from_numpy(np.sort(np.random.default_rng(0).choice(n, 12, replace=False)))
     exact = model.top_pairs(10, nodes)[0]
     monkeypatch.setattr(module, "ALL_PARTNERS_PAIRS", 0)
     found = {(u, v) for u, v in model.top_pairs(10, nodes)[0].tolist()}
-    assert len(exact) == 300 and np.mean([(u, v) in found for u, v in exact.tolist()]) >= 0.95
+    assert len(exact) == 120 and np.mean([(u, v) in found for u, v in exact.tolist()]) >= 0.95
 
 
 def test_candidates_differ_in_kind(monkeypatch: pytest.MonkeyPatch) -> None:
