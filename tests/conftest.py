@@ -6,6 +6,7 @@ import os
 
 # The processes of pytest-xdist share the cores, and spinning OpenMP threads would block the others.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import subprocess
 import sys
@@ -25,11 +26,11 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try at most 20 examples per property in `make test`, and all of them in `make test-all`."""
+    """Try at most 12 examples per property in `make test`, and all of them in `make test-all`."""
     if config.option.markexpr == "not slow":
         from hypothesis import settings
 
-        settings.register_profile("quick", parent=settings.default, max_examples=20)
+        settings.register_profile("quick", parent=settings.default, max_examples=12)
         settings.load_profile("quick")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from run_folders import small_graph
 from small import meetings
 
 import dysat
@@ -106,7 +107,7 @@ def test_the_two_sides_of_bipartite_data_meet_in_products() -> None:
 
 
 def test_a_score_of_other_attributes_is_refused() -> None:
-    graph = dysat.load_dataset("uci")[:2]
+    graph = small_graph()
     model = dysat.DySAT(epochs=1, device="cpu", inputs="features").fit(graph)
     other = graph.with_features(np.ones((graph.num_nodes, 2)))
     pairs = torch.tensor([[0, 1]])

@@ -79,7 +79,9 @@ def facts_of(run: Run) -> dict[str, Any]:
     return {"epochs": backtest["best_epoch"]} if used else {}
 
 
-@pytest.mark.parametrize("method", IN_EPOCHS)
+@pytest.mark.parametrize(
+    "method", [name if name in ("dysat", "incsat") else pytest.param(name, marks=pytest.mark.slow) for name in IN_EPOCHS]
+)
 def test_a_stopped_run_resumes_and_reaches_the_same_result(
     trained: Callable[[str], Run], method: str, tmp_path: Path
 ) -> None:

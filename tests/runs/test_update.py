@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from everyday import few
 from run_folders import GUARD, be_quick, die_at, forks, in_process, quick
 from safetensors.torch import load as load_tensors
 from weekly import (
@@ -590,7 +589,8 @@ def whole(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Ca
     return get
 
 
-@pytest.mark.parametrize("number", few((28,), KILLS))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(KILLS))
 def test_killed_at_any_moment(whole: Callable[..., Whole], tmp_path: Path, number: int) -> None:
     undisturbed = whole(METHODS[number % len(METHODS)])
     share = (number + random.Random(number).random()) / KILLS

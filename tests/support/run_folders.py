@@ -46,7 +46,9 @@ GUARD = 120  # seconds after which a process counts as hanging
 
 # Separate processes that can be killed; the fork server imports torch once for all of them.
 forks = multiprocessing.get_context("forkserver")
-forks.set_forkserver_preload(["dysat.cli", "dysat.runs.feed", "polars", "pytest", "safetensors.torch", "torch._dynamo"])
+OUR_OWN = ["dysat.cli", "dysat.runs.feed"]
+THEIRS = ["polars", "pytest", "safetensors.torch", "scipy.sparse.csgraph", "scipy.sparse.linalg"]
+forks.set_forkserver_preload([*OUR_OWN, *THEIRS])
 
 
 def be_quick() -> None:

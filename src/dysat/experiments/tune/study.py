@@ -72,7 +72,7 @@ def _database(url: str | None) -> Iterator[RDBStorage | None]:
     from optuna.exceptions import ExperimentalWarning
     from optuna.storages import RDBStorage
     from sqlalchemy import event
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
     if url is None:
         yield None
@@ -91,7 +91,8 @@ def _database(url: str | None) -> Iterator[RDBStorage | None]:
                 break
             except (ImportError, ValueError, RuntimeError) as problem:  # no driver, no URL, another version
                 raise ModelError(f"storage {shown_url(url)}: {_reason(problem)}") from None
-            except SQLAlchemyError:  # two workers that create the tables at once disturb each other
+            except (OperationalError, IntegrityError, ProgrammingError):
+                # Two workers that create the tables at once disturb each other.
                 if not left:
                     raise
                 time.sleep(PAUSE)
