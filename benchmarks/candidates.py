@@ -66,7 +66,7 @@ def compare_pairs(model: dysat.DySAT) -> None:
 
 def compare_partners(model: dysat.DySAT, number: int, k: int = 10) -> None:
     """Compare the best partners of some nodes that have links with those of all partners, then time all nodes."""
-    active = np.flatnonzero(candidates.latest_links(model.graph_).last_active >= 0)
+    active = np.flatnonzero(candidates.latest_links(model.graph_, model.pair_score_.three_step).last_active >= 0)
     nodes = torch.from_numpy(np.sort(np.random.default_rng(0).choice(active, number, replace=False)))
     for known in ("include", "exclude"):
         without = model._linked() if known == "exclude" else None

@@ -45,6 +45,18 @@ def communities(size: int) -> csr_array[np.float64]:
     return csr_array(half + half.T)
 
 
+@pytest.mark.parametrize("matrix", [communities(480), bipartite(200, 280)], ids=["communities", "bipartite"])
+def test_very_large_matrices_have_fewer_eigenvectors(
+    matrix: csr_array[np.float64], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    many = leading_eigenvectors(matrix)[0]
+    monkeypatch.setattr(link_memory, "MOST_ENTRIES", 480 * link_memory.BASIS * 63)
+    values, vectors = leading_eigenvectors(matrix)
+    assert len(many) == 64 and vectors.shape == (480, 16)
+    assert_allclose(values[:8], many[:8], rtol=0.05)
+
+
 @pytest.mark.parametrize("which", ["LM", "BE"])
 @pytest.mark.usefixtures("each_path")
 def test_blocks_of_a_large_matrix_find_eigenvectors_that_stand_apart(

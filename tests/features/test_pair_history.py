@@ -14,6 +14,7 @@ from small import all_pairs, make_graph, two_blocks
 import dysat
 from dysat.data.windows import DAY
 from dysat.errors import ModelError
+from dysat.features import link_memory
 from dysat.features import pair_history as module
 from dysat.features.pair_history import (
     PairHistory,
@@ -206,6 +207,48 @@ def test_compiled_and_chunked_features_have_the_same_bits(three_step: bool, monk
     basic = history.basic_features(pairs, low_rank=True)
     assert_allclose(basic, columns[:, : basic.shape[1]], atol=1e-12)
     assert [len(chunk) for chunk in module.chunks(pairs[:0])] == [0]
+
+
+@pytest.mark.parametrize("at_once", [1, 400, 10**6])
+def test_links_read_in_parts_give_the_same_bits(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of windows of six hours, which have a rhythm, with weights whose order of summation shows."""
+    rng = np.random.default_rng(0)
+    source = (*rng.integers(0, 20, (2, 900)), np.sort(rng.integers(0, 9, 900)))
+    graph = dysat.build_snapshots(dysat.read_events((*source, rng.random(900)), time_unit="step"), every=1)
+    hours = tuple(replace(s, start=6 * HOUR * i, stop=6 * HOUR * (i + 1)) for i, s in enumerate(graph))
+    pairs = all_pairs(20).numpy()
+    whole = PairHistory(hours, True).features(pairs)[0]
+    monkeypatch.setattr(link_memory, "LINKS_AT_ONCE", at_once)
+    history = PairHistory(hours, True)
+    assert history.extended.same_time[0].any() and np.array_equal(history.features(pairs)[0], whole)
+
+
+def test_a_history_of_many_links_is_kept_in_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = dysat.load_dataset("uci")[:4]
+    pairs = np.sort(np.random.default_rng(0).integers(0, graph.num_nodes, (3_000, 2)), axis=1)
+    wide = pair_history(graph.snapshots, False)
+    pairs = np.concatenate([pairs, np.stack(np.divmod(wide.keys[:500], wide.num_nodes), axis=1)])
+    monkeypatch.setattr(module, "WIDE_LINKS", 1_000)
+    narrow = PairHistory(graph.snapshots, False)
+    assert (narrow.weights.dtype, narrow.neighbours.dtype) == (np.float32, np.int32)
+    assert (wide.weights.dtype, wide.neighbours.dtype) == (np.float64, np.int64)
+    for history in (wide, narrow):  # eigenvectors of close eigenvalues may be mixed in another way
+        history.spectra = wide.spectra
+    assert_allclose(narrow.features(pairs)[0], wide.features(pairs)[0], rtol=1e-4, atol=1e-6)
+    assert PairHistory(graph.snapshots, True).weights.dtype == np.float64  # compiled functions read 64 bits
+
+
+def test_one_history_of_a_large_graph_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(0)
+    pair_history.cache_clear()
+    kept = []
+    for limit in (10**6, 0):
+        monkeypatch.setattr(module, "WIDE_LINKS", limit)
+        for step in (1, 2, 3):
+            pair_history(graph.snapshots[:step], False)
+        kept.append(pair_history.cache_info().currsize)
+        pair_history.cache_clear()
+    assert kept == [2, 1]
 
 
 def test_ends_are_sorted_and_unknown_nodes_refused() -> None:

@@ -5,6 +5,7 @@ A past window counts by its age, or by its time of day and week.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dysat.data.csr import Snapshot
+from dysat.data.csr import Snapshot, distinct
 from dysat.data.windows import DAY
 from dysat.system.compiled import native
 
@@ -38,7 +39,9 @@ MIN_OVERLAP = 0.5  # of two windows at the same time of day or week
 RANKS = (4, 16, 64)
 EXACT_NODES = 7_000  # larger matrices have approximate eigenvectors; those of the paper's datasets are all exact
 BLOCK = 16  # vectors that are multiplied at once
-BASIS = 5  # vectors of the basis per wanted eigenvector; a multiple of BLOCK in all
+MOST_ENTRIES = 1 << 30  # of a basis; larger graphs have fewer eigenvectors, of the next smaller rank
+BASIS = 5  # vectors of the basis per wanted eigenvector
+LINKS_AT_ONCE = 1 << 22  # past links held in memory at once
 CHUNK = 1 << 24  # entries of a matrix that are multiplied at once on a GPU
 SOME_LINKS = 1_000  # looked at for a triangle, before a graph is searched for cycles of odd length
 TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ranks after the last
@@ -52,6 +55,17 @@ _kept_arcs: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDiction
 def past_links(snapshots: Sequence[Snapshot]) -> PastLinks:
     """Return u, v, weight and step of all links u < v, in order of the steps; self-loops are left out.  # each [ΣE]"""
     return _joined([_links_of(snapshot) for snapshot in snapshots])
+
+
+def some_past_links(snapshots: Sequence[Snapshot]) -> Iterator[PastLinks]:
+    """Yield the same of some snapshots at a time, with weights of at least 0; at least once, even without links."""
+    first, size = 0, 0
+    for stop, snapshot in enumerate(snapshots, 1):
+        size += snapshot.num_links
+        if size >= LINKS_AT_ONCE or stop == len(snapshots):
+            u, v, weights, steps = past_links(snapshots[first:stop])
+            yield u, v, np.maximum(weights, 0.0), steps + first
+            first, size = stop, 0
 
 
 def past_arcs(snapshots: Sequence[Snapshot]) -> PastLinks:
@@ -163,9 +177,14 @@ def decayed_links_by_step(snapshots: Sequence[Snapshot], decay: float) -> Iterat
 
 def _decayed_sums(links: PastLinks, num_snapshots: int, num_nodes: int, decay: float, weighted: bool) -> Links:
     factors = np.array([decay**age for age in reversed(range(num_snapshots))])  # 0⁰ is 1: the last snapshot counts
-    u, v, weights, steps = (part[factors[links[3]] > 0][::-1] for part in links)  # the newest first
-    keys, which = np.unique(u * num_nodes + v, return_inverse=True)
-    sums = np.bincount(which, factors[steps] * weights if weighted else factors[steps], len(keys))
+    u, v, weights, steps = links
+    if not factors.all():
+        counts = factors[steps] > 0
+        u, v, weights, steps = u[counts], v[counts], weights[counts], steps[counts]
+    all_keys = u * num_nodes + v
+    keys = distinct(all_keys)
+    terms = factors[steps] * weights if weighted else factors[steps]
+    sums = np.bincount(np.searchsorted(keys, all_keys)[::-1], terms[::-1], len(keys))  # the newest first
     return Links(keys, sums.astype(np.float64), num_nodes)
 
 
@@ -216,14 +235,15 @@ def leading_eigenvectors(matrix: csr_array[np.float64]) -> Spectrum:
 
     Up to signs this is the SVD of the symmetric matrix.
     """
-    n, most = matrix.shape[0], max(RANKS)
+    n = matrix.shape[0]
+    most = max([min(RANKS[1:]), *(rank for rank in RANKS if BASIS * rank * n <= MOST_ENTRIES)])
     if not matrix.data.any():
         return np.zeros(0), np.zeros((n, 0), dtype=np.float32)
     side = _bipartite_side(matrix)
     if n <= 2 * most:  # too few for the Lanczos method
         values, vectors = np.linalg.eigh(matrix.toarray())
     elif side is not None and most < side.sum() < n - most:
-        values, vectors = _bipartite_eigenvectors(matrix, side)
+        values, vectors = _bipartite_eigenvectors(matrix, side, most)
     else:
         values, vectors = lanczos(matrix, most, tol=TOLERANCE)
     order = np.argsort(-np.abs(values), kind="stable")[:most]
@@ -235,12 +255,13 @@ def scaled_by_degree(matrix: csr_array[np.float64]) -> csr_array[np.float64]:
 
     Without d every tiny component would have a leading eigenvector of its own.
     """
+    from scipy.sparse import csr_array
+
     degree: Reals = np.asarray(matrix.sum(axis=1))
     scale = 1 / np.sqrt(degree + degree.sum() / max(1, len(degree)) + (not degree.any()))
-    rows = np.repeat(np.arange(len(degree)), np.diff(matrix.indptr))
-    normalized = matrix.copy()
-    normalized.data = matrix.data * scale[rows] * scale[matrix.indices]
-    return normalized
+    data = matrix.data * np.repeat(scale, np.diff(matrix.indptr))
+    data *= scale[matrix.indices]
+    return csr_array((data.astype(matrix.dtype, copy=False), matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def lanczos(
@@ -270,7 +291,7 @@ def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Rea
     exact; of a dense part of the spectrum, the vectors span most of the same space. Many times faster than one vector
     at a time, and the time grows with the number of links.
     """
-    n, size = matrix.shape[0], BASIS * number
+    n, size = matrix.shape[0], BLOCK * math.ceil(BASIS * number / BLOCK)
     device = _roomy_device(4 * (size * n + BLOCK * CHUNK))
     multiply, random = _product(matrix, device), np.random.default_rng(seed)
     basis, small = torch.empty(size, n, device=device), torch.zeros(size, size, device=device)  # basis A basisᵀ
@@ -352,7 +373,7 @@ def _bipartite_side(matrix: csr_array[np.float64]) -> NDArray[np.bool_] | None:
     return None if (one == two).any() else one < two
 
 
-def _bipartite_eigenvectors(matrix: csr_array[np.float64], side: NDArray[np.bool_]) -> tuple[Reals, Reals]:
+def _bipartite_eigenvectors(matrix: csr_array[np.float64], side: NDArray[np.bool_], number: int) -> tuple[Reals, Reals]:
     """Return the same for a bipartite graph, from the SVD Σ σ x yᵀ of its block: ±σ and (x, ±y) / √2.
 
     This is many times faster.
@@ -364,7 +385,7 @@ def _bipartite_eigenvectors(matrix: csr_array[np.float64], side: NDArray[np.bool
     transposed = block.T.tocsr()
     gram: Any = LinearOperator((len(few),) * 2, matvec=lambda x: block @ (transposed @ x), dtype=np.float64)
     gram.factors = (block, transposed)
-    squares, x = lanczos(gram, max(RANKS) // 2, tol=TOLERANCE)
+    squares, x = lanczos(gram, number // 2, tol=TOLERANCE)
     nonzero = squares > 1e-9 * squares.max()
     sigma, x = np.sqrt(squares[nonzero]), x[:, nonzero]
     vectors = np.zeros((len(side), 2 * len(sigma)))

@@ -22,9 +22,9 @@ from dysat.features.link_memory import (
     Snapshots,
     Spectrum,
     leading_eigenvectors,
-    past_links,
     recurrence,
     scaled_by_degree,
+    some_past_links,
 )
 from dysat.features.pair_attributes import pair_attributes
 from dysat.features.pair_direction import DirectedPaths, PairDirection
@@ -47,6 +47,7 @@ CHUNK = 1 << 13  # pairs whose paths are held in memory at once
 DENSE_CHUNK = 1 << 22  # entries of a dense block of two-step paths
 UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
 RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
+WIDE_LINKS = 4_000_000  # links of larger graphs are kept in 32 bits each, to save memory
 TINY = 1e-12  # avoids a division by zero
 
 
@@ -54,6 +55,8 @@ TINY = 1e-12  # avoids a division by zero
 @lru_cache(maxsize=2)
 def pair_history(snapshots: Snapshots, three_step: bool) -> PairHistory:
     """Return the history of the last of these snapshots, with three-step paths or without."""
+    if sum(snapshot.num_links for snapshot in snapshots) > WIDE_LINKS:
+        pair_history.cache_clear()  # there may not be enough memory for two
     return PairHistory(snapshots, three_step)
 
 
@@ -80,15 +83,15 @@ class ExtendedSums(NamedTuple):
 
     Shapes:
         node_values [k, N]; num_links and first_link [E]: number of snapshots in which a pair is linked, and the first
-        of them; normalized [paths, E]: weights divided by the root of both degrees; same_time [2 · periods, E]: weights
-        and counts of links in windows at the next window's time of day and week, as log(1 + x)
+        of them; normalized, one [E] per path: weights divided by the root of both degrees; same_time, two [E] per
+        period: weights and counts of links in windows at the next window's time of day and week, as log(1 + x)
     """
 
     node_values: Reals
-    num_links: Reals
+    num_links: Ids
     first_link: Ids
-    normalized: Reals
-    same_time: Reals
+    normalized: list[Reals]
+    same_time: list[Reals]
 
 
 class PairHistory:
@@ -106,30 +109,43 @@ class PairHistory:
         self.snapshots, self.three_step = snapshots, three_step
         self.now = len(snapshots) - 1
         self.num_nodes = n = snapshots[-1].num_nodes
-        u, v, weights, steps = past_links(snapshots)
-        weights = np.maximum(weights, 0.0)
-        self.keys, which = distinct_keys(u * n + v)
-        self.last_link = np.zeros(len(self.keys), dtype=np.int64)
-        self.last_link[which] = steps  # the links are in order of their steps, so the last of a pair stays
+        self.keys = distinct(np.concatenate([u * n + v for u, v, _, _ in some_past_links(snapshots)]))
+        self._narrow = len(self.keys) > WIDE_LINKS and not three_step
+        self.last_link = np.zeros(len(self.keys), dtype=self._integer)
         known = [snapshot.num_nodes for snapshot in snapshots]
         self.first_seen = np.searchsorted(known, np.arange(n), side="right")
         self.last_active = self.first_seen - 1  # one step before a node is known, if it is never linked to another
-        for ends in (u, v):
-            latest = np.full(n, -1)
-            latest[ends] = steps
-            self.last_active = np.maximum(self.last_active, latest)
-        self.offsets, self.neighbours, self.entry_links = rows_of_both_ends(self.keys, n)
-        self.num_neighbours: Ids = np.diff(self.offsets)
-        sums, strengths, degrees = [], [], []
-        for decay in DECAYS:
-            factor = np.power(decay, self.now - steps, dtype=np.float64)  # 0⁰ = 1
-            sums.append(np.bincount(which, factor * weights, minlength=len(self.keys)))
-            strengths.append(_sum_at_both_ends(u, v, factor * weights, n))
-            degrees.append(_sum_at_both_ends(u, v, factor, n))
-        self.weights: Reals = np.log1p(sums)
-        self.strengths: Reals = np.log1p(strengths)
-        self.degrees: Reals = np.log1p(degrees)
+        self.weights: Reals = np.zeros((len(DECAYS), len(self.keys)), dtype=self._real)
+        strengths, degrees = np.zeros((2, len(DECAYS), 2, n))  # of each end
+        for u, v, weights, steps in some_past_links(snapshots):
+            which = self._links(u, v)
+            self.last_link[which] = steps  # the links are in order of their steps, so the last of a pair stays
+            for ends in (u, v):
+                self.last_active[ends] = np.maximum(self.last_active[ends], steps)
+            for row, decay in enumerate(DECAYS):
+                factor = np.power(decay, self.now - steps, dtype=np.float64)  # 0⁰ = 1
+                add_at(self.weights[row], which, factor * weights)
+                for side, ends in enumerate((u, v)):
+                    add_at(strengths[row, side], ends, factor * weights)
+                    add_at(degrees[row, side], ends, factor)
+        np.log1p(self.weights, out=self.weights)
+        self.strengths: Reals = np.log1p(strengths.sum(axis=1))
+        self.degrees: Reals = np.log1p(degrees.sum(axis=1))
         self.damping: Reals = 1 / np.log(2 + np.expm1(self.degrees))  # of paths through a node
+        self.offsets, self.neighbours, self.entry_links = rows_of_both_ends(self.keys, n, self._integer)
+        self.num_neighbours: Ids = np.diff(self.offsets)
+
+    @property
+    def _integer(self) -> type[np.signedinteger[Any]]:
+        return np.int32 if self._narrow else np.int64
+
+    @property
+    def _real(self) -> type[np.floating[Any]]:
+        return np.float32 if self._narrow else np.float64
+
+    def _links(self, u: Ids, v: Ids) -> Ids:
+        """Return the indices of linked pairs u < v into `keys`."""
+        return np.searchsorted(self.keys, u * self.num_nodes + v)
 
     def features(self, pairs: Ids) -> tuple[Reals, Bools]:
         """Return the features of a chunk of pairs u ≤ v, and whether each was linked before.  # [B, 2] → [B, F], [B]
@@ -329,30 +345,49 @@ class PairHistory:
     @cached_property
     def extended(self) -> ExtendedSums:
         """The sums behind the extended features."""
-        u, v, weights, steps = past_links(self.snapshots)
-        weights = np.maximum(weights, 0.0)
-        which = np.searchsorted(self.keys, u * self.num_nodes + v)
-        num_links = np.bincount(which, minlength=len(self.keys)).astype(np.float64)
-        first_link = np.full(len(self.keys), self.now)
-        np.minimum.at(first_link, which, steps)
-        node_values = self._node_values(np.concatenate([u, v]), np.concatenate([steps, steps]), first_link)
-        counts = recurrence(self.snapshots)[:, steps]  # [periods, ΣE]
-        sums = np.array([np.bincount(which, count, len(self.keys)) for count in (*(counts * weights), *counts)])
-        same_time: Reals = np.log1p(sums)
-        at_nodes: list[Reals] = [self.matrix(values[self.entry_links]).sum(axis=1) for values in sums]
+        n, size = self.num_nodes, len(self.keys)
+        num_links = np.zeros(size, dtype=self._integer)
+        first_link = np.full(size, self.now, dtype=self._integer)
+        at_step = np.zeros((RECENT_SNAPSHOTS, n), dtype=np.int64)  # links of a node in the latest steps
+        links, active = np.zeros((2, n), dtype=np.int64)  # of a node: links, and snapshots with a link
+        counts = recurrence(self.snapshots)  # [periods, T]
+        rhythm = [period for period, row in enumerate(counts) if row.any()]  # some past window counts for the next one
+        sums = {period: np.zeros((2, size)) for period in rhythm}
+        for u, v, weights, steps in some_past_links(self.snapshots):
+            which = self._links(u, v)
+            add_at(num_links, which, np.ones(len(which)))
+            first_link[which[::-1]] = np.minimum(first_link[which], steps)[::-1]  # of several steps the first stays
+            for ends in (u, v):
+                add_at(links, ends, np.ones(len(ends)))
+                for age, row in enumerate(at_step):
+                    if (latest := steps == self.now - age).any():
+                        add_at(row, ends[latest], np.ones(np.count_nonzero(latest)))
+            active += _times_active(u, v, steps, n)
+            for period, (summed, counted) in sums.items():
+                add_at(summed, which, counts[period][steps] * weights)
+                add_at(counted, which, counts[period][steps])
+        none = np.broadcast_to(np.float64(0), size)  # without any memory
+        ordered = [sums[period][row] if period in sums else none for row in (0, 1) for period in range(len(counts))]
+        same_time = [none if values is none else np.log1p(values) for values in ordered]
+        at_nodes = np.zeros((len(ordered), n))
+        for number, values in enumerate(ordered):
+            if values is not none:
+                at_nodes[number] = self.matrix(values[self.entry_links]).sum(axis=1)
         paths = [*(self.weights[DECAYS.index(decay)] for decay in PATH_DECAYS), *same_time[: len(counts)]]
-        normalized = np.zeros((len(paths), len(self.keys)))
-        for values, path in zip(normalized, paths, strict=True):
-            if path.any():
-                values[self.entry_links] = scaled_by_degree(self.matrix(path[self.entry_links])).data
+        normalized = [self._normalized(path) if path.any() else none for path in paths]
+        node_values = self._node_values(links, active, at_step, first_link)
         node_values = np.concatenate([node_values, np.log1p(at_nodes)])
         return ExtendedSums(node_values, num_links, first_link, normalized, same_time)
 
-    def _node_values(self, ends: Ids, steps: Ids, first_link: Ids) -> Reals:
-        """Return values of each node from both ends of all links and their steps.  # [2ΣE], [2ΣE], [E] → [k, N]"""
-        n, now, f = self.num_nodes, self.now, DECAYS.index(0.6)
-        active = np.bincount(distinct(steps * n + ends) % n, minlength=n)  # snapshots with a link
-        links, neighbours = np.bincount(ends, minlength=n), self.num_neighbours
+    def _normalized(self, values: Reals) -> Reals:
+        """Return values of links divided by the root of both degrees.  # [E] → [E]"""
+        normalized = np.empty_like(values)
+        normalized[self.entry_links] = scaled_by_degree(self.matrix(values[self.entry_links])).data
+        return normalized
+
+    def _node_values(self, links: Ids, active: Ids, at_step: Ids, first_link: Ids) -> Reals:
+        """Return values of each node.  # [N], [N], [latest steps, N], [E] → [k, N]"""
+        n, now, f, neighbours = self.num_nodes, self.now, DECAYS.index(0.6), self.num_neighbours
         new = self.keys[first_link == now]
         recent = self.matrix(np.expm1(self.weights[f])[self.entry_links])
         ever = self.matrix(np.ones(len(self.entry_links)))
@@ -366,7 +401,7 @@ class PairHistory:
                 np.log1p(np.bincount(np.concatenate([new // n, new % n]), minlength=n)),  # neighbours new in this step
                 (recent @ self.strengths[f]) / np.maximum(np.asarray(recent.sum(axis=1)), TINY),  # mean over neighbours
                 (ever @ self.degrees[f]) / np.maximum(neighbours, 1),
-                *(np.log1p(np.bincount(ends[steps == now - k], minlength=n)) for k in range(1, RECENT_SNAPSHOTS)),
+                *np.log1p(at_step[1:]),
                 *fractional_ranks(degrees, np.sort(rounded(degrees), axis=0)).T,
             ]
         )
@@ -431,13 +466,7 @@ def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
     return [np.minimum(one, two), np.maximum(one, two)]
 
 
-def distinct_keys(keys: Ids) -> tuple[Ids, Ids]:
-    """Return the distinct keys, sorted, and the index of each key among them.  # [K] → [E], [K]"""
-    found = distinct(keys)
-    return found, np.searchsorted(found, keys)
-
-
-def rows_of_both_ends(keys: Ids, num_nodes: int) -> tuple[Ids, Ids, Ids]:
+def rows_of_both_ends(keys: Ids, num_nodes: int, integer: type[np.signedinteger[Any]]) -> tuple[Ids, Ids, Ids]:
     """Return links u < v, given as sorted u · N + v, as CSR with both ends.  # [E] → [N + 1], [2E], [2E]
 
     The result is offsets, neighbours in rising order, and for each entry the index of its link.
@@ -446,12 +475,12 @@ def rows_of_both_ends(keys: Ids, num_nodes: int) -> tuple[Ids, Ids, Ids]:
 
     low, high = np.divmod(keys, max(1, num_nodes))
     starts = np.searchsorted(low, np.arange(num_nodes + 1))
-    upper = csr_array((np.arange(len(keys)), high, starts), shape=(num_nodes,) * 2)
+    upper = csr_array((np.arange(len(keys), dtype=integer), high, starts), shape=(num_nodes,) * 2)
     lower = upper.tocsc()  # for each node, its links to smaller nodes
     count = np.stack([np.diff(lower.indptr), np.diff(starts)], axis=1)  # the smaller neighbours of a node come first
     offsets = np.concatenate([[0], np.cumsum(count.sum(axis=1))])
     is_upper = np.repeat(np.tile([False, True], num_nodes), count.ravel())
-    neighbours, links = np.empty(len(is_upper), dtype=np.int64), np.empty(len(is_upper), dtype=np.int64)
+    neighbours, links = np.empty((2, len(is_upper)), dtype=integer)
     neighbours[~is_upper], links[~is_upper] = lower.indices, lower.data
     neighbours[is_upper], links[is_upper] = high, np.arange(len(keys))
     return offsets, neighbours, links
@@ -473,6 +502,16 @@ def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
     return which, np.arange(len(which)) + np.repeat(first - (np.cumsum(count) - count), count)
 
 
-def _sum_at_both_ends(u: Ids, v: Ids, values: Reals, num_nodes: int) -> Reals:
-    sums = np.bincount(u, values, minlength=num_nodes) + np.bincount(v, values, minlength=num_nodes)
-    return sums.astype(np.float64)
+def _times_active(u: Ids, v: Ids, steps: Ids, num_nodes: int) -> Ids:
+    """Return the number of steps in which each node has a link.  # [E], [E], [E] → [N]"""
+    if len(steps) and steps[0] == steps[-1]:
+        active = np.zeros(num_nodes, dtype=np.int64)
+        active[u] = active[v] = 1
+        return active
+    both = distinct(np.concatenate([steps * num_nodes + u, steps * num_nodes + v]))
+    return np.bincount(both % max(1, num_nodes), minlength=num_nodes)
+
+
+def add_at(total: NDArray[Any], at: Ids, values: NDArray[Any]) -> None:
+    """Add values to a total in their order, as `np.bincount` does.  # [K], [B], [B]"""
+    np.add.at(total, at, values.astype(total.dtype, copy=False))

@@ -483,7 +483,7 @@ class DySAT(AttentionModel):
             with few_blas_threads(self.graph_.num_nodes), self._eigenvectors():
                 history.prepare()
                 _ = history.uniform_features
-            latest_links(self.graph_)
+                latest_links(self.graph_, self.pair_score_.three_step)
         return self
 
     def top_pairs(
@@ -550,8 +550,9 @@ class DySAT(AttentionModel):
         """All candidates for the k most likely pairs and their log-odds, best first.  # [C, 2], [C]"""
         self.prepare()
         report("candidates for the most likely links")
-        vectors = spectral_vectors(self.graph_, self._pair_score().three_step)
-        pairs = likely_pairs(self.graph_, *vectors, max(1000, 20 * k), self._best_log_odds)
+        three_step = self._pair_score().three_step
+        vectors = spectral_vectors(self.graph_, three_step)
+        pairs = likely_pairs(self.graph_, *vectors, max(1000, 20 * k), self._best_log_odds, three_step=three_step)
         pairs = self._without(torch.cat([pairs, pairs.flip(1)]) if self.graph_.directed else pairs, without)
         best = self._log_odds(pairs).sort(descending=True, stable=True)
         return pairs[best.indices], best.values

@@ -207,7 +207,7 @@ def test_candidates_differ_in_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_promising_pairs_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """The score is a linear function of the columns, so the approximation is exact."""
     graph = random_graph(200, 900)
-    links = module.latest_links(graph)
+    links = module.latest_links(graph, False)
     every = [links.past_pairs(), links.closed(links.active_nodes())]
     columns = {(int(u), int(v)): row for pairs, rows in every for (u, v), row in zip(pairs, rows, strict=True)}
     asked = []

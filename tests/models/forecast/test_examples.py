@@ -91,6 +91,17 @@ def test_number_of_dropped_pairs_is_limited(no_cache: None, monkeypatch: pytest.
     assert len(found.features) - found.num_uniform == 20 < found.num_dropped
 
 
+def test_dropped_pairs_of_many_are_drawn_one_by_one(no_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DROPPED_PAIRS", 20)
+    monkeypatch.setattr(module, "MAX_SHUFFLED", 10)
+    snapshots = two_blocks(steps=3).snapshots
+    pairs, found = module._examples(snapshots, True, 1, 0)
+    keys = pairs[found.num_uniform :] @ [30, 1]
+    past = PairHistory(snapshots[:2], True).keys
+    last = snapshots[2].links()[0] * 30 + snapshots[2].links()[1]
+    assert len(set(keys)) == len(keys) == 20 and set(keys) <= set(past) - set(last.tolist())
+
+
 def test_consecutive_models_share_histories_and_examples(no_cache: None) -> None:
     graph = two_blocks(steps=4)
     pair_history.cache_clear()

@@ -13,7 +13,7 @@ from torch import Tensor
 from dysat.data.csr import distinct
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.link_memory import past_links, recurrence
+from dysat.features.pair_history import DECAYS as HISTORY_DECAYS
 from dysat.features.pair_history import chunks, expand, pair_history
 from dysat.models.base.best_pairs import best_of_each
 from dysat.models.forecast.boosting import boosted_trees
@@ -24,7 +24,7 @@ Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Score = Callable[[Tensor], Tensor]  # [B, 2] → [B]
 Keep = Callable[[Ids], NDArray[np.bool_]]  # [B, 2] → [B]
-DECAYS = (0.0, 0.6, 0.9, 1.0)  # weight of a snapshot relative to the one after it
+DECAYS = (0.0, 0.6, 0.9, 1.0)  # weight of a snapshot relative to the one after it; some of those of pair_history
 MAX_PAST_PAIRS = 200_000  # pairs linked before
 MIN_PROMISING = 15_000  # past pairs, and other pairs two steps apart, that are scored exactly
 SAMPLE = 2_000  # pairs that the approximation of the score is fitted to
@@ -51,7 +51,9 @@ MAX_PARTNERS = 16_384  # recently active nodes in that case
 PRODUCTS = 1 << 23  # products held in memory at once
 
 
-def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int, score: Score) -> Tensor:
+def likely_pairs(
+    graph: DynamicGraph, e: Tensor, weights: Tensor, number: int, score: Score, *, three_step: bool = False
+) -> Tensor:
     """Return candidates for the most likely next links: distinct pairs u < v, sorted.  # [C, 2]
 
     Candidates are the latest pairs linked before, all pairs of the nodes with most links lately and, among the nodes
@@ -63,7 +65,7 @@ def likely_pairs(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int, s
         e [N, d], weights [d]
     """
     _check(graph, e, weights, number)
-    links = latest_links(graph)
+    links = latest_links(graph, three_step)
     active = links.active_nodes()
     promising = max(MIN_PROMISING, 5 * number)
     parts = [_most_promising(graph, *found, score, promising) for found in (links.past_pairs(), links.closed(active))]
@@ -120,12 +122,13 @@ def partners_of(
         every = _with_all(graph, nodes)
         yield nodes, every[keep(every)]
         return
-    vectors, popular = spectral_vectors(graph, three_step), _popular_nodes(graph, nodes, score)
+    vectors, links = spectral_vectors(graph, three_step), latest_links(graph, three_step)
+    popular = _popular_nodes(graph, links, nodes, score)
     few = len(nodes) * n > MAX_PRODUCTS
-    partners = torch.from_numpy(latest_links(graph).active_nodes(MAX_PARTNERS)) if few else torch.arange(n)
+    partners = torch.from_numpy(links.active_nodes(MAX_PARTNERS)) if few else torch.arange(n)
 
     def candidates(part: Ids, number: int) -> tuple[Ids, Reals]:
-        pairs, columns = likely_partners(graph, part, *vectors, popular, partners, number)
+        pairs, columns = likely_partners(graph, links, part, *vectors, popular, partners, number)
         kept = keep(pairs)
         return pairs[kept], columns[kept]
 
@@ -151,13 +154,13 @@ def _best_partners(approximate: Callable[[Reals], Tensor], number: int, found: t
     return best
 
 
-def _popular_nodes(graph: DynamicGraph, nodes: Ids, score: Score) -> Ids:
+def _popular_nodes(graph: DynamicGraph, links: LatestLinks, nodes: Ids, score: Score) -> Ids:
     """Return the nodes of each kind with the highest scores with a few of these nodes, on average.  # [≤ P · kinds]
 
     They are the most likely partners of nodes of which little is known.
     """
     asked = np.random.default_rng(0).permutation(nodes)[:ASKED]
-    busy = latest_links(graph).busy_nodes(graph.kinds, POPULAR_AMONG)
+    busy = links.busy_nodes(graph.kinds, POPULAR_AMONG)
     pairs = _pairs_between(asked, busy)
     scores = score(torch.from_numpy(pairs)).double().numpy().reshape(len(asked), len(busy))
     allowed = _is_allowed(graph, pairs).reshape(scores.shape)
@@ -183,14 +186,20 @@ def _approximation(found: list[tuple[Ids, Reals]], score: Score, k: int) -> Call
 
 
 def likely_partners(
-    graph: DynamicGraph, nodes: Ids, e: Tensor, weights: Tensor, popular: Ids, partners: Tensor, number: int
+    graph: DynamicGraph,
+    links: LatestLinks,
+    nodes: Ids,
+    e: Tensor,
+    weights: Tensor,
+    popular: Ids,
+    partners: Tensor,
+    number: int,
 ) -> tuple[Ids, Reals]:
     """Return past neighbours, nodes two steps away, popular nodes, and `number` partners with the largest products.
 
     Shapes: pairs [C, 2], sorted; columns to approximate their scores [C, c]
     """
     _check(graph, e, weights, number)
-    links = latest_links(graph)
     wanted = _pairs_between(nodes, popular)
     products = _largest_products(graph, nodes, partners, e, weights, number)
     pairs, columns = links.partners(nodes, np.concatenate([wanted, products]))
@@ -228,57 +237,66 @@ def _check(graph: DynamicGraph, e: Tensor, weights: Tensor, number: int) -> None
 
 
 @lru_cache(maxsize=1)
-def latest_links(graph: DynamicGraph) -> LatestLinks:
+def latest_links(graph: DynamicGraph, three_step: bool) -> LatestLinks:
     """Return the links of a graph; those of the last graph are kept for the next call."""
-    return LatestLinks(graph)
+    return LatestLinks(graph, three_step)
 
 
 class LatestLinks:
-    """All links of a graph as CSR, latest first in each row. All sums x are stored as log(1 + x).
+    """All links of a graph, latest first in the row of each node; what it can, it shares with `pair_history`.
+
+    All sums x are stored as log(1 + x).
 
     Shapes:
         keys [E]: u · N + v of all linked pairs u < v, sorted; last [E]: the step of their last link;
-        sums [c, E]: decayed weights, weights at the next window's time of day and week, and counts of snapshots;
-        strengths [decays, N]: decayed weights of nodes; last_active [N]; recent_degrees [N]: number of links, older
-        ones counting less; damping [N]: of paths through a node; node_table [N, c]: columns of a node;
-        offsets [N + 1], neighbours and entry_links [2E]: CSR with indices into keys
+        decayed, [E] per decay: decayed weights; counts [E]: of snapshots; same_time, [E] per period: weights at the
+        next window's time of day and week; last_active [N]; recent_degrees [N]: number of links, older ones counting
+        less; damping [N]: of paths through a node; node_table [N, c]: columns of a node;
+        offsets [N + 1], neighbours and entry_links [2E]: all links as CSR, with indices into keys; order [2E]: the
+        entries of each row, latest first
     """
 
-    def __init__(self, graph: DynamicGraph) -> None:
-        self.num_nodes = n = graph.num_nodes
-        u, v, weights, steps = past_links(graph.snapshots)
-        weights = np.maximum(weights, 0.0)
-        self.keys, which = np.unique(u * n + v, return_inverse=True)
-        self.last = np.full(len(self.keys), -1)
-        np.maximum.at(self.last, which, steps)
-        decayed = [np.power(decay, len(graph) - 1 - steps, dtype=np.float64) * weights for decay in DECAYS]
-        terms = [*decayed, *(recurrence(graph.snapshots)[:, steps] * weights), np.ones(len(steps))]
-        self.sums: Reals = np.log1p([np.bincount(which, term, len(self.keys)) for term in terms])
-        self.strengths: Reals = np.log1p([np.bincount(u, term, n) + np.bincount(v, term, n) for term in decayed])
-        low, high = np.divmod(self.keys, max(1, n))
-        ends, others, both = np.concatenate([low, high]), np.concatenate([high, low]), np.tile(self.last, 2)
-        order = np.lexsort((others, -both, ends))
-        self.neighbours = others[order]
-        self.entry_links = np.tile(np.arange(len(self.keys)), 2)[order]
-        self.offsets = np.searchsorted(ends[order], np.arange(n + 1))
-        self.last_active = np.full(n, -1)
-        np.maximum.at(self.last_active, ends, both)
-        degrees = np.diff(self.offsets)
-        self.damping: Reals = 1 / np.log(2 + degrees)
-        self.node_table: Reals = np.column_stack([*self.strengths, np.log1p(degrees), self.last_active])
-        recent = np.power(RECENT, len(graph) - 1 - steps)
-        self.recent_degrees = np.bincount(u, recent, n) + np.bincount(v, recent, n)
+    def __init__(self, graph: DynamicGraph, three_step: bool) -> None:
+        history = pair_history(graph.snapshots, three_step)
+        self.num_nodes, self.keys, self.last = history.num_nodes, history.keys, history.last_link
+        self.offsets, self.neighbours, self.entry_links = history.offsets, history.neighbours, history.entry_links
+        past, at = history.extended, [HISTORY_DECAYS.index(decay) for decay in DECAYS]
+        self.decayed = list(history.weights[at])
+        self.counts: Reals = np.log1p(past.num_links, dtype=history.weights.dtype)
+        self.same_time = past.same_time[: len(past.same_time) // 2]
+        self.recent_degrees: Reals = history.degrees[HISTORY_DECAYS.index(RECENT)]
+        self.last_active = np.where(history.num_neighbours > 0, history.last_active, -1)
+        self.damping: Reals = 1 / np.log(2 + history.num_neighbours)
+        columns = [*history.strengths[at], np.log1p(history.num_neighbours), self.last_active]
+        self.node_table: Reals = np.column_stack(columns)
+        rows = np.repeat(np.arange(self.num_nodes), history.num_neighbours)
+        age = history.now - self.last[self.entry_links]
+        self.order = np.argsort(rows * len(graph) + age, kind="stable").astype(self.entry_links.dtype)
 
     def past_pairs(self) -> tuple[Ids, Reals]:
         """Return linked pairs, latest first, and columns to approximate their scores.  # [≤ MAX_PAST_PAIRS, 2]"""
-        latest = np.lexsort((self.keys, -self.last))[:MAX_PAST_PAIRS]
+        found, step = [np.empty(0, dtype=np.int64)], int(self.last.max(initial=-1))
+        while step >= 0 and sum(map(len, found)) < MAX_PAST_PAIRS:
+            found.append(np.flatnonzero(self.last == step))
+            step -= 1
+        latest = np.concatenate(found)[:MAX_PAST_PAIRS]
         pairs = np.stack(np.divmod(self.keys[latest], max(1, self.num_nodes)), axis=1)
-        return pairs, np.column_stack([*self.sums[:, latest], self.last[latest], self._node_columns(pairs)])
+        return pairs, np.column_stack([*self._link_columns(latest), self._node_columns(pairs)])
+
+    def _link_columns(self, links: Ids) -> list[Reals]:
+        """Return the sums of linked pairs, and the step of their last link.  # [B] each"""
+        return [values[links] for values in (*self.decayed, *self.same_time, self.counts, self.last)]
+
+    def _path_sums(self, pair: Ids, size: int, middle: Ids, first: Ids, second: Ids) -> list[Reals]:
+        """Return Σ_z a_uz a_zv / log(2 + degree of z) for the paths of each pair, for a of each decay.  # [P] each"""
+        damping = self.damping[middle]
+        terms = (a[first] * a[second] * damping for a in (*self.decayed, self.counts))
+        return [np.log1p(np.bincount(pair, term, size)) for term in terms]
 
     def closed(self, nodes: Ids) -> tuple[Ids, Reals]:
-        """Return pairs of these nodes with nodes two steps away that were never linked, and columns as above.
+        """Return pairs of these nodes with nodes two steps away that were never linked, and `_path_sums` as columns.
 
-        Columns are Σ_z a_uz a_zv / log(2 + degree of z) along the latest links, for a of each decay.  # [P, 2], [P, c]
+        Shapes: [P, 2], [P, c]
         """
         which, middle, first = self._latest(nodes, FAN_OUT)
         onward, end, second = self._latest(middle, FAN_OUT)
@@ -286,10 +304,7 @@ class LatestLinks:
         keys = np.minimum(start, end) * self.num_nodes + np.maximum(start, end)
         keys[start == end] = -1
         found, pair = np.unique(keys, return_inverse=True)
-        damping = self.damping[middle[onward]]
-        sums = self.sums[[*range(len(DECAYS)), -1]]
-        terms = (a[first[onward]] * a[second] * damping for a in sums)
-        columns = np.column_stack([np.log1p(np.bincount(pair, term, len(found))) for term in terms])
+        columns = np.column_stack(self._path_sums(pair, len(found), middle[onward], first[onward], second))
         new = (found >= 0) & ~np.isin(found, self.keys, assume_unique=True)
         pairs = np.stack(np.divmod(found[new], max(1, self.num_nodes)), axis=1)
         return pairs, np.column_stack([columns[new], self._node_columns(pairs)])
@@ -312,15 +327,10 @@ class LatestLinks:
         far = nodes[start[onward]] * n + end
         keys = distinct(np.concatenate([linked, far, others[:, 0] * n + others[:, 1]]))
         pairs = np.stack(np.divmod(keys, max(1, n)), axis=1)
-        past = np.zeros((len(keys), len(self.sums) + 2))
-        link = self.entry_links[entries]
-        past[np.searchsorted(keys, linked)] = np.column_stack(
-            [self.sums[:, link].T, self.last[link], np.ones(len(link))]
-        )
-        pair, sums = np.searchsorted(keys, far), self.sums[[*range(len(DECAYS)), -1]]
-        damping = self.damping[middle[onward]]
-        terms = (a[first[onward]] * a[second] * damping for a in sums)
-        paths = [np.log1p(np.bincount(pair, term, len(keys))) for term in terms]
+        columns = np.column_stack([*self._link_columns(self.entry_links[entries]), np.ones(len(entries))])
+        past = np.zeros((len(keys), columns.shape[1]))
+        past[np.searchsorted(keys, linked)] = columns
+        paths = self._path_sums(np.searchsorted(keys, far), len(keys), middle[onward], first[onward], second)
         return pairs, np.column_stack([past, *paths, self.node_table[pairs[:, 0]], self.node_table[pairs[:, 1]]])
 
     def _latest(self, nodes: Ids, fan_out: int) -> tuple[Ids, Ids, Ids]:
@@ -328,7 +338,7 @@ class LatestLinks:
         first = self.offsets[nodes]
         count = np.minimum(self.offsets[nodes + 1] - first, fan_out)
         which = np.repeat(np.arange(len(nodes)), count)
-        entries = np.arange(len(which)) + np.repeat(first - (np.cumsum(count) - count), count)
+        entries = self.order[np.arange(len(which)) + np.repeat(first - (np.cumsum(count) - count), count)]
         return which, self.neighbours[entries], self.entry_links[entries]
 
     def active_nodes(self, number: int | None = None) -> Ids:

@@ -25,6 +25,7 @@ SAME_TIME_WEIGHT = 3  # of a transition whose window is at the next window's tim
 ADDED_PER_LINK = 0.04  # dropped pairs added per link; many more would cost what uniform pairs gain
 REVERSED_PER_LINK = 0.25  # reversed pairs added per link, so that the score learns who sends
 MAX_LINKS = 10_000  # links per transition; more are sampled, so that the time to learn does not grow with the graph
+MAX_SHUFFLED = 1 << 22  # pairs that are shuffled to draw some; of more, each is drawn by itself
 DROPPED_PAIRS = 1_000  # dropped pairs per transition, for the regression of pairs linked before
 
 
@@ -132,9 +133,9 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
     if len(every) > MAX_LINKS:
         links = every[np.sort(rng.choice(len(every), MAX_LINKS, replace=False))]
     uniform = unlinked_pairs(known, every, negatives * len(links), rng, directed=directed)
-    dropped = history.past_keys[~np.isin(history.past_keys, every @ [known, 1], assume_unique=True)]
+    dropped = _without(history.past_keys, every[:, 0] * known + every[:, 1])
     added = min(len(dropped), math.ceil(ADDED_PER_LINK * len(links)))
-    keys = rng.permutation(dropped)[: max(added, DROPPED_PAIRS)]
+    keys = _drawn(dropped, max(added, DROPPED_PAIRS), rng)
     reversed_ = _reversed(links, every, history.past_keys, known, rng) if directed else links[:0]
     pairs = np.concatenate([links, uniform, reversed_, np.stack([keys // known, keys % known], axis=1)])
     history.prepare()
@@ -151,6 +152,21 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
         num_unlinked=_num_pairs(known, snapshots[-1]) - len(every),
         num_reversed=len(reversed_),
     )
+
+
+def _without(keys: Ids, some: Ids) -> Ids:
+    """Return sorted, distinct keys without some of them.  # [E], [S] → [≤ E]"""
+    at = np.searchsorted(keys, some)
+    kept = np.ones(len(keys) + 1, dtype=np.bool_)
+    kept[at[np.append(keys, -1)[at] == some]] = False
+    return keys[kept[:-1]]
+
+
+def _drawn(keys: Ids, number: int, rng: np.random.Generator) -> Ids:
+    """Draw at most so many of these keys."""
+    if len(keys) > MAX_SHUFFLED:
+        return keys[rng.choice(len(keys), number, replace=False)]
+    return rng.permutation(keys)[:number]
 
 
 def _reversed(links: Ids, every: Ids, past: Ids, known: int, rng: np.random.Generator) -> Ids:
