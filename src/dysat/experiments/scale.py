@@ -111,16 +111,19 @@ def made_graph(nodes: int, events: int, seed: int = 0) -> DynamicGraph:
     """
     rng = np.random.default_rng(seed)
     activity = rng.pareto(TAIL, nodes) + 0.1
-    ends = np.cumsum(activity / activity.sum())
+    share = np.cumsum(activity / activity.sum())
     size = min(COMMUNITY, nodes)
-    u = np.searchsorted(ends, rng.random(events)).clip(max=nodes - 1)
+    u = np.searchsorted(share, rng.random(events)).clip(max=nodes - 1)
     near = u - u % size + (rng.random(events) ** 2 * size).astype(np.int64)
-    far = np.searchsorted(ends, rng.random(events)).clip(max=nodes - 1)
+    far = np.searchsorted(share, rng.random(events)).clip(max=nodes - 1)
     v = np.where(rng.random(events) < ACROSS, far, near.clip(max=nodes - 1))
-    order, first = np.unique(np.stack([u, v], 1).ravel(), return_index=True)
-    number = np.full(nodes, -1)
-    number[order[np.argsort(first)]] = np.arange(len(order))  # in order of their first event
-    return DynamicGraph(np.arange(len(order)), _snapshots(number[u], number[v]), clock="step")
+    ends = np.stack([u, v], 1).ravel()
+    first = np.full(nodes, len(ends))
+    first[ends[::-1]] = np.arange(len(ends))[::-1]  # the first event of a node is written last
+    number = np.empty(nodes, dtype=np.int64)
+    number[np.argsort(first, kind="stable")] = np.arange(nodes)  # in order of their first event
+    known = int(np.count_nonzero(first < len(ends)))
+    return DynamicGraph(np.arange(known), _snapshots(number[u], number[v]), clock="step")
 
 
 def _snapshots(u: Ids, v: Ids) -> tuple[Snapshot, ...]:

@@ -335,20 +335,22 @@ def _product(matrix: Any, device: torch.device) -> Callable[[Tensor], Tensor]:
 
 
 def _factor(matrix: Any, device: torch.device) -> Callable[[Tensor], Tensor]:
-    arrays = (matrix.data.astype(np.float32), matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64))
+    arrays = matrix.data.astype(np.float32, copy=False), matrix.indptr.astype(np.int64), matrix.indices
     values, offsets, columns = (torch.from_numpy(array).to(device) for array in arrays)
     call, rows = native(), matrix.shape[0]
 
     def multiply(x: Tensor) -> Tensor:
         out = torch.empty(rows, x.shape[1], device=device)
-        if call is not None and device.type == "cpu":
-            call("weighted_sum", values, x.contiguous(), offsets, columns, None, None, out, rows, 1, x.shape[1], 0)
-            return out
         for first, stop in parts:
             entries = slice(int(matrix.indptr[first]), int(matrix.indptr[stop]))
-            terms = x[columns[entries]] * values[entries, None]
+            at, weights = columns[entries].long(), values[entries]
             here = offsets[first : stop + 1] - entries.start
-            out[first:stop] = torch.segment_reduce(terms, "sum", offsets=here, axis=0, unsafe=True)
+            if call is not None and device.type == "cpu":
+                sizes = stop - first, 1, x.shape[1], 0
+                call("weighted_sum", weights, x.contiguous(), here, at, None, None, out[first:stop], *sizes)
+            else:
+                terms = x[at] * weights[:, None]
+                out[first:stop] = torch.segment_reduce(terms, "sum", offsets=here, axis=0, unsafe=True)
         return out
 
     # Rows of about CHUNK entries are summed at once, in the same order every time.

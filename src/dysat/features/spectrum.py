@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,18 +20,17 @@ if TYPE_CHECKING:
 DECAY = 0.8  # weight of a snapshot relative to the one after it
 
 
-def spectrum(graph: DynamicGraph, number: int) -> tuple[Tensor, ...]:
-    """Return coordinates of the nodes known at each step, from the snapshots up to it.  # each [known, 2 · number]
+def spectrum(graph: DynamicGraph, number: int) -> Iterator[Tensor]:
+    """Yield coordinates of the nodes known at each step, from the snapshots up to it.  # each [known, 2 · number]
 
     With m the decayed weights of all links so far, log(1 + m) ≈ P Pᵀ − M Mᵀ, where P and M are the eigenvectors of the
     largest and the smallest eigenvalues, each times the root of its size. Both are rotated towards those of the step
     before, which changes no product of two rows, and scaled to a mean square of ¼.
     """
-    with few_blas_threads(graph.num_nodes):
-        previous: tuple[Reals, Reals] | None = None
-        coordinates = list[Tensor]()
-        for links in decayed_links_by_step(graph.snapshots, DECAY):
-            report("spectrum: step", len(coordinates), len(graph))
+    previous: tuple[Reals, Reals] | None = None
+    for step, links in enumerate(decayed_links_by_step(graph.snapshots, DECAY)):
+        report("spectrum: step", step, len(graph))
+        with few_blas_threads(graph.num_nodes):
             matrix = links.matrix()
             matrix.data = np.log1p(matrix.data)
             parts = _both_ends(matrix, number)
@@ -38,8 +38,7 @@ def spectrum(graph: DynamicGraph, number: int) -> tuple[Tensor, ...]:
                 parts = _rotated(parts[0], previous[0]), _rotated(parts[1], previous[1])
             previous = parts
             columns = torch.from_numpy(np.concatenate([_scaled(part) for part in parts], axis=1))
-            coordinates.append(columns.to(graph.device, torch.get_default_dtype()))
-    return tuple(coordinates)
+        yield columns.to(graph.device, torch.get_default_dtype())
 
 
 def _both_ends(matrix: csr_array[np.float64], number: int) -> tuple[Reals, Reals]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, get_args
 
 import numpy as np
@@ -248,20 +249,21 @@ class DySAT(AttentionModel):
         values = torch.empty(sum(graph.known), width, device=graph.device)
         tables, first = torch.split(values, list(graph.known)), 0
         for part in self._input_parts(graph):
+            stop = first
             for table, columns in zip(tables, part, strict=True):
-                table[:, first : first + columns.shape[1]] = columns
-            first += part[0].shape[1]
+                stop = first + columns.shape[1]
+                table[:, first:stop] = columns
+            first = stop
         return Inputs(values, per_row=True)
 
-    def _input_parts(self, graph: DynamicGraph) -> Iterator[tuple[Tensor, ...]]:
+    def _input_parts(self, graph: DynamicGraph) -> Iterator[Iterable[Tensor]]:
         """Yield columns of the nodes known at each step: activity, coordinates, features.  # each [known, F]"""
         # Computed from the whole past, even if attention covers the latest snapshots only.
         if self.activity:
             yield activity(self.graph_.to(graph.device))[-len(graph) :]
         if self.spectrum:  # computed on the graph's device
             with eigenvectors_on(graph.device):
-                coordinates = spectrum(self.graph_, self.spectrum)[-len(graph) :]
-            yield coordinates
+                yield islice(spectrum(self.graph_, self.spectrum), len(self.graph_) - len(graph), None)
         if (given := graph.features) is not None:
             yield given if isinstance(given, tuple) else tuple(given[:known] for known in graph.known)
 

@@ -274,7 +274,7 @@ class _TrainingWork:
         seconds, _ = _timed(lambda: trial.fit(part, on_epoch=seen.append))
         spectra = _spectrum_seconds(graph, model.spectrum) if model.spectrum and part is not graph else None
         if spectra is not None:
-            own = _timed(lambda: spectrum(part, model.spectrum))[0]
+            own = _timed(lambda: tuple(spectrum(part, model.spectrum)))[0]
         device = str(trial.embed().device)
         grown = max(0.0, peak_gib() - begun)
         table = _timed(lambda: trial.table())[0]
@@ -387,7 +387,7 @@ def _spectral_sample(graph: DynamicGraph) -> DynamicGraph:
 def _spectrum_seconds(graph: DynamicGraph, number: int) -> float:
     """Seconds of the spectral coordinates of all steps, by those of a sample."""
     part = _spectral_sample(graph)
-    return _timed(lambda: spectrum(part, number))[0] * graph.num_nodes / part.num_nodes
+    return _timed(lambda: tuple(spectrum(part, number)))[0] * graph.num_nodes / part.num_nodes
 
 
 def _validation_seconds(model: DySAT, graph: DynamicGraph) -> float:

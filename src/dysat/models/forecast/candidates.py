@@ -269,9 +269,9 @@ class LatestLinks:
         self.damping: Reals = 1 / np.log(2 + history.num_neighbours)
         columns = [*history.strengths[at], np.log1p(history.num_neighbours), self.last_active]
         self.node_table: Reals = np.column_stack(columns)
-        rows = np.repeat(np.arange(self.num_nodes), history.num_neighbours)
-        age = history.now - self.last[self.entry_links]
-        self.order = np.argsort(rows * len(graph) + age, kind="stable").astype(self.entry_links.dtype)
+        place = np.repeat(len(graph) * np.arange(self.num_nodes), history.num_neighbours)
+        place -= self.last[self.entry_links]
+        self.order = np.argsort(place, kind="stable").astype(self.entry_links.dtype)
 
     def past_pairs(self) -> tuple[Ids, Reals]:
         """Return linked pairs, latest first, and columns to approximate their scores.  # [≤ MAX_PAST_PAIRS, 2]"""
