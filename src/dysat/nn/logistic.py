@@ -34,7 +34,9 @@ def fit_logistic(
     weight = weight * ((positive > 0) & (negative > 0)).unsqueeze(-1)  # a single class has no finite minimum
     # Shifting the features changes only the bias, and centred features keep the Hessian well conditioned.
     centre = x.sum(-2) / max(x.shape[-2], 1)  # [..., d]
-    signed = functional.pad(x - centre.unsqueeze(-2), (0, 1), value=1.0) * (2 * y - 1).unsqueeze(-1)  # [..., B, d + 1]
+    signed = functional.pad(x, (0, 1), value=1.0)  # [..., B, d + 1]
+    signed[..., :-1] -= centre.unsqueeze(-2)
+    signed *= (2 * y - 1).unsqueeze(-1)
     penalty = functional.pad(torch.as_tensor(l2).to(x).expand(x.shape[-1]), (0, 1))  # [d + 1]
     bias = ((positive + 0.5) / (negative + 0.5)).log()
     start = functional.pad(bias.unsqueeze(-1), (x.shape[-1], 0))  # [..., d + 1]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dysat.nn.trees import Trees
 from dysat.system.compiled import native
+from dysat.system.process import in_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -40,8 +41,10 @@ def boosted_trees(
     threads.
     """
     rng = np.random.default_rng(seed)
-    edges = [_bin_edges(column) for column in x.T]
-    bins = np.array([np.searchsorted(cuts, column) for cuts, column in zip(edges, x.T, strict=True)], dtype=np.uint8)
+    edges, bins = list[Reals](), np.empty(x.shape[::-1], dtype=np.uint8)
+    for column, (cuts, found) in zip(bins, in_threads(_binned, list(x.T)), strict=True):
+        edges.append(cuts)
+        column[:] = found
     varying = np.flatnonzero([len(cuts) > 0 for cuts in edges])
     number = math.ceil(split_features * len(varying))
     baseline = math.log(y.sum() / (~y).sum())
@@ -68,6 +71,13 @@ def boosted_trees(
     tables = {"feature": feature, "threshold": threshold, "left": left, "right": right, "value": value}
     parts = {name: torch.from_numpy(table) for name, table in tables.items()}
     return Trees(**parts, baseline=torch.tensor(baseline, dtype=torch.float64))
+
+
+def _binned(column: Reals) -> tuple[Reals, NDArray[np.uint8]]:
+    """Return the edges of the bins of a column, and the bin of each value.  # [B] → [≤ BINS − 1], [B]"""
+    column = np.ascontiguousarray(column)
+    edges = _bin_edges(column)
+    return edges, np.searchsorted(edges, column).astype(np.uint8)
 
 
 def _bin_edges(column: Reals) -> Reals:

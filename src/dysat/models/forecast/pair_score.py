@@ -230,20 +230,21 @@ def _learn(past: Sequence[Examples], three_step: bool, seed: int) -> PairScore:
     """Learn all parts of a score, not calibrated."""
     labels = [examples.labels(examples.num_training) for examples in past]
     y, weights = (np.concatenate(part) for part in zip(*labels, strict=True))
-    x = np.concatenate([each.features[: each.num_training] for each in past])
-    ranks = np.concatenate([each.ranks[: each.num_training] for each in past])
-    features = torch.from_numpy(np.column_stack([x, ranks]))
+    width, ranked = past[0].features.shape[1], past[0].ranks.shape[1]
+    columns = np.empty((len(y), width + ranked))
+    for each, rows in zip(past, np.split(columns, np.cumsum([len(part[0]) for part in labels])[:-1]), strict=True):
+        rows[:, :width], rows[:, width:] = each.features[: len(rows)], each.ranks[: len(rows)]
+    # The trees learn without weights: shift their odds to those of balanced classes.
+    trees = boosted_trees(columns[:, :width], y, seed=seed)
+    trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
+    features = torch.from_numpy(columns)
     means, deviation = features.mean(0), features.std(0, correction=0)
     scales = torch.where(deviation > 0, deviation, 1.0)
     penalty = torch.full_like(means, L2[0])
-    penalty[ranks.shape[1] + 1 : x.shape[1]] = ATTRIBUTE_L2  # the first of these columns is the kind
-    logistic = fit_logistic(
-        (features - means) / scales, torch.from_numpy(y), l2=penalty, sample_weight=torch.from_numpy(weights)
-    )
+    penalty[ranked + 1 : width] = ATTRIBUTE_L2  # the first of these columns is the kind
+    features.sub_(means).div_(scales)
+    logistic = fit_logistic(features, torch.from_numpy(y), l2=penalty, sample_weight=torch.from_numpy(weights))
     recurring, repeats = _learn_recurring(past, means, scales)
-    # The trees learn without weights: shift their odds to those of balanced classes.
-    trees = boosted_trees(x, y, seed=seed)
-    trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
     links = int(y.sum())
     expected = max(1.0, sum(each.expected_dropped for each in past))
     lowered = math.log1p(sum(each.num_added for each in past) / expected)  # L
