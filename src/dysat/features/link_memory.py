@@ -144,13 +144,11 @@ class Links(NamedTuple):
 
     def matrix(self) -> csr_array[np.float64]:
         """Return both directions as compressed sparse rows.  # [N, N]"""
-        from scipy.sparse import coo_array
+        from scipy.sparse import csr_array
 
-        u, v = np.divmod(self.keys, max(1, self.num_nodes))
-        ends = np.concatenate([u, v]), np.concatenate([v, u])
-        matrix = coo_array((np.tile(self.values, 2), ends), shape=(self.num_nodes,) * 2).tocsr()
-        matrix.sort_indices()
-        return matrix
+        integer = np.int32 if 2 * len(self.keys) < 2**31 else np.int64  # SciPy would convert them
+        offsets, neighbours, links = rows_of_both_ends(self.keys, self.num_nodes, integer)
+        return csr_array((self.values[links], neighbours, offsets), shape=(self.num_nodes,) * 2)
 
 
 def decayed_links(
@@ -186,6 +184,26 @@ def _decayed_sums(links: PastLinks, num_snapshots: int, num_nodes: int, decay: f
     terms = factors[steps] * weights if weighted else factors[steps]
     sums = np.bincount(np.searchsorted(keys, all_keys)[::-1], terms[::-1], len(keys))  # the newest first
     return Links(keys, sums.astype(np.float64), num_nodes)
+
+
+def rows_of_both_ends(keys: Ids, num_nodes: int, integer: type[np.signedinteger[Any]]) -> tuple[Ids, Ids, Ids]:
+    """Return links u < v, given as sorted u · N + v, as CSR with both ends.  # [E] → [N + 1], [2E], [2E]
+
+    The result is offsets, neighbours in rising order, and for each entry the index of its link.
+    """
+    from scipy.sparse import csr_array
+
+    low, high = np.divmod(keys, max(1, num_nodes))
+    starts = np.searchsorted(low, np.arange(num_nodes + 1))
+    upper = csr_array((np.arange(len(keys), dtype=integer), high, starts), shape=(num_nodes,) * 2)
+    lower = upper.tocsc()  # for each node, its links to smaller nodes
+    count = np.stack([np.diff(lower.indptr), np.diff(starts)], axis=1)  # the smaller neighbours of a node come first
+    offsets = np.concatenate([[0], np.cumsum(count.sum(axis=1))])
+    is_upper = np.repeat(np.tile([False, True], num_nodes), count.ravel())
+    neighbours, links = np.empty((2, len(is_upper)), dtype=integer)
+    neighbours[~is_upper], links[~is_upper] = lower.indices, lower.data
+    neighbours[is_upper], links[is_upper] = high, np.arange(len(keys))
+    return offsets, neighbours, links
 
 
 def recurrence(snapshots: Snapshots) -> Reals:

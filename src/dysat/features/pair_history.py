@@ -23,6 +23,7 @@ from dysat.features.link_memory import (
     Spectrum,
     leading_eigenvectors,
     recurrence,
+    rows_of_both_ends,
     scaled_by_degree,
     some_past_links,
 )
@@ -464,26 +465,6 @@ def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
     """Return the smaller and the larger of both nodes' values.  # [N], [B, 2] → two [B]"""
     one, two = values[pairs[:, 0]], values[pairs[:, 1]]
     return [np.minimum(one, two), np.maximum(one, two)]
-
-
-def rows_of_both_ends(keys: Ids, num_nodes: int, integer: type[np.signedinteger[Any]]) -> tuple[Ids, Ids, Ids]:
-    """Return links u < v, given as sorted u · N + v, as CSR with both ends.  # [E] → [N + 1], [2E], [2E]
-
-    The result is offsets, neighbours in rising order, and for each entry the index of its link.
-    """
-    from scipy.sparse import csr_array
-
-    low, high = np.divmod(keys, max(1, num_nodes))
-    starts = np.searchsorted(low, np.arange(num_nodes + 1))
-    upper = csr_array((np.arange(len(keys), dtype=integer), high, starts), shape=(num_nodes,) * 2)
-    lower = upper.tocsc()  # for each node, its links to smaller nodes
-    count = np.stack([np.diff(lower.indptr), np.diff(starts)], axis=1)  # the smaller neighbours of a node come first
-    offsets = np.concatenate([[0], np.cumsum(count.sum(axis=1))])
-    is_upper = np.repeat(np.tile([False, True], num_nodes), count.ravel())
-    neighbours, links = np.empty((2, len(is_upper)), dtype=integer)
-    neighbours[~is_upper], links[~is_upper] = lower.indices, lower.data
-    neighbours[is_upper], links[is_upper] = high, np.arange(len(keys))
-    return offsets, neighbours, links
 
 
 def at_links(values: NDArray[Any], links: Ids, otherwise: float = 0.0) -> NDArray[Any]:

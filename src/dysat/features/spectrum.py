@@ -52,8 +52,9 @@ def _both_ends(matrix: csr_array[np.float64], number: int) -> tuple[Reals, Reals
     for sign in (1, -1):
         chosen = np.flatnonzero(sign * values > 1e-9 * np.abs(values).max(initial=0.0))
         chosen = chosen[np.argsort(-sign * values[chosen], kind="stable")][:number]
-        part = np.zeros((size, number))
-        part[:, : len(chosen)] = vectors[:, chosen] * np.sqrt(np.abs(values[chosen]))
+        part = np.zeros((size, number), dtype=vectors.dtype)
+        part[:, : len(chosen)] = vectors[:, chosen]
+        part[:, : len(chosen)] *= np.sqrt(np.abs(values[chosen]))
         parts.append(part)
     return parts[0], parts[1]
 

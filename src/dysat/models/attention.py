@@ -28,7 +28,7 @@ Sizes = tuple[int, ...]
 # Known (node, step) up to which every step of training computes all of them. Beyond, it computes those it needs.
 MOST_ROWS = {"cpu": 200_000, "cuda": 2_000_000}
 FAN_OUT = 64  # neighbours that a row then attends to in training; of more, as many are drawn
-NODES_AT_ONCE = 8_192  # nodes whose embeddings are then computed at once
+NODES_AT_ONCE = 2_048  # nodes whose embeddings are then computed at once
 MOST = 0.9  # share of all rows above which computing all of them is cheaper than selecting
 
 
