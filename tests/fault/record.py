@@ -36,11 +36,16 @@ def _fuzzed(counts: dict[str, Any]) -> str:
     )
 
 
+def difference(mib: float) -> str:
+    """Say how much more or less memory, as in "2.8 MiB less"."""
+    return f"{abs(mib):.1f} MiB {'less' if mib < 0 else 'more'}"
+
+
 def _soaked(counts: dict[str, Any]) -> str:
     faults = ("kills", "full disks", "written slowly", "renamed late", "arrived twice", "clock jumps")
     listed = ", ".join(f"{counts.get(name, 0):,} {name}" for name in faults)
     if "held_mib" in counts:
-        memory = f"after {counts['lived']:,} windows a process needed {counts['held_mib']:+.1f} MiB more than a new one"
+        memory = f"after {counts['lived']:,} windows a process needed {difference(counts['held_mib'])} than a new one"
     else:
         memory = f"memory {counts['mib_per_minute']:+.1f} MiB per minute, also because the graph grows"
     return (

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from originals import MODEL
-from record import record_fault
+from record import difference, record_fault
 from small_disk import SmallDisk
 
 import dysat
@@ -310,7 +310,7 @@ def main() -> int:
             say(", ".join(f"{number:,} {name}" for name, number in soak.counts.items()))
     held, most = soak.held()
     say(f"{len(soak.rows):,} events, each counted once; memory at most {most:.0f} MiB")
-    say(f"after {soak.lived:,} windows, a process needed {held:+.1f} MiB more than a new one with the same graph")
+    say(f"after {soak.lived:,} windows, a process needed {difference(held)} than a new one with the same graph")
     if chosen.record:
         outcomes = {**soak.counts, "events": len(soak.rows), "most_mib": round(most), "lived": soak.lived}
         outcomes |= {"held_mib": round(held, 1)}

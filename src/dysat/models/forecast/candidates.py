@@ -34,7 +34,7 @@ MAX_BUSY_NODES = 192  # nodes, of each kind if there are kinds, of which all pai
 MAX_HUBS = 8  # the busiest of them, whose pairs with all active nodes are candidates
 RECENT = 0.6  # weight of a snapshot relative to the one after it, when links are counted to find busy nodes
 ALL_PARTNERS_NODES = 65_536  # up to this size, one node is paired with all others
-ALL_PARTNERS_PAIRS = 1 << 19  # up to this number of pairs, several nodes are too
+ALL_PARTNERS_PAIRS = 1 << 19  # graphs with fewer pairs, and a quarter as many in larger graphs, have all pairs scored
 NODES_AT_ONCE = 16_384  # nodes whose candidates are held in memory at once, a few hundred of each
 NODES_PER_THREAD = 256
 MIN_PARTNERS = 80  # candidates of each of several nodes that are scored exactly
@@ -109,16 +109,17 @@ def partners_of(
     """Yield candidates for the k most likely links of each node, for some nodes at a time: (nodes, pairs).
 
     A pair is (node, partner); pairs are distinct and sorted, and `keep` says which may be candidates. A node is paired
-    with all others if it is the only one and the graph has at most 65,536 nodes, or if there are at most 524,288 pairs.
-    Otherwise candidates are past neighbours, nodes two steps away along the latest links, popular nodes, and nodes with
-    a large product of `spectral_vectors`. If several nodes have many candidates, only the most promising of each are
-    kept, by trees that have learned from the scores of a few nodes. If nodes have kinds, both nodes of a pair differ in
-    kind. Nodes must be sorted.
+    with all others if it is the only one and the graph has at most 65,536 nodes, if the graph has at most 724 nodes, or
+    if there are at most 131,072 pairs. Otherwise candidates are past neighbours, nodes two steps away along the latest
+    links, popular nodes, and nodes with a large product of `spectral_vectors`. If several nodes have many candidates,
+    only the most promising of each are kept, by trees that have learned from the scores of a few nodes. If nodes have
+    kinds, both nodes of a pair differ in kind. Nodes must be sorted.
     """
     n, alone = graph.num_nodes, len(nodes) == 1
     if len(nodes) and not 0 <= nodes.min() <= nodes.max() < n:
         raise ModelError(f"node {nodes.min() if nodes.min() < 0 else nodes.max()} of a graph with {n:,} nodes")
-    if n <= (ALL_PARTNERS_NODES if alone else ALL_PARTNERS_PAIRS // max(1, len(nodes))):
+    most = ALL_PARTNERS_PAIRS if n * n <= ALL_PARTNERS_PAIRS else ALL_PARTNERS_PAIRS // 4
+    if (alone and n <= ALL_PARTNERS_NODES) or (not alone and len(nodes) * n <= most):
         every = _with_all(graph, nodes)
         yield nodes, every[keep(every)]
         return
