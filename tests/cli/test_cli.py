@@ -34,7 +34,7 @@ def test_snapshots_shows_and_writes(cli: Cli, mail: Path, tmp_path: Path) -> Non
     for part in (
         "3 nodes, 3 snapshots, 3 links (3 distinct)",
         "2024-01-01 … 2024-01-08",
-        "1 events of a node with itself: dropped",
+        "1 event of a node with itself: dropped",
         "written to",
     ):
         assert part in text

@@ -21,7 +21,7 @@ TINY += [
 ]
 PRINTED = [
     "39 of 40 events used",
-    "1 events of a node with itself: dropped",
+    "1 event of a node with itself: dropped",
     "columns recognised: --src from, --dst to, --time timestamp",
     "the events end 29% into the last window; --stop can leave it out",
     "undirected: who sent a link is not kept; --directed keeps it",

@@ -120,7 +120,8 @@ def log_notes(graph: dysat.DynamicGraph, loops: int) -> Iterator[str]:
         )
         if report.self_loops:
             fate = f"kept ({loops:,} links)" if report.self_loops_kept else "dropped"
-            yield f"{report.self_loops:,} events of a node with itself: {fate}"
+            events = f"{report.self_loops:,} event{'s' * (report.self_loops != 1)}"
+            yield f"{events} of a node with itself: {fate}"
     if attributes := describe_features(graph.features, graph.feature_names):
         changing = " in each window" * isinstance(graph.features, tuple)
         yield f"attributes{changing}: {', '.join(attributes)}"
