@@ -1,4 +1,4 @@
-"""Threads of NumPy and SciPy: limited for small matrices, and restored afterwards."""
+"""Threads of NumPy and SciPy: limited for small matrices, and restored afterwards; memory that is kept."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib import import_module
 from threading import Event, Thread, get_ident
 from time import sleep
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from dysat.features.spectrum import spectrum
 from dysat.models.forecast.pair_score import PairScore
 from dysat.system.compiled import native
-from dysat.system.process import ROWS_PER_THREAD, few_blas_threads, in_threads
+from dysat.system.process import MANY_LINKS, ROWS_PER_THREAD, few_blas_threads, in_threads, keep_freed_memory
 
 
 def threads() -> set[int]:
@@ -165,3 +166,14 @@ def test_parts_are_computed_in_order_on_one_core_each() -> None:
 def test_an_error_in_a_part_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         list(in_threads(lambda part: 1 / part, [1, 2, 0, 3]))
+
+
+@pytest.mark.parametrize(("links", "calls"), [(0, 2), (MANY_LINKS, 2), (MANY_LINKS + 1, 0)])
+def test_freed_memory_is_kept_unless_there_are_many_links(
+    monkeypatch: pytest.MonkeyPatch, links: int, calls: int
+) -> None:
+    library = Mock()
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
+    keep_freed_memory(links)
+    assert library.mallopt.call_count == calls

@@ -103,6 +103,7 @@ def fit(
         if any(others) or given_backtest or (out, model, preset, data_dir) != (RUN, METHOD, None, None):
             raise ModelError(f"--resume {resume} continues with the options of the run; give nothing but --device")
         run = Run.open(resume)
+        graph = run.graph()
     elif source is None:
         raise ModelError("no source: give a log of events, a graph folder or the name of a dataset")
     else:
@@ -130,7 +131,7 @@ def fit(
         if estimate:
             reading = time.monotonic() - began
             return print_estimate(graph, learner, windows=windows, reading=reading, as_json=as_json)
-    keep_freed_memory()
+    keep_freed_memory(sum(snapshot.num_links for snapshot in graph))
     with watching() as watch:
         ended = run.train(watch, device=device, began=began)
     if not ended:

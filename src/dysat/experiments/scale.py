@@ -65,8 +65,8 @@ def measure_scale(case: ScaleCase) -> ScaleTiming:
 
 
 def _measure(case: ScaleCase) -> ScaleTiming:
-    keep_freed_memory()
     graph = made_graph(case.nodes, case.events)
+    keep_freed_memory(sum(snapshot.num_links for snapshot in graph))
     model = DySAT(device=case.device, embeddings=case.embeddings)
     if case.epochs is not None:
         model.set_params(epochs=case.epochs)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 MAX_THREADS = 16  # of `in_threads`: each holds the memory of one part
+MANY_LINKS = 4_000_000  # of a graph for which freed memory goes back to the system
 ROWS_PER_THREAD = 2_000  # matrix rows that make one more thread worthwhile
 _lock = RLock()  # two overlapping calls would restore each other's limits
 
@@ -78,13 +79,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_lock)
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(links: int = 0) -> None:
     """Let the C library reuse freed memory instead of returning it to the system (glibc only).
 
-    Fresh memory is slow, because the system must clear it page by page. The setting applies to the whole process, so
-    programs call this, not the library.
+    Fresh memory is slow, because the system must clear it page by page. With many links, large arrays would leave gaps
+    that nothing fits into, so nothing is done then. The setting applies to the whole process, so programs call this,
+    not the library.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
+    if mallopt is not None and links <= MANY_LINKS:
         mallopt(-4, 0)  # M_MMAP_MAX: no separate pages, not even for large allocations
         mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: free memory at the end of the heap is kept
