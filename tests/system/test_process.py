@@ -131,7 +131,7 @@ def test_pair_features_are_computed_in_one_thread(monkeypatch: pytest.MonkeyPatc
     for name in names:
         module, _, function = name.rpartition(".")
         monkeypatch.setattr(name, watched(name, getattr(import_module(module), function)))
-    spectrum(graph, 8)
+    tuple(spectrum(graph, 8))
     PairScore.learn(graph[:1])
     score = PairScore.learn(graph)
     assert score is not None
