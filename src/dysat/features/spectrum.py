@@ -38,7 +38,8 @@ def spectrum(graph: DynamicGraph, number: int) -> Iterator[Tensor]:
                 parts = _rotated(parts[0], previous[0]), _rotated(parts[1], previous[1])
             previous = parts
             columns = torch.from_numpy(np.concatenate([_scaled(part) for part in parts], axis=1))
-        yield columns.to(graph.device, torch.get_default_dtype())
+            columns = columns.to(graph.device, torch.get_default_dtype())
+        yield columns
 
 
 def _both_ends(matrix: csr_array[np.float64], number: int) -> tuple[Reals, Reals]:
