@@ -12,7 +12,7 @@ MINUTES ?= 30
 # Containers often forbid it, and then every process that a test starts compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-docs check docs bench fuzz sanitize soak format clean
+.PHONY: help demo test quick test-all test-docs check docs bench fuzz sanitize soak format clean
 .DEFAULT_GOAL := help
 
 help:            ## Show this list.
@@ -24,7 +24,9 @@ demo: $(VENV)/.user      ## Set up, then learn from 12 snapshots of the UCI mess
 	$(BIN)/dysat fit uci --out demo-run
 
 test: $(VENV)/.developer     ## Set up, then run all checks, build the docs, and run all but the slow tests (minutes).
-	@$(MAKE) --no-print-directory -j2 check docs
+	@$(MAKE) --no-print-directory -j3 check docs quick
+
+quick: $(VENV)/.developer    ## Run all but the slow tests.
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=25
 
 test-all: $(VENV)/.developer  ## The same with the slow tests.

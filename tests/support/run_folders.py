@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import no_sync  # noqa: F401 - in processes of their own too
 import numpy as np
 import polars as pl
 import pytest
