@@ -11,7 +11,7 @@ from fuzz import fuzz as run_cases
 from fuzz import name_of, plan
 
 KINDS = ("log", "graph", "run", "command")
-CASES = 96
+CASES = 64
 
 
 def test_hostile_input_gives_a_result_or_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
