@@ -27,7 +27,7 @@ test: $(VENV)/.developer     ## Set up, then run all checks, build the docs, and
 	@$(MAKE) --no-print-directory -j3 check docs quick
 
 quick: $(VENV)/.developer    ## Run all but the slow tests.
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" --durations=25
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=25
 
 test-all: $(VENV)/.developer  ## The same with the slow tests.
 	@$(MAKE) --no-print-directory -j2 check docs
