@@ -163,7 +163,7 @@ def _without(keys: Ids, some: Ids) -> Ids:
 
 
 def _drawn(keys: Ids, number: int, rng: np.random.Generator) -> Ids:
-    """Draw at most so many of these keys."""
+    """Draw at most `number` of these keys.  # [E] → [≤ number]"""
     if len(keys) > MAX_SHUFFLED:
         return keys[rng.choice(len(keys), number, replace=False)]
     return rng.permutation(keys)[:number]
