@@ -32,6 +32,12 @@ def start(folder: Path, graph: dysat.DynamicGraph | None = None, *, backtest: bo
     return Run.start(folder / "run", graph or small_graph(), small_model(**options), backtest=backtest, source="x")
 
 
+def identities(folder: Path) -> list[tuple[Path, int, int, int, int]]:
+    """What is stored below a folder, without the times of access: reading sets those."""
+    stats = [(file, file.lstat()) for file in sorted(folder.rglob("*"))]
+    return [(file, s.st_ino, s.st_mode, s.st_size, s.st_mtime_ns) for file, s in stats]
+
+
 # Start and open
 
 
@@ -62,11 +68,11 @@ def test_start_refuses_an_existing_path(tmp_path: Path, what: str) -> None:
         path.symlink_to(tmp_path / "nowhere")
     else:
         start(tmp_path)
-    before = [(file, file.lstat()) for file in sorted(tmp_path.rglob("*"))]
+    before = identities(tmp_path)
     with pytest.raises(ModelError, match="run: exists already") as problem:
         start(tmp_path)
     assert ("--resume" in str(problem.value)) == (what == "run")
-    assert [(file, file.lstat()) for file in sorted(tmp_path.rglob("*"))] == before
+    assert identities(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", ["file/run", "a" * 300, "/proc/no/run"], ids=["in a file", "too long", "in /proc"])
