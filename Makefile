@@ -46,7 +46,7 @@ sanitize: $(VENV)/.developer  ## Run everything that calls the C code with the a
 	$(BIN)/python tests/fault/sanitize.py
 
 docs: $(VENV)/.developer     ## Build the documentation site into site/, warnings as errors.
-	$(BIN)/python -m sphinx -q -j 2 -W --keep-going -d .sphinx docs site
+	$(BIN)/python -m sphinx -q -W --keep-going -d .sphinx docs site
 
 bench: $(VENV)/.developer    ## Time reading and building against pandas; writes results/ and docs/performance.md.
 	$(BIN)/python benchmarks/events.py --events $(EVENTS)

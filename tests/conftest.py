@@ -26,14 +26,14 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """In `make test`, but not in `make test-all`, try at most 12 examples per property and do not wait for the disk."""
+    """In `make test`, but not in `make test-all`, try at most 8 examples per property and do not wait for the disk."""
     if config.option.markexpr == "not slow":
         from hypothesis import settings
 
         os.environ["DYSAT_TESTS_DO_NOT_SYNC"] = "1"
         import no_sync  # noqa: F401
 
-        settings.register_profile("quick", parent=settings.default, max_examples=12)
+        settings.register_profile("quick", parent=settings.default, max_examples=8)
         settings.load_profile("quick")
 
 

@@ -167,8 +167,14 @@ TIMES: dict[str, tuple[pl.Expr, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-@pytest.mark.parametrize("name", TIMES)
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [
+        pytest.param(name, suffix, marks=[pytest.mark.slow] * (number % 2 == odd))  # each form once in `make test`
+        for number, name in enumerate(TIMES)
+        for odd, suffix in enumerate(["parquet", "csv"])
+    ],
+)
 def test_times(tmp_path: Path, name: str, suffix: str) -> None:
     expression, how = TIMES[name]
     if name == "compact" and suffix == "csv":

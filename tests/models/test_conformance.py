@@ -562,7 +562,7 @@ def test_results_are_reproducible_and_fit_starts_from_scratch(method: str, prese
 
 
 @each_case
-@pytest.mark.parametrize("t", [1, 3])
+@pytest.mark.parametrize("t", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_later_snapshots_do_not_change_earlier_results(method: str, preset: str | None, t: int) -> None:
     """Neither training on the first snapshots, nor the results of a trained model on them."""
     whole = meetings()

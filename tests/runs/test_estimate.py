@@ -21,7 +21,7 @@ SCORE, TRAINING, CHECKED = {"reading", "pair score", "writing", "ranking"}, {"tr
     ("options", "windows", "phases"),
     [
         ({}, 1, SCORE | TRAINING | CHECKED),
-        ({}, 0, SCORE | TRAINING),
+        pytest.param({}, 0, SCORE | TRAINING, marks=pytest.mark.slow),
         ({"embeddings": False}, 1, SCORE | CHECKED),
         ({"pair_score": False, "agreement": 0.0}, 1, SCORE - {"pair score"} | TRAINING | CHECKED),
     ],

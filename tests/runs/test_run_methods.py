@@ -36,6 +36,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "dyngem": {"features": 4, "hidden": (8,), "epochs": 2, "device": "cpu"},
     "dynaernn": {"encoder": (8,), "recurrent": (4,), "epochs": 3, "device": "cpu"},
 }
+QUICK_METHODS = ("dysat", "incsat", "svd", "gcn-ae")  # the others are slow tests
 IN_EPOCHS = [method for method, kind in LEARNERS.items() if issubclass(kind, TrainedModel)]
 
 
@@ -57,7 +58,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
     return get
 
 
-@pytest.mark.parametrize("method", LEARNERS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK_METHODS)) for name in LEARNERS]
+)
 def test_results_of_every_method(trained: Callable[[str], Run], method: str) -> None:
     run = trained(method)
     assert run.finished and names(run.folder) >= RESULTS
@@ -80,7 +83,7 @@ def facts_of(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "method", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("dysat", "incsat"))) for name in IN_EPOCHS]
+    "method", [pytest.param(name, marks=[pytest.mark.slow] * (name != "dysat")) for name in IN_EPOCHS]
 )
 def test_a_stopped_run_resumes_and_reaches_the_same_result(
     trained: Callable[[str], Run], method: str, tmp_path: Path

@@ -74,7 +74,9 @@ def test_updated_graph_equals_that_of_one_log(grown: Path) -> None:
     assert not graph.equals(whole_graph(4))
 
 
-@pytest.mark.parametrize("options", [{}, {"history": 3}, {"carry": False}, {"epochs": 0}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"history": 3}, marks=pytest.mark.slow), {"carry": False}, {"epochs": 0}], ids=str
+)
 def test_updated_model_equals_partial_fit(tmp_path: Path, options: dict[str, Any]) -> None:
     run, graph = fitted(tmp_path, weeks(0, 3), **options), whole_graph()
     model = dysat.IncSAT(**MODEL | options).fit(graph[:3])

@@ -604,15 +604,9 @@ def killed_at(run: Path, log: Path, number: int) -> None:
     take_in(run, log)
 
 
-# The same files are written by every method, so one is enough for every day.
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        pytest.param(name, part, marks=() if (name, part) == ("incsat", 3) else pytest.mark.slow)
-        for name in METHODS
-        for part in range(PARTS)
-    ],
-)
+@pytest.mark.slow  # test_newest.py kills an update at some writes in `make test` as well
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("part", range(PARTS))
 def test_killed_at_a_write(whole: Callable[..., Whole], tmp_path: Path, name: str, part: int) -> None:
     undisturbed, number, found = whole(name, 1), part + 1, []
     while True:

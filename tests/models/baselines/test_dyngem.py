@@ -105,7 +105,7 @@ def test_loss_and_embeddings_match_their_formulas(rows: str, link_weights: str, 
     assert_close(loss.item(), wanted / 3 + penalty / len(active), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("options", [{}, GROWING | {"rows": "so-far"}])
+@pytest.mark.parametrize("options", [pytest.param({}, marks=pytest.mark.slow), GROWING | {"rows": "so-far"}])
 def test_fit_equals_a_loop_over_partial_fit(options: dict[str, Any]) -> None:
     graph = meetings(np.array(list("abcdefgh"), dtype=object))
     whole = quick(**options).fit(graph)

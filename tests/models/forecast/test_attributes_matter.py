@@ -79,7 +79,7 @@ def world(request: pytest.FixtureRequest) -> World:
     return planted(7, moves=request.param)
 
 
-@pytest.mark.parametrize("method", ["dysat", "pair-logistic", "pair-boosting"])
+@pytest.mark.parametrize("method", ["dysat", "pair-logistic", pytest.param("pair-boosting", marks=pytest.mark.slow)])
 def test_the_forecast_uses_attributes(world: World, method: str) -> None:
     graph = world.graph.with_attributes(world.people)
     pairs, linked = new_links(graph)

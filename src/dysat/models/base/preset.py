@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -24,13 +25,7 @@ class Presets(Mapping[str, dict[str, Any]]):
 
     def __init__(self, method: str, methods: Iterable[str]) -> None:
         """`methods`: all method names; a variant belongs to the longest one that fits."""
-        known, found = [method, *methods], {}
-        for file in resources.files("dysat.models").joinpath("presets").iterdir():
-            owner, name = owned(file.name.removesuffix(".toml"), known)
-            if owner == method:
-                found[name] = file
-        # General presets first, then those of the paper, then its variants.
-        self._files: dict[str, Traversable] = dict(sorted(found.items(), key=lambda it: (it[0].count("_"), it[0])))
+        self._files = _files(method, tuple(methods))
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         return tomllib.loads(self._files[name].read_text(encoding="utf-8"))
@@ -43,6 +38,17 @@ class Presets(Mapping[str, dict[str, Any]]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._files
+
+
+@cache
+def _files(method: str, methods: tuple[str, ...]) -> dict[str, Traversable]:
+    """The files of a method's presets by name: general ones first, then those of the paper, then its variants."""
+    known, found = [method, *methods], {}
+    for file in resources.files("dysat.models").joinpath("presets").iterdir():
+        owner, name = owned(file.name.removesuffix(".toml"), known)
+        if owner == method:
+            found[name] = file
+    return dict(sorted(found.items(), key=lambda it: (it[0].count("_"), it[0])))
 
 
 def owned(stem: str, methods: Collection[str]) -> tuple[str | None, str]:
