@@ -78,7 +78,8 @@ def tabled(graph: nx.Graph, p: float, q: float, walks: int, length: int, rng: ra
 def ours(graph: Snapshot, p: float, q: float, walks: int, length: int) -> Walks:
     """The walks of `Node2Vec.fit`, as lists."""
     model = Node2Vec(p=p, q=q, walks_per_node=walks, walk_length=length)
-    return graph.rows[model.walks(graph, torch.Generator().manual_seed(0)).long()].tolist()  # type: ignore[no-any-return]
+    found = torch.cat([*model.walks(graph, torch.Generator().manual_seed(0))])
+    return graph.rows[found.long()].tolist()  # type: ignore[no-any-return]
 
 
 def habits(graph: nx.Graph, walks: Walks) -> tuple[float, float]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from dysat.sampling.walks import CPU_CHUNK, WeightedRows, random_walks
+from dysat.sampling.walks import WeightedRows, joined, starts_at_once, walk_parts
 
 ROUNDS = 32  # of proposals; after that, weighing all neighbours costs less
 ENTRIES = 1 << 22  # neighbours weighed at once
@@ -102,15 +103,31 @@ def second_order_walks(
     Shapes:
         offsets [R + 1], neighbours [E], weights [E] (at least 0), starts [S] → walks [S, length] (int32).
     """
+    parts = second_order_parts(offsets, neighbours, weights, starts, length, p=p, q=q, generator=generator)
+    return joined(parts, len(starts), length, starts.device)
+
+
+def second_order_parts(
+    offsets: Tensor,
+    neighbours: Tensor,
+    weights: Tensor,
+    starts: Tensor,
+    length: int,
+    *,
+    p: float,
+    q: float,
+    generator: torch.Generator,
+) -> Iterator[Tensor]:
+    """The same walks, some at a time.  # each [≤ CPU_CHUNK, length]"""
     if p == q == 1 or length <= 2 or not len(neighbours):
-        return random_walks(offsets, neighbours, weights, starts, length, generator=generator)
+        yield from walk_parts(offsets, neighbours, weights, starts, length, generator=generator)
+        return
     steps = SecondOrderSteps.from_csr(offsets, neighbours, weights, p, q)
-    walks = torch.empty(len(starts), length, dtype=torch.int32, device=starts.device)
-    chunk = CPU_CHUNK if starts.device.type == "cpu" else max(len(starts), 1)
-    for here, walk in zip(torch.split(starts, chunk), torch.split(walks, chunk), strict=True):
-        before, here = here, steps.proposals.draw(here, generator=generator)
+    for before in starts_at_once(starts):
+        walk = torch.empty(len(before), length, dtype=torch.int32, device=before.device)
+        here = steps.proposals.draw(before, generator=generator)
         walk[:, 0], walk[:, 1] = before, here
         for i in range(2, length):
             before, here = here, steps.draw(before, here, generator=generator)
             walk[:, i] = here
-    return walks
+        yield walk

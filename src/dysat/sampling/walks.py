@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -81,15 +82,36 @@ def random_walks(
     Shapes:
         offsets [R + 1], neighbours [E], weights [E] (at least 0), starts [S] → walks [S, length] (int32).
     """
+    parts = walk_parts(offsets, neighbours, weights, starts, length, generator=generator)
+    return joined(parts, len(starts), length, starts.device)
+
+
+def walk_parts(
+    offsets: Tensor, neighbours: Tensor, weights: Tensor, starts: Tensor, length: int, *, generator: torch.Generator
+) -> Iterator[Tensor]:
+    """The same walks, some at a time.  # each [≤ CPU_CHUNK, length]"""
     stay = torch.arange(len(offsets) - 1, device=offsets.device)
     steps = WeightedRows.from_csr(offsets, neighbours, weights, otherwise=stay)
-    walks = torch.empty(len(starts), length, dtype=torch.int32, device=starts.device)
-    chunk = CPU_CHUNK if starts.device.type == "cpu" else max(len(starts), 1)
-    for here, walk in zip(torch.split(starts, chunk), torch.split(walks, chunk), strict=True):
+    for here in starts_at_once(starts):
+        walk = torch.empty(len(here), length, dtype=torch.int32, device=here.device)
         walk[:, 0] = here
         for i in range(1, length):
             here = steps.draw(here, generator=generator)
             walk[:, i] = here
+        yield walk
+
+
+def starts_at_once(starts: Tensor) -> Sequence[Tensor]:
+    """Groups of start rows whose walks are drawn together; one group on a GPU."""
+    return torch.split(starts, CPU_CHUNK if starts.device.type == "cpu" else max(len(starts), 1))
+
+
+def joined(parts: Iterable[Tensor], number: int, length: int, device: torch.device) -> Tensor:
+    """Put parts of walks into one table, without holding both.  # [number, length]"""
+    walks, at = torch.empty(number, length, dtype=torch.int32, device=device), 0
+    for part in parts:
+        walks[at : at + len(part)] = part
+        at += len(part)
     return walks
 
 

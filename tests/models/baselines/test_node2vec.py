@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,34 @@ def test_snapshots_are_summed_with_their_weights() -> None:
 
 def test_every_linked_node_starts_equally_many_walks_in_shuffled_order() -> None:
     graph = make_graph([9], [[(0, 1), (1, 4), (4, 7), (7, 0), (8, 8)]])
-    walks = Node2Vec(walks_per_node=6, walk_length=5).walks(graph.aggregate(), torch.Generator().manual_seed(0))
+    model, generator = Node2Vec(walks_per_node=6, walk_length=5), torch.Generator().manual_seed(0)
+    walks = torch.cat([*model.walks(graph.aggregate(), generator)])
     assert walks.shape == (6 * 5, 5)  # 5 rows: 0, 1, 4, 7, 8
     orders = walks[:, 0].view(6, 5)
     assert torch.equal(orders.sort(1).values, torch.arange(5, dtype=torch.int32).expand(6, 5))
     assert len(orders.unique(dim=0)) > 1
     assert (walks[walks[:, 0] == 4] == 4).all()  # node 8 has only a self-loop
+
+
+@pytest.mark.parametrize("p", [1.0, 0.5])
+def test_walks_are_drawn_in_parts_and_again_for_every_pass(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part holds more walks than allowed, and every pass learns from the walks whose visits were counted."""
+    monkeypatch.setattr("dysat.sampling.walks.CPU_CHUNK", 4)
+    passes = []
+
+    def skip_gram(walks: Callable[[], Iterator[Tensor]], visits: Tensor, model: Node2Vec) -> Tensor:
+        for _ in range(2):
+            parts = [*walks()]
+            assert [len(part) for part in parts] == [4] * 6  # 8 nodes, 3 walks each
+            passes.append(torch.cat(parts))
+            assert torch.equal(torch.bincount(passes[-1].flatten()), visits)
+        return torch.zeros(len(visits), model.features)
+
+    monkeypatch.setattr(node2vec, "_skip_gram", skip_gram)
+    node2vec._learn.cache_clear()
+    Node2Vec(**QUICK, p=p).fit(meetings()[:1])
+    node2vec._learn.cache_clear()
+    assert torch.equal(*passes)
 
 
 @pytest.mark.parametrize("p", [1.0, 0.5])
@@ -90,8 +113,8 @@ def test_nodes_without_links_do_not_affect_the_others() -> None:
 def test_negatives_are_drawn_by_the_number_of_visits(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def skip_gram(walks: Tensor, visits: Tensor, model: Node2Vec) -> Tensor:
-        seen.append((walks, visits))
+    def skip_gram(walks: Callable[[], Iterator[Tensor]], visits: Tensor, model: Node2Vec) -> Tensor:
+        seen.append((torch.cat([*walks()]), visits))
         return torch.zeros(len(visits), model.features)
 
     monkeypatch.setattr(node2vec, "_skip_gram", skip_gram)

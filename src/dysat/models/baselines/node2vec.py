@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Self
@@ -15,7 +15,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.memory import GraphSize
-from dysat.sampling.second_order import second_order_walks
+from dysat.sampling.second_order import second_order_parts
 
 MAX_WALK_LENGTH = 10_000  # gensim silently truncates longer walks
 BLOCK = 4096  # walks converted to Python lists at once
@@ -87,12 +87,11 @@ class Node2Vec(EmbeddingModel):
             raise ModelError(f"seed={self.seed} must lie in [0, 2^32)")
 
     def _least_memory(self, size: GraphSize) -> float:
-        walks = 2 * self.walks_per_node * self.walk_length  # as rows and as tokens
-        return 4.0 * (walks + 2 * self.features) * size.linked  # embeddings and contexts
+        return 4.0 * (2 * self.walks_per_node + 2 * self.features) * size.linked  # starts; embeddings and contexts
 
     @property
     def _sizes(self) -> tuple[str, ...]:
-        return ("features", "walks_per_node", "walk_length")
+        return ("features", "walks_per_node")
 
     def fit(self, graph: DynamicGraph) -> Self:
         """Train on all snapshots, and on all but the last, from which the scorer learns."""
@@ -119,13 +118,16 @@ class Node2Vec(EmbeddingModel):
     def _vectors(self, past: DynamicGraph) -> Tensor:
         return _learn(_Task(past.fingerprint, tuple(self.get_params().items()), past, self))
 
-    def walks(self, graph: Snapshot, generator: torch.Generator) -> Tensor:
-        """Draw the training walks, as rows of the snapshot; start nodes are shuffled in every pass.  # [S, L]"""
+    def walks(self, graph: Snapshot, generator: torch.Generator) -> Iterator[Tensor]:
+        """Draw the training walks, as rows of the snapshot; start nodes are shuffled in every pass.
+
+        They come in parts, so that memory does not depend on their number.  # each [S, L]
+        """
         weight = torch.zeros(graph.num_active, dtype=torch.float64)
         weight.index_add_(0, torch.repeat_interleave(graph.offsets.diff()), graph.weights)
         starts = weight.nonzero()[:, 0]
         orders = [torch.randperm(len(starts), generator=generator) for _ in range(self.walks_per_node)]
-        return second_order_walks(
+        return second_order_parts(
             graph.offsets,
             torch.searchsorted(graph.rows, graph.neighbours),
             graph.weights,
@@ -159,17 +161,22 @@ class _Task:
 def _learn(task: _Task) -> Tensor:
     """Train on all snapshots of the task; 0 for nodes that no walk visits.  # [N, d]"""
     graph, model = task.past.aggregate().to("cpu"), task.model
-    walks = model.walks(graph, torch.Generator().manual_seed(model.seed))
-    visits = torch.bincount(walks.flatten(), minlength=graph.num_active)
+
+    def walks() -> Iterator[Tensor]:  # the same every time: drawing them again takes far less time than learning
+        return model.walks(graph, torch.Generator().manual_seed(model.seed))
+
+    visits = torch.zeros(graph.num_active, dtype=torch.int64)
+    for part in walks():
+        visits += torch.bincount(part.flatten(), minlength=graph.num_active)
     vectors = torch.zeros(graph.num_nodes, model.features)
     if len(visited := visits.nonzero()[:, 0]):
         token = (visits > 0).cumsum(0, dtype=torch.int32) - 1  # 0 … V − 1, in row order
-        vectors[graph.rows[visited]] = _skip_gram(token[walks], visits[visited], model)
+        vectors[graph.rows[visited]] = _skip_gram(lambda: (token[part] for part in walks()), visits[visited], model)
     return vectors
 
 
-def _skip_gram(walks: Tensor, visits: Tensor, model: Node2Vec) -> Tensor:
-    """Train a vector for each token 0 … V − 1; all of them occur on the walks.  # [S, L], [V] → [V, d]"""
+def _skip_gram(walks: Callable[[], Iterator[Tensor]], visits: Tensor, model: Node2Vec) -> Tensor:
+    """Train a vector for each token 0 … V − 1; all of them occur on the walks.  # [V] → [V, d]"""
     from gensim.models import Word2Vec
 
     learner = Word2Vec(
@@ -184,19 +191,21 @@ def _skip_gram(walks: Tensor, visits: Tensor, model: Node2Vec) -> Tensor:
         workers=1,  # a fixed order of updates
         sorted_vocab=0,
     )
+    number = int(visits.sum()) // model.walk_length
     # gensim takes an integer token for its position in the vocabulary: both must be equal.
-    learner.build_vocab_from_freq(dict(enumerate(visits.tolist())), corpus_count=len(walks))
+    learner.build_vocab_from_freq(dict(enumerate(visits.tolist())), corpus_count=number)
     if model.epochs:
-        learner.train(_Sentences(walks), total_examples=len(walks), epochs=model.epochs)
+        learner.train(_Sentences(walks), total_examples=number, epochs=model.epochs)
     return torch.from_numpy(learner.wv.vectors)
 
 
 class _Sentences:
     """Walks as lists of tokens, converted block by block; can be iterated several times."""
 
-    def __init__(self, walks: Tensor) -> None:
+    def __init__(self, walks: Callable[[], Iterator[Tensor]]) -> None:
         self.walks = walks
 
     def __iter__(self) -> Iterator[list[int]]:
-        for block in torch.split(self.walks, BLOCK):
-            yield from block.tolist()
+        for part in self.walks():
+            for block in torch.split(part, BLOCK):
+                yield from block.tolist()
