@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dysat.errors import ModelError, reporting_damage
-from dysat.nn.adam import Adam, gradient
+from dysat.nn.adam import Adam, clip_gradients, gradient, in_use
 from dysat.system.progress import report
 from dysat.system.tensors import check_finite, check_tensors
 
@@ -220,9 +220,9 @@ class _Stepper:
         loss.backward()  # type: ignore[no-untyped-call]
         if self.settings.l2 and self.penalized:
             grads = [gradient(p) for p in self.penalized]
-            torch._foreach_add_(grads, [p.detach() for p in self.penalized], alpha=self.settings.l2)
+            torch._foreach_add_(grads, [in_use(p) for p in self.penalized], alpha=self.settings.l2)
         if self.settings.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm, foreach=True)
+            clip_gradients(self.parameters, self.settings.clip_norm)
         self.optimizer.step()
         return loss.detach()
 

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small import two_blocks
+from small import make_graph, two_blocks
 from torch.testing import assert_close
 
 import dysat
 from dysat.models import attention
+from dysat.nn.adam import has_only_rows, rows_of
+from dysat.sampling.walks import FreshContexts
 from dysat.training import Progress
 
 SMALL = {
@@ -23,6 +25,7 @@ SMALL = {
     "spectrum": 4,
     "device": "cpu",
 }
+WALKING = {k: v for k, v in SMALL.items() if k != "spectrum"} | {"walk_length": 5, "batch_size": 5, "epochs": 6}
 
 
 @pytest.fixture
@@ -86,12 +89,41 @@ def test_no_table_in_parts_unless_asked_for() -> None:
 
 
 @pytest.mark.usefixtures("few_rows")
-def test_a_stopped_training_resumes_to_the_same_result(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", ["default", "program"])
+def test_a_stopped_training_resumes_to_the_same_result(preset: str, tmp_path: Path) -> None:
     graph, kept = two_blocks(24, 4), list[Progress]()
-    whole = dysat.DySAT(epochs=6, **SMALL).fit(graph)
-    stopped = dysat.DySAT(epochs=6, **SMALL)
-    stopped.fit(graph, stop=lambda: len(kept) == 3, keep=lambda progress: kept.append(deepcopy(progress)), keep_every=0)
-    resumed = dysat.DySAT(epochs=6, **SMALL).fit(graph, progress=kept[-1])
+
+    def model() -> dysat.DySAT:
+        return dysat.DySAT(epochs=6, **SMALL) if preset == "default" else dysat.DySAT.from_preset(preset, **WALKING)
+
+    whole = model().fit(graph)
+    model().fit(graph, stop=lambda: len(kept) == 3, keep=lambda progress: kept.append(deepcopy(progress)), keep_every=0)
+    resumed = model().fit(graph, progress=kept[-1])
     assert torch.equal(resumed.embed(), whole.embed())
     whole.save(tmp_path / "model")
     assert torch.equal(dysat.DySAT.load(tmp_path / "model").embed(), whole.embed())
+
+
+@pytest.mark.usefixtures("few_rows")
+@pytest.mark.parametrize("method", ["dysat", "incsat"])
+def test_the_papers_models_store_no_walks_and_update_only_rows_in_use(method: str) -> None:
+    ring = [(node, (node + 1) % 300) for node in range(300)]
+    model = dysat.DySAT.from_preset("program", **WALKING) if method == "dysat" else dysat.IncSAT(**WALKING)
+    model.set_params(epochs=1, batch_size=8).fit(make_graph([300] * 2, [ring] * 2))
+    assert isinstance(model.sampler(torch.Generator()).contexts, FreshContexts)
+    (table,) = model.network_.tables()
+    assert has_only_rows(table) and 0 < len(rows_of(table)) < 200  # those of the last batch
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_rows")
+@pytest.mark.parametrize("method", ["dysat", "incsat"])
+def test_the_papers_models_find_planted_blocks(method: str) -> None:
+    graph = two_blocks(40, 6)
+    options = WALKING | {"epochs": 40, "learning_rate": 0.01, "walk_length": 10, "negative_weight": 0.1}
+    model = dysat.DySAT.from_preset("program", **options) if method == "dysat" else dysat.IncSAT(**options)
+    e = model.fit(graph).embed()
+    u, v = np.triu_indices(40, 1)
+    scores = (e @ e.T)[u, v].numpy()
+    same = (u + v) % 2 == 0
+    assert np.mean(scores[same][:, None] > scores[~same]) > 0.8

@@ -168,7 +168,7 @@ def test_graphs_without_links(num_rows: int) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 7])
 def test_walks_follow_links_in_every_chunk(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(second_order, "CPU_CHUNK", chunk)
+    monkeypatch.setattr("dysat.sampling.walks.CPU_CHUNK", chunk)
     rows = neighbours()
     for walk in second_order_walks(*csr(), torch.arange(NODES), 30, p=0.5, q=2, generator=seeded()).tolist():
         assert all(there in (rows[here] or {here}) for here, there in pairwise(walk))

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from dysat.sampling import walks as module
-from dysat.sampling.walks import Contexts, WeightedRows, random_walks
+from dysat.sampling.walks import Contexts, FreshContexts, WeightedRows, random_walks
 
 TINY = 5e-324
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -212,3 +212,70 @@ class TestCudaGraph:
         graph, starts = csr(LINKS, "cuda"), torch.arange(10, device="cuda").repeat(5_000)
         first, again = (random_walks(*graph, starts, 9, generator=seeded("cuda")) for _ in range(2))
         assert torch.equal(first, again)
+
+
+class TestFreshContexts:
+    """Contexts of walks that are not stored, compared with powers of the transition matrix."""
+
+    # A triangle with a tail, weights from 1 to 5, a self-loop at 0; 4 and 5 linked with each other only; 6 with itself
+    # only; 7 without links; 8 with a link of weight 0.
+    LINKS: tuple[tuple[int, int, float], ...] = (
+        *((0, 0, 3.0), (0, 1, 1.0), (0, 2, 2.0), (1, 2, 5.0), (2, 3, 1.0)),
+        *((4, 5, 1.0), (6, 6, 1.0), (3, 8, 0.0)),
+    )
+
+    def rows(self) -> list[dict[int, float]]:
+        found: list[dict[int, float]] = [{} for _ in range(9)]
+        for u, v, weight in self.LINKS:
+            found[u][v] = found[v][u] = weight
+        return [dict(sorted(row.items())) for row in found]
+
+    def expected(self, length: int, window: int) -> Tensor:
+        """P(context = u) of every row v.  # [R, R]"""
+        steps = torch.zeros(9, 9, dtype=torch.float64)
+        for v, row in enumerate(self.rows()):
+            for u, weight in row.items():
+                steps[v, u] = weight
+        steps /= steps.sum(1, keepdim=True).clamp(min=1e-9)
+        total, power = torch.zeros_like(steps), torch.eye(9, dtype=torch.float64)
+        for k in range(1, window + 1):
+            power = power @ steps
+            total += (length - k) * power
+        total.fill_diagonal_(0)
+        return total / total.sum(1, keepdim=True)
+
+    @on_each_device
+    @pytest.mark.parametrize(("length", "window"), [(20, 10), (5, 2), (2, 1), (4, 3)])
+    def test_frequencies(self, length: int, window: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "ROUNDS", 200)
+        contexts = FreshContexts.from_csr(*csr(self.rows(), device), length=length, window=window)
+        drawn = contexts.draw(torch.arange(9, device=device), 20_000, generator=seeded(device)).cpu()
+        expected = self.expected(length, window)
+        for v in (0, 1, 2, 3, 4, 5):
+            expect_shares(drawn[v].tolist(), dict(enumerate(expected[v].tolist())))
+        assert (drawn[6:] == -1).all() and contexts.linked.tolist() == [True] * 6 + [False] * 3
+
+    def test_a_walk_that_returns_is_replaced_by_a_neighbour(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "ROUNDS", 0)
+        contexts = FreshContexts.from_csr(*csr(self.rows()), length=9, window=4)
+        drawn = contexts.draw(torch.tensor([0, 4]), 5_000, generator=seeded())
+        expect_shares(drawn[0].tolist(), {1: 1.0, 2: 2.0})  # never 0 itself
+        assert (drawn[1] == 5).all()
+
+    def test_they_resemble_those_of_stored_walks(self) -> None:
+        links = csr(self.rows())
+        walks = random_walks(*links, torch.arange(9).repeat(2_000), 20, generator=seeded())
+        rows = torch.arange(4)
+        stored = Contexts.from_walks(walks, 9, 10).draw(rows, 20_000, generator=seeded(seed=1))
+        fresh = FreshContexts.from_csr(*links, length=20, window=10).draw(rows, 20_000, generator=seeded(seed=2))
+        for one, other in zip(stored, fresh, strict=True):
+            shares = [torch.bincount(drawn, minlength=9) / len(drawn) for drawn in (one, other)]
+            assert (shares[0] - shares[1]).abs().sum() / 2 < 0.05  # total variation
+
+    @pytest.mark.parametrize("length", [1, 2])
+    def test_no_rows_and_walks_of_one_node(self, length: int) -> None:
+        contexts = FreshContexts.from_csr(*csr(self.rows()), length=length, window=3)
+        assert contexts.draw(torch.empty(0, dtype=torch.int64), 4, generator=seeded()).shape == (0, 4)
+        assert (contexts.draw(torch.arange(9), 4, generator=seeded()) >= 0).any() == (length > 1)
+        empty = FreshContexts.from_csr(*csr([]), length=length, window=3)
+        assert len(empty.linked) == 0

@@ -16,6 +16,7 @@ from dysat.errors import ModelError
 from dysat.models.base.inputs import check_features
 from dysat.models.base.memory import GraphSize
 from dysat.models.base.trained import Task, TrainedModel, load_weights
+from dysat.nn.adam import only_rows
 from dysat.nn.device import choose_device
 from dysat.nn.network import AttentionNetwork, Inputs, QueryPlan
 from dysat.nn.structural import Side
@@ -134,8 +135,8 @@ class AttentionModel(TrainedModel):
         self._build(device)
         self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # e_u · e_v
         sampler = self.sampler(generator)
-        items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])  # nodes with contexts
-        return Task(self.loss(sampler), dict(self.network_.named_parameters()), items, frozenset(self._penalized()))
+        weights = dict(self.network_.named_parameters())
+        return Task(self.loss(sampler), weights, sampler.nodes(), frozenset(self._penalized()))
 
     @torch.no_grad()
     def embed(self, step: int = -1) -> Tensor:
@@ -184,6 +185,7 @@ class AttentionModel(TrainedModel):
             num_contexts=self.contexts,
             num_negatives=self.negatives,
             sharing=self.sharing,
+            stored=not self._in_parts,
             generator=generator,
         )
 
@@ -267,7 +269,7 @@ class AttentionModel(TrainedModel):
         """A network for a number of nodes and positions, with initial weights."""
         structural = tuple(zip(self.structural_heads, self.structural_features, strict=True))
         temporal = tuple(zip(self.temporal_heads, self.temporal_features, strict=True))
-        return AttentionNetwork(
+        network = AttentionNetwork(
             num_nodes=num_nodes if self._has_table else 0,
             num_features=0 if self.inputs_.values is None else self.inputs_.values.shape[1],
             num_steps=num_steps,
@@ -284,6 +286,9 @@ class AttentionModel(TrainedModel):
             times=self._times(),
             generator=generator,
         )
+        for table in network.tables() if self._in_parts else ():
+            only_rows(table)
+        return network
 
     @property
     def _in_parts(self) -> bool:

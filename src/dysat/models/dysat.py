@@ -290,7 +290,7 @@ class DySAT(AttentionModel):
         items, walks = torch.zeros(1, dtype=torch.int64, device=device), None
         if self.walk_weight:
             sampler = self.sampler(generator)
-            items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])
+            items = sampler.nodes()
             walks = self.loss(sampler)
 
         def loss(batch: Tensor, generator: torch.Generator) -> Tensor:

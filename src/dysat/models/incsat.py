@@ -16,6 +16,7 @@ from dysat.models.attention import FAN_OUT, NODES_AT_ONCE, AttentionModel
 from dysat.models.base.stepwise import StepwiseModel, step_seed
 from dysat.models.base.trained import Task
 from dysat.models.dysat import PAPER, DySAT
+from dysat.nn.adam import has_only_rows
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.network import QueryPlan
 from dysat.nn.stored import LookBack, Rows, look_back
@@ -99,7 +100,8 @@ class IncSAT(StepwiseModel, AttentionModel):
     def loss(self, sampler: WalkSampler) -> Callable[[Tensor, torch.Generator], Tensor]:
         """Return the loss as a function of a batch of nodes in the newest snapshot."""
         drawn = sampler.block
-        tables = [p for name, p in self.network_.named_parameters() if name in self._penalized() and _is_table(name)]
+        weights = dict(self.network_.named_parameters())
+        tables = [weights[name] for name in self._penalized() if _is_table(name) and not has_only_rows(weights[name])]
 
         def loss(batch: Tensor, generator: torch.Generator) -> Tensor:
             examples = sampler.draw(batch, generator)
@@ -124,9 +126,9 @@ class IncSAT(StepwiseModel, AttentionModel):
         self._look_at(self.graph_[-1:].to(device))
         self._grow(device)
         sampler = self.sampler(generator)
-        items = torch.unique(sampler.block.node[sampler.contexts.num_pairs > 0])
-        penalized = frozenset(name for name in self._penalized() if not _is_table(name))
-        return Task(self.loss(sampler), dict(self.network_.named_parameters()), items, penalized)
+        weights = dict(self.network_.named_parameters())
+        penalized = [name for name in self._penalized() if not _is_table(name) or has_only_rows(weights[name])]
+        return Task(self.loss(sampler), weights, sampler.nodes(), frozenset(penalized))
 
     @torch.no_grad()
     def _store(self) -> None:

@@ -214,7 +214,7 @@ class AttentionNetwork(nn.Module):
         x = inputs.values
         if x is not None:
             x = x.index_select(0, inner if inputs.per_row else nodes)
-        ids: Pattern | None = Pattern.lookup(nodes, block.num_nodes) if self.has_table else None
+        ids: Pattern | None = Pattern.lookup(nodes, block.num_nodes) if self.tables() else None
         if self.input is not None:
             return self._input(ids, x)
         for layer, there in zip(layers, near, strict=True):
@@ -222,10 +222,9 @@ class AttentionNetwork(nn.Module):
             ids = None
         return _require(x)
 
-    @property
-    def has_table(self) -> bool:
-        """Whether every node has learned weights of its own."""
-        return any(name.endswith("table") for name, _ in self.named_parameters())
+    def tables(self) -> list[nn.Parameter]:
+        """The parameters with a row of learned weights for every node."""
+        return [p for name, p in self.named_parameters() if name.endswith("table")]
 
     def _isolated(self, nodes: Pattern, inputs: Inputs, generator: torch.Generator | None) -> Tensor:
         """Structural outputs of nodes without links.  # [L, d]"""

@@ -13,7 +13,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.nn.ops.sparse import kernels_for, pair_dot
 from dysat.sampling.blocks import Block, Pattern, whole_block
 from dysat.sampling.negatives import Negatives
-from dysat.sampling.walks import Contexts, random_walks
+from dysat.sampling.walks import Contexts, FreshContexts, random_walks
 
 Sharing = Literal["per-positive", "shared"]
 Reduction = Literal["sum", "mean"]
@@ -54,7 +54,7 @@ class WalkSampler:
     """Draws the examples of a batch of nodes, for all snapshots at once."""
 
     block: Block
-    contexts: Contexts
+    contexts: Contexts | FreshContexts
     negatives: Negatives
     num_contexts: int
     num_negatives: int
@@ -71,16 +71,29 @@ class WalkSampler:
         num_contexts: int,
         num_negatives: int,
         sharing: Sharing,
+        stored: bool = True,
         generator: torch.Generator,
     ) -> WalkSampler:
-        """Walk along the links of every snapshot by their raw weights, from every node that has a link."""
+        """Walk along the links of every snapshot by their raw weights, from every node that has a link.
+
+        Unless `stored`, walks are drawn for each batch, and `walks_per_node` has no effect.
+        """
         block = whole_block(graph, dtype=torch.float64)
-        starts = torch.arange(block.num_active, device=block.node.device).repeat_interleave(walks_per_node)
-        links = block.links
-        walks = random_walks(links.offsets, links.senders, block.weights, starts, walk_length, generator=generator)
-        contexts = Contexts.from_walks(walks, block.num_active, window)
+        csr = block.links.offsets, block.links.senders, block.weights
+        contexts: Contexts | FreshContexts
+        if stored:
+            starts = torch.arange(block.num_active, device=block.node.device).repeat_interleave(walks_per_node)
+            walks = random_walks(*csr, starts, walk_length, generator=generator)
+            contexts = Contexts.from_walks(walks, block.num_active, window)
+        else:
+            contexts = FreshContexts.from_csr(*csr, length=walk_length, window=window)
         negatives = Negatives.by_degree(block.degrees, block.steps)
         return cls(block, contexts, negatives, num_contexts, num_negatives, sharing)
+
+    def nodes(self) -> Tensor:
+        """The nodes that have contexts in some snapshot.  # [≤ N]"""
+        nodes: Tensor = torch.unique(self.block.node[self.contexts.linked])
+        return nodes
 
     def draw(self, nodes: Tensor, generator: torch.Generator, *, fixed_shape: bool = False) -> Examples:
         """Draw examples of these nodes, where −1 means no node.
@@ -93,7 +106,7 @@ class WalkSampler:
         rows = block.row_of.index_select(0, nodes.clamp(min=0))  # [B, T]
         valid = (nodes >= 0)[:, None] & (rows >= 0) & (rows < block.num_active)
         rows = torch.where(valid, rows, 0)
-        valid &= self.contexts.first_of_row[rows + 1] > self.contexts.first_of_row[rows]  # has a context
+        valid &= self.contexts.linked[rows]
         rows = rows.flatten() if fixed_shape else rows[valid]
         weights = valid.flatten().to(block.weights.dtype)
         weights = weights if fixed_shape else weights.new_ones(len(rows))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dysat.system.compiled import native
 
+ROUNDS = 8  # in which a walk that ended where it began is drawn again; then a neighbour takes its place
 CPU_CHUNK = 65_536  # walks at a time: few enough to fit in the cache, enough to keep every core busy
 
 
@@ -151,6 +152,11 @@ class Contexts:
         return self.first_of_row.diff()
 
     @cached_property
+    def linked(self) -> Tensor:
+        """Whether a row has contexts.  # [R]"""
+        return self.num_pairs > 0
+
+    @cached_property
     def _starts(self) -> Tensor:
         """First occurrence that has a pair and belongs to the row or a later row.  # [R + 1]"""
         return torch.searchsorted(self.first_of_occurrence, self.first_of_row)
@@ -186,6 +192,67 @@ class Contexts:
         before = valid.to(upto.dtype) @ upto <= rank.unsqueeze(2)
         chosen = before.sum(2, keepdim=True).clamp(max=2 * self.window)
         return nodes.gather(2, chosen).squeeze(2).long()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FreshContexts:
+    """Contexts from walks that are drawn when they are needed, for graphs whose walks would take too much memory.
+
+    A context of row v is the row X_k that a walk from v reaches in k steps, given X_k ≠ v. k is drawn in proportion to
+    how often two positions of a stored walk are k apart, length − k. Walks along undirected links look the same in both
+    directions, so contexts are drawn as from `Contexts`. Those differ slightly, because a stored walk starts at every
+    row equally often and not in proportion to the weights of its links.
+
+    Shapes:
+        linked [R]: whether the row has a link with another row; distances [K]: cumulative shares of k = 1 … K.
+    """
+
+    steps: WeightedRows
+    others: WeightedRows  # the same without links of a row with itself
+    linked: Tensor
+    distances: Tensor
+
+    @classmethod
+    def from_csr(cls, offsets: Tensor, neighbours: Tensor, weights: Tensor, *, length: int, window: int) -> Self:
+        """The contexts of walks of this length along weighted links."""
+        rows = torch.arange(len(offsets) - 1, device=offsets.device)
+        receivers = torch.repeat_interleave(rows, offsets.diff(), output_size=len(neighbours))
+        apart = torch.where(receivers == neighbours, 0.0, weights.double())
+        linked = torch.zeros(len(rows), dtype=torch.bool, device=offsets.device)
+        linked[receivers[apart > 0]] = True
+        window = max(1, min(window, length - 1))
+        shares = torch.arange(length - 1, length - 1 - window, -1, dtype=torch.float64, device=offsets.device)
+        return cls(
+            WeightedRows.from_csr(offsets, neighbours, weights, otherwise=rows),
+            WeightedRows.from_csr(offsets, neighbours, apart, otherwise=rows),
+            linked if length > 1 else torch.zeros_like(linked),
+            shares.cumsum(0) / shares.sum(),
+        )
+
+    def draw(self, rows: Tensor, count: int, *, generator: torch.Generator) -> Tensor:
+        """Draw contexts of each row, with replacement; −1 if it has none.  # [B] → [B, count]"""
+        own = rows.repeat_interleave(count)
+        found, left = own.clone(), self.linked[own].nonzero()[:, 0]
+        for _ in range(ROUNDS):
+            if not len(left):
+                break
+            found[left] = self._walk(own[left], generator)
+            left = left[found[left] == own[left]]
+        found[left] = self.others.draw(own[left], generator=generator)
+        return torch.where(self.linked[own], found, -1).view(len(rows), count)
+
+    def _walk(self, rows: Tensor, generator: torch.Generator) -> Tensor:
+        """Where walks from these rows are after a random number of steps.  # [W] → [W]"""
+        uniform = torch.rand(len(rows), dtype=torch.float64, generator=generator, device=rows.device)
+        distance = torch.searchsorted(self.distances, uniform, right=True).clamp(max=len(self.distances) - 1) + 1
+        # The longest walks first, so that those that go on are always at the front.
+        distance, order = distance.sort(descending=True, stable=True)
+        here = rows[order]
+        for going in (
+            (distance[:, None] >= torch.arange(1, len(self.distances) + 1, device=rows.device)).sum(0).tolist()
+        ):
+            here[:going] = self.steps.draw(here[:going], generator=generator)
+        return torch.empty_like(here).index_copy_(0, order, here)
 
 
 def _count_contexts(walks: Tensor, window: int) -> Tensor:

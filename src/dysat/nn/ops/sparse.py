@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dysat.nn.adam import has_only_rows
 from dysat.nn.ops import cpu
 from dysat.nn.ops.history import History
 from dysat.nn.ops.reference import (
@@ -56,6 +57,9 @@ def pair_dot(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
 
 def look_up(x: Tensor, pattern: Pattern, scale: Tensor | None = None) -> Tensor:
     """The row of x that each receiver of a `Pattern.lookup` names, times its scale.  # [S, d], [R, 1] → [R, d]"""
+    if has_only_rows(x):
+        used, index = torch.unique(pattern.senders, return_inverse=True)
+        x, pattern = functional.embedding(used, x, sparse=True), Pattern.lookup(index, len(used))
     return _LookUp.apply(x, pattern, scale)  # type: ignore[no-any-return, no-untyped-call]
 
 
