@@ -21,7 +21,14 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from dysat.features.spectrum import spectrum
 from dysat.models.forecast.pair_score import PairScore
 from dysat.system.compiled import native
-from dysat.system.process import MANY_LINKS, ROWS_PER_THREAD, few_blas_threads, in_threads, keep_freed_memory
+from dysat.system.process import (
+    MANY_LINKS,
+    ROWS_PER_THREAD,
+    few_blas_threads,
+    in_threads,
+    keep_freed_memory,
+    side_by_side,
+)
 
 
 def threads() -> set[int]:
@@ -36,6 +43,7 @@ def threads() -> set[int]:
 @pytest.fixture(autouse=True)
 def two_threads() -> object:
     """A limit that every machine but the smallest has."""
+    torch.get_num_threads()  # the first call sets the threads of torch's own library
     threads()
     with threadpool_limits(2, user_api="blas"):
         if threads() != {2}:
@@ -166,6 +174,42 @@ def test_parts_are_computed_in_order_on_one_core_each() -> None:
 def test_an_error_in_a_part_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         list(in_threads(lambda part: 1 / part, [1, 2, 0, 3]))
+
+
+@pytest.mark.parametrize("enough", [False, True])
+def test_a_few_parts_are_computed_at_the_same_time_if_there_are_cores(
+    enough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the limit of its caller, and may ask for another without waiting for it."""
+    monkeypatch.setattr("dysat.system.process.CORES_EACH", 0 if enough else 10**6)
+    begun, main = [Event(), Event()], get_ident()
+
+    def compute(part: int) -> tuple[int, set[int], bool]:
+        begun[part].set()
+        together = begun[1 - part].wait(10 if enough else 0)
+        with few_blas_threads(0):
+            return 10 * part, threads(), together and get_ident() != main
+
+    with few_blas_threads(0):
+        found = side_by_side(compute, [0, 1])
+    assert [number for number, _, _ in found] == [0, 10]
+    assert all(inside == {1} for _, inside, _ in found)
+    assert [together for _, _, together in found] == [enough, enough]
+    with pytest.raises(ZeroDivisionError):
+        side_by_side(lambda part: 1 // part, [1, 0])
+
+
+def test_a_score_learned_side_by_side_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = [[(i, (i * k + t) % 40) for i in range(40) for k in (1, 3) if i != (i * k + t) % 40] for t in range(6)]
+    graph = make_graph([40] * 6, links)
+    scores = []
+    for cores in (0, 10**6):
+        monkeypatch.setattr("dysat.system.process.CORES_EACH", cores)
+        score = PairScore.learn(graph)
+        assert score is not None
+        scores.append(score.tensors())
+    for name, tensor in scores[0].items():
+        assert torch.equal(tensor, scores[1][name]), name
 
 
 @pytest.mark.parametrize(("links", "calls"), [(0, 2), (MANY_LINKS, 2), (MANY_LINKS + 1, 0)])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from threading import RLock
+from threading import RLock, local
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 MAX_THREADS = 16  # of `in_threads`: each holds the memory of one part
+CORES_EACH = 4  # that each part of `side_by_side` needs, or they are computed one after the other
 MANY_LINKS = 4_000_000  # of a graph for which freed memory goes back to the system
 ROWS_PER_THREAD = 2_000  # matrix rows that make one more thread worthwhile
 _lock = RLock()  # two overlapping calls would restore each other's limits
+_inside = local()
 
 
 @contextmanager
@@ -29,13 +31,14 @@ def few_blas_threads(rows: int) -> Iterator[None]:
 
     The eigenvectors of a graph take thousands of small products, and OpenBLAS wakes one thread per core for each. For
     few rows, waking takes longer than the product, and many times longer if another program occupies a core. The limit
-    applies to the whole process; torch has its own threads.
+    applies to the whole process; torch has its own threads. Parts of `side_by_side` keep the limit of their caller.
     """
+    if getattr(_inside, "a_part", False):
+        yield
+        return
     libraries = _blas_libraries()
-    with _lock:
-        before = min((library["num_threads"] for library in libraries.info()), default=1)
-        with libraries.limit(limits=min(before, max(1, rows // ROWS_PER_THREAD))):
-            yield
+    with _lock, libraries.limit(limits=min(_least_threads(libraries), max(1, rows // ROWS_PER_THREAD))):
+        yield
 
 
 def in_threads(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
@@ -60,6 +63,26 @@ def in_threads(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iter
             pool.shutdown(cancel_futures=True)
 
 
+def side_by_side(compute: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """Return the results of a few parts, each computed on several cores; at the same time if there are enough cores."""
+    import torch
+
+    if torch.get_num_threads() < CORES_EACH * len(parts):
+        return [compute(part) for part in parts]
+
+    libraries = _blas_libraries()
+    limit = _least_threads(libraries)
+
+    def one(part: Part) -> Result:
+        _inside.a_part = True
+        torch.get_num_threads()  # the first call in a thread sets the limit of the process
+        with libraries.limit(limits=limit):  # that of a library with OpenMP belongs to a thread
+            return compute(part)
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return list(pool.map(one, parts))
+
+
 @cache
 def _blas_libraries() -> ThreadpoolController:
     """The OpenBLAS of NumPy and of SciPy; finding them takes milliseconds."""
@@ -67,6 +90,10 @@ def _blas_libraries() -> ThreadpoolController:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(internal_api="openblas")
+
+
+def _least_threads(libraries: ThreadpoolController) -> int:
+    return min((int(library["num_threads"]) for library in libraries.info()), default=1)
 
 
 def _reset_lock() -> None:

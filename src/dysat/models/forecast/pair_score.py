@@ -27,7 +27,7 @@ from dysat.models.forecast.examples import (
 )
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
-from dysat.system.process import few_blas_threads, in_threads
+from dysat.system.process import few_blas_threads, in_threads, side_by_side
 from dysat.system.progress import report
 
 Ids = NDArray[np.int64]
@@ -162,30 +162,33 @@ class PairScore:
         def examples(target: int) -> Examples:
             return examples_of(graph, snapshots[: target + 1], three_step, negatives, seed)
 
-        def learned(targets: Sequence[int]) -> PairScore:
-            with few_blas_threads(graph.num_nodes):
-                past = list[Examples]()
-                for target in targets:
-                    report("pair score: transition", len(past), len(targets))
-                    past.append(examples(target))
-                report("pair score: regression and trees")
-                return _learn(past, three_step, seed)
+        def gathered(targets: Sequence[int]) -> list[Examples]:
+            past = list[Examples]()
+            for target in targets:
+                report("pair score: transition", len(past), len(targets))
+                past.append(examples(target))
+            return past
+
+        def learned(*several: Sequence[Examples]) -> list[PairScore]:
+            report("pair score: regression and trees")
+            return side_by_side(lambda past: _learn(past, three_step, seed), several)
 
         recent = recent_transitions(snapshots, transitions)
-        if not recent:
-            with few_blas_threads(graph.num_nodes):
+        with few_blas_threads(graph.num_nodes):
+            if not recent:
                 halves = examples_of(
                     graph, random_halves(graph.aggregate(), seed), three_step, negatives, seed, step=len(graph) - 1
                 )
-                return _learn([halves], three_step, seed) if 0 < halves.num_links < halves.num_uniform else None
-        same_time = same_time_transitions(snapshots)
-        training = training_transitions(recent, same_time)
-        score = learned(training)
-        for target in (*same_time[-1:], recent[-1]):
-            earlier = [step for step in training if step < target]
-            if earlier := earlier or recent_transitions(snapshots[:target], transitions):
-                return _calibrated(score, learned(earlier), examples(target))
-        return score
+                return learned([halves])[0] if 0 < halves.num_links < halves.num_uniform else None
+            same_time = same_time_transitions(snapshots)
+            training = training_transitions(recent, same_time)
+            past = gathered(training)
+            for target in (*same_time[-1:], recent[-1]):
+                earlier = [step for step in training if step < target]
+                if earlier := earlier or recent_transitions(snapshots[:target], transitions):
+                    score, before = learned(past, gathered(earlier))
+                    return _calibrated(score, before, examples(target))
+            return learned(past)[0]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything learned as named tensors, for a file."""
