@@ -32,7 +32,7 @@ class Cells(HTMLParser):
 
 
 @pytest.fixture
-def shown() -> Iterator[list[tuple[dict[str, Any], bool]]]:
+def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[dict[str, Any], bool]]]:
     """Everything that the running IPython shell displays: the forms of each output, and whether it is an update."""
     from IPython.core.displaypub import CapturingDisplayPublisher
     from IPython.core.interactiveshell import InteractiveShell
@@ -43,6 +43,7 @@ def shown() -> Iterator[list[tuple[dict[str, Any], bool]]]:
         def publish(self, data: Any, metadata: Any = None, **more: Any) -> None:
             found.append((data, bool(more.get("update"))))
 
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # the shell warns if another environment is active
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
     shell.display_pub, shell.kernel = Publisher(), object()  # a kernel, unlike a terminal, has this attribute
