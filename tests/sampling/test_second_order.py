@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,11 @@ LINKS |= {(0, 0): 2.0, (3, 3): 1.5, (5, 6): 1.0, (0, 7): 3.0, (8, 9): 1.0, (10, 
 NODES = 12
 Steps = defaultdict[tuple[int, int], Counter[int]]
 SETTINGS = [(1, 1), (0.25, 1), (4, 1), (1, 0.25), (1, 4), (0.25, 4), (4, 0.25), (0.5, 0.5), (1e-6, 1), (1, 1e6)]
+
+
+def walked(*args: Any, **options: Any) -> Tensor:
+    """All parts of second-order walks together."""
+    return torch.cat([*second_order_walks(*args, **options)])
 
 
 @cache
@@ -92,7 +98,7 @@ def test_steps_follow_the_formula(
     monkeypatch.setattr(second_order, "ROUNDS", rounds)
     monkeypatch.setattr(second_order, "ENTRIES", 10_000)
     starts = torch.arange(NODES, device=device).repeat(400)
-    walks = second_order_walks(*csr(device), starts, 20, p=p, q=q, generator=seeded(1, device))
+    walks = walked(*csr(device), starts, 20, p=p, q=q, generator=seeded(1, device))
     assert walks.dtype == torch.int32 and walks.device == starts.device and torch.equal(walks[:, 0].long(), starts)
     assert follow(count(walks), p, q)
 
@@ -102,7 +108,7 @@ def test_steps_follow_the_formula(
 def test_steps_follow_the_formula_of_their_setting_only(p: float, q: float, device: str) -> None:
     """Ignoring p or q, or exchanging them, would be detected."""
     starts = torch.arange(NODES, device=device).repeat(300)
-    walks = second_order_walks(*csr(device), starts, 20, p=p, q=q, generator=seeded(2, device))
+    walks = walked(*csr(device), starts, 20, p=p, q=q, generator=seeded(2, device))
     assert walks.dtype == torch.int32 and walks.device == starts.device and torch.equal(walks[:, 0].long(), starts)
     seen = count(walks)
     assert [setting for setting in SETTINGS if follow(seen, *setting)] == [(p, q)]
@@ -110,7 +116,7 @@ def test_steps_follow_the_formula_of_their_setting_only(p: float, q: float, devi
 
 def test_the_first_step_depends_on_weights_alone() -> None:
     starts = torch.zeros(20_000, dtype=torch.int64)
-    walks = second_order_walks(*csr(), starts, 3, p=0.01, q=100, generator=seeded())
+    walks = walked(*csr(), starts, 3, p=0.01, q=100, generator=seeded())
     row = neighbours()[0]
     part = torch.bincount(walks[:, 1], minlength=NODES) / len(starts)
     wanted = torch.tensor([row.get(node, 0.0) / sum(row.values()) for node in range(NODES)])
@@ -120,7 +126,7 @@ def test_the_first_step_depends_on_weights_alone() -> None:
 @on_each_device
 def test_p_and_q_of_1_are_first_order_walks(device: str) -> None:
     starts = torch.arange(NODES, device=device).repeat(9)
-    walks = second_order_walks(*csr(device), starts, 12, p=1, q=1, generator=seeded(3, device))
+    walks = walked(*csr(device), starts, 12, p=1, q=1, generator=seeded(3, device))
     assert torch.equal(walks, random_walks(*csr(device), starts, 12, generator=seeded(3, device)))
 
 
@@ -136,7 +142,7 @@ def test_the_order_of_neighbours_does_not_matter() -> None:
     offsets, there, weights = csr()
     turned = torch.cat([part.flip(0) for part in torch.arange(len(there)).split(offsets.diff().tolist())])
     starts = torch.arange(NODES).repeat(400)
-    walks = second_order_walks(offsets, there[turned], weights[turned], starts, 20, p=4, q=0.25, generator=seeded())
+    walks = walked(offsets, there[turned], weights[turned], starts, 20, p=4, q=0.25, generator=seeded())
     assert follow(count(walks), 4, 0.25)
 
 
@@ -145,7 +151,7 @@ def test_links_of_weight_0_are_never_taken_but_count_as_links() -> None:
     offsets, there = torch.tensor([0, 2, 4, 7, 8]), torch.tensor([1, 2, 0, 2, 0, 1, 3, 2])
     weights = torch.tensor([1.0, 0, 1, 1, 0, 1, 1, 1], dtype=torch.float64)
     starts = torch.zeros(20_000, dtype=torch.int64)
-    walks = second_order_walks(offsets, there, weights, starts, 3, p=1, q=9, generator=seeded())
+    walks = walked(offsets, there, weights, starts, 3, p=1, q=9, generator=seeded())
     assert (walks[:, 1] == 1).all()
     torch.testing.assert_close((walks[:, 2] == 2).float().mean(), torch.tensor(0.5), atol=0.015, rtol=0)
 
@@ -154,7 +160,7 @@ def test_links_of_weight_0_are_never_taken_but_count_as_links() -> None:
 @pytest.mark.parametrize(("starts", "length"), [([], 3), ([11, 11], 5), *(([8, 10, 11], n) for n in (1, 2, 3, 5))])
 def test_walks_without_a_choice(starts: list[int], length: int, device: str) -> None:
     given = torch.tensor(starts, dtype=torch.int64, device=device)
-    walks = second_order_walks(*csr(device), given, length, p=0.3, q=7, generator=seeded(0, device))
+    walks = walked(*csr(device), given, length, p=0.3, q=7, generator=seeded(0, device))
     there = {8: 9, 10: 10, 11: 11}
     assert walks.tolist() == [[node if i % 2 == 0 else there[node] for i in range(length)] for node in starts]
 
@@ -162,7 +168,7 @@ def test_walks_without_a_choice(starts: list[int], length: int, device: str) -> 
 @pytest.mark.parametrize("num_rows", [0, 3])
 def test_graphs_without_links(num_rows: int) -> None:
     empty = torch.zeros(num_rows + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int64), torch.empty(0)
-    walks = second_order_walks(*empty, torch.arange(num_rows), 4, p=2, q=3, generator=seeded())
+    walks = walked(*empty, torch.arange(num_rows), 4, p=2, q=3, generator=seeded())
     assert torch.equal(walks, torch.arange(num_rows, dtype=torch.int32)[:, None].expand(-1, 4))
 
 
@@ -170,7 +176,7 @@ def test_graphs_without_links(num_rows: int) -> None:
 def test_walks_follow_links_in_every_chunk(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dysat.sampling.walks.CPU_CHUNK", chunk)
     rows = neighbours()
-    for walk in second_order_walks(*csr(), torch.arange(NODES), 30, p=0.5, q=2, generator=seeded()).tolist():
+    for walk in walked(*csr(), torch.arange(NODES), 30, p=0.5, q=2, generator=seeded()).tolist():
         assert all(there in (rows[here] or {here}) for here, there in pairwise(walk))
 
 
@@ -178,7 +184,7 @@ def test_walks_follow_links_in_every_chunk(chunk: int, monkeypatch: pytest.Monke
 def test_the_generator_determines_the_walks(device: str) -> None:
     starts, state = torch.arange(NODES, device=device).repeat(20), torch.get_rng_state()
     first, again, other = (
-        second_order_walks(*csr(device), starts, 9, p=0.5, q=2, generator=seeded(seed, device)) for seed in (1, 1, 2)
+        walked(*csr(device), starts, 9, p=0.5, q=2, generator=seeded(seed, device)) for seed in (1, 1, 2)
     )
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(state, torch.get_rng_state())

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from dysat.sampling.walks import WeightedRows, joined, starts_at_once, walk_parts
+from dysat.sampling.walks import WeightedRows, starts_at_once, walk_parts
 
 ROUNDS = 32  # of proposals; after that, weighing all neighbours costs less
 ENTRIES = 1 << 22  # neighbours weighed at once
@@ -95,30 +95,14 @@ def second_order_walks(
     p: float,
     q: float,
     generator: torch.Generator,
-) -> Tensor:
-    """Walks of node2vec; the first step, and every step if p = q = 1, depends on link weights alone.
+) -> Iterator[Tensor]:
+    """Walks of node2vec, some at a time; the first step, and every step if p = q = 1, depends on link weights alone.
 
     Links are undirected: both directions must be present. A walk stays on a row that has no positive weight.
 
     Shapes:
-        offsets [R + 1], neighbours [E], weights [E] (at least 0), starts [S] → walks [S, length] (int32).
+        offsets [R + 1], neighbours [E], weights [E] (at least 0), starts [S] → parts of [S, length] (int32).
     """
-    parts = second_order_parts(offsets, neighbours, weights, starts, length, p=p, q=q, generator=generator)
-    return joined(parts, len(starts), length, starts.device)
-
-
-def second_order_parts(
-    offsets: Tensor,
-    neighbours: Tensor,
-    weights: Tensor,
-    starts: Tensor,
-    length: int,
-    *,
-    p: float,
-    q: float,
-    generator: torch.Generator,
-) -> Iterator[Tensor]:
-    """The same walks, some at a time.  # each [≤ CPU_CHUNK, length]"""
     if p == q == 1 or length <= 2 or not len(neighbours):
         yield from walk_parts(offsets, neighbours, weights, starts, length, generator=generator)
         return

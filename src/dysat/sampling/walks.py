@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -83,8 +83,11 @@ def random_walks(
     Shapes:
         offsets [R + 1], neighbours [E], weights [E] (at least 0), starts [S] → walks [S, length] (int32).
     """
-    parts = walk_parts(offsets, neighbours, weights, starts, length, generator=generator)
-    return joined(parts, len(starts), length, starts.device)
+    walks, at = torch.empty(len(starts), length, dtype=torch.int32, device=starts.device), 0
+    for part in walk_parts(offsets, neighbours, weights, starts, length, generator=generator):
+        walks[at : at + len(part)] = part
+        at += len(part)
+    return walks
 
 
 def walk_parts(
@@ -105,15 +108,6 @@ def walk_parts(
 def starts_at_once(starts: Tensor) -> Sequence[Tensor]:
     """Groups of start rows whose walks are drawn together; one group on a GPU."""
     return torch.split(starts, CPU_CHUNK if starts.device.type == "cpu" else max(len(starts), 1))
-
-
-def joined(parts: Iterable[Tensor], number: int, length: int, device: torch.device) -> Tensor:
-    """Put parts of walks into one table, without holding both.  # [number, length]"""
-    walks, at = torch.empty(number, length, dtype=torch.int32, device=device), 0
-    for part in parts:
-        walks[at : at + len(part)] = part
-        at += len(part)
-    return walks
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -15,7 +15,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.memory import GraphSize
-from dysat.sampling.second_order import second_order_parts
+from dysat.sampling.second_order import second_order_walks
 
 MAX_WALK_LENGTH = 10_000  # gensim silently truncates longer walks
 BLOCK = 4096  # walks converted to Python lists at once
@@ -127,7 +127,7 @@ class Node2Vec(EmbeddingModel):
         weight.index_add_(0, torch.repeat_interleave(graph.offsets.diff()), graph.weights)
         starts = weight.nonzero()[:, 0]
         orders = [torch.randperm(len(starts), generator=generator) for _ in range(self.walks_per_node)]
-        return second_order_parts(
+        return second_order_walks(
             graph.offsets,
             torch.searchsorted(graph.rows, graph.neighbours),
             graph.weights,
