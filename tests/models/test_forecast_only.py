@@ -57,6 +57,26 @@ def test_saved_and_loaded(forecast_only: DySAT, tmp_path: Path) -> None:
         loaded.embed()
 
 
+def test_a_loaded_model_forecasts_without_computing_the_inputs_of_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = DySAT(**FORECASTING).fit(meetings())
+    model.save(tmp_path / "model")
+    with monkeypatch.context() as patch:
+        patch.setattr(DySAT, "_look_at", lambda *_: pytest.fail("inputs were computed"))
+        loaded = DySAT.load(tmp_path / "model", device="cpu")
+        assert list(loaded.top_links(99)) == list(model.top_links(99))
+    assert torch.equal(loaded.embed(), model.embed())
+
+
+def test_a_gpu_is_warmed_up_on_a_graph_of_its_own() -> None:
+    model = DySAT(**FORECASTING).fit(meetings())
+    state, before = torch.get_rng_state(), {name: value.clone() for name, value in model._state().items()}
+    model._warm_up(torch.device("cpu"))
+    assert model.graph_.num_nodes == meetings().num_nodes and torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(value, before[name]) for name, value in model._state().items())
+
+
 def test_a_second_fit_leaves_nothing_of_the_first() -> None:
     model = DySAT(**FORECASTING).fit(meetings()).set_params(embeddings=False).fit(two_blocks(12, 3))
     once = DySAT(**FORECASTING | {"embeddings": False}).fit(two_blocks(12, 3))

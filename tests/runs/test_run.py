@@ -182,6 +182,17 @@ def test_results_of_a_run(tmp_path: Path) -> None:
     assert len(model.graph_) == 5
 
 
+def test_a_trained_model_is_not_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run.start(tmp_path / "run", small_graph(), small_model(), backtest=False)
+    assert run.train()
+    links, embeddings = run.model().top_links(5), run.model().embed()
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "model", lambda *_: pytest.fail("it was loaded"))
+        assert list(run.forecasts(5)) == list(links) and torch.equal(run.model_at_hand().embed(), embeddings)
+    (run.folder / "metrics.json").write_bytes((run.folder / "metrics.json").read_bytes())  # as after an update
+    assert run.model_at_hand() is run.model_at_hand() and list(run.forecasts(5)) == list(links)
+
+
 def test_embeddings_of_a_large_graph_are_those_of_the_last_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

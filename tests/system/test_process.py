@@ -27,6 +27,7 @@ from dysat.system.process import (
     few_blas_threads,
     in_threads,
     keep_freed_memory,
+    meanwhile,
     side_by_side,
 )
 
@@ -210,6 +211,24 @@ def test_a_score_learned_side_by_side_has_the_same_bits(monkeypatch: pytest.Monk
         scores.append(score.tensors())
     for name, tensor in scores[0].items():
         assert torch.equal(tensor, scores[1][name]), name
+
+
+def test_other_work_is_done_meanwhile_and_waited_for() -> None:
+    may_end, done = Event(), list[int]()
+
+    def work() -> None:
+        assert may_end.wait(60)
+        done.append(get_ident())
+
+    with meanwhile(work):
+        assert not done
+        may_end.set()
+    assert done and done[0] != get_ident()
+
+
+def test_an_error_in_other_work_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError), meanwhile(lambda: 1 / 0):
+        pass
 
 
 @pytest.mark.parametrize(("links", "calls"), [(0, 2), (MANY_LINKS, 2), (MANY_LINKS + 1, 0)])

@@ -168,7 +168,7 @@ def _show_run(run: Run, as_json: bool, calibrate: Calibrate, trained_at: float, 
     metrics = run.metrics()
     with working() as set_status:
         set_status("loading the model")
-        model = run.model()
+        model = run.model_at_hand()
         set_status("ranking the most likely links")
         links = model.top_links(top, calibrate=calibrate)
     if as_json:

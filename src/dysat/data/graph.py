@@ -194,6 +194,12 @@ class DynamicGraph:
         return len(self.snapshots)
 
     @property
+    def num_features(self) -> int:
+        """Number of features of a node; 0 without node attributes."""
+        features = self.features[0] if isinstance(self.features, tuple) else self.features
+        return 0 if features is None else features.shape[1]
+
+    @property
     def directed(self) -> bool:
         """Whether the snapshots know who sent a link; forecasts and evaluations are then about ordered pairs."""
         return self.snapshots[0].directed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -232,10 +233,27 @@ class AttentionModel(TrainedModel):
 
     def _build(self, device: torch.device) -> None:
         """Build the block of the graph, the inputs, and a network with initial weights."""
+        self._look_at(self._recent().to(device))
+        self._build_network(device)
+
+    def _build_network(self, device: torch.device) -> None:
+        """Build a network with initial weights."""
         graph = self._recent()
-        self._look_at(graph.to(device))
         weights = torch.Generator().manual_seed(int(self.seed))  # the same initial weights on every device
         self.network_ = self._network(graph.num_nodes, len(graph), weights).to(device)
+
+    # A model that was loaded builds these when embeddings are asked for: forecasts may not need them.
+    @cached_property
+    def block_(self) -> Block:
+        """All snapshots as one graph of rows."""
+        self._look_at(self._recent().to(choose_device(self.device)))
+        return self.block_
+
+    @cached_property
+    def inputs_(self) -> Inputs:
+        """Inputs of the rows or of the nodes."""
+        self._look_at(self._recent().to(choose_device(self.device)))
+        return self.inputs_
 
     def _look_at(self, graph: DynamicGraph) -> None:
         """Build the block of a graph and the inputs."""
@@ -256,6 +274,10 @@ class AttentionModel(TrainedModel):
         features = graph.features if self.inputs != "identity" else None
         return Inputs(torch.cat(features), per_row=True) if isinstance(features, tuple) else Inputs(features)
 
+    def _num_inputs(self, graph: DynamicGraph) -> int:
+        """The number of input features, without the learned vectors."""
+        return graph.num_features if self.inputs != "identity" else 0
+
     @property
     def _has_table(self) -> bool:
         """Whether every node has a learned vector."""
@@ -271,7 +293,7 @@ class AttentionModel(TrainedModel):
         temporal = tuple(zip(self.temporal_heads, self.temporal_features, strict=True))
         network = AttentionNetwork(
             num_nodes=num_nodes if self._has_table else 0,
-            num_features=0 if self.inputs_.values is None else self.inputs_.values.shape[1],
+            num_features=self._num_inputs(self.graph_),
             num_steps=num_steps,
             structural=() if self.blocks == "temporal" else structural,
             temporal=() if self.blocks == "structural" else temporal,
@@ -293,7 +315,12 @@ class AttentionModel(TrainedModel):
     @property
     def _in_parts(self) -> bool:
         """Whether rows are computed as they are needed, because all of them would take too much memory or time."""
-        return sum(self.block_.known) > MOST_ROWS[self.block_.node.device.type]
+        return self._num_rows > MOST_ROWS[choose_device(self.device).type]
+
+    @property
+    def _num_rows(self) -> int:
+        """The number of known (node, step)."""
+        return sum(self.graph_.known[self.steps().start :])
 
     def _recent(self) -> DynamicGraph:
         return self.graph_ if self.history is None else self.graph_[-self.history :]
@@ -320,7 +347,9 @@ class AttentionModel(TrainedModel):
         return dict(self.network_.state_dict())
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self._build(choose_device(self.device))
+        for name in ("block_", "inputs_"):
+            vars(self).pop(name, None)
+        self._build_network(choose_device(self.device))
         load_weights(self.network_, tensors)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, get_args
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.activity import COLUMNS as ACTIVITY
@@ -36,9 +37,9 @@ from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
 from dysat.system.notebook import notebook_progress
-from dysat.system.process import few_blas_threads
+from dysat.system.process import few_blas_threads, meanwhile
 from dysat.system.progress import report
-from dysat.training import Callbacks, Settings
+from dysat.training import Callbacks, Settings, minimize
 
 SCORE, PAIR, AXES, TARGET_AXES = "score/", "pair/", "axes", "axes_target"
 Role = Literal["source", "target"]
@@ -242,11 +243,7 @@ class DySAT(AttentionModel):
     def _inputs(self, graph: DynamicGraph) -> Inputs:
         if not self._own_inputs:
             return super()._inputs(graph)
-        given = graph.features  # beside inputs of its own, also with inputs="identity"
-        width = (ACTIVITY + len(graph.kind_names)) * self.activity + 2 * self.spectrum
-        if given is not None:
-            width += (given[0] if isinstance(given, tuple) else given).shape[1]
-        values = torch.empty(sum(graph.known), width, device=graph.device)
+        values = torch.empty(sum(graph.known), self._num_inputs(graph), device=graph.device)
         tables, first = torch.split(values, list(graph.known)), 0
         for part in self._input_parts(graph):
             stop = first
@@ -255,6 +252,12 @@ class DySAT(AttentionModel):
                 table[:, first:stop] = columns
             first = stop
         return Inputs(values, per_row=True)
+
+    def _num_inputs(self, graph: DynamicGraph) -> int:
+        if not self._own_inputs:
+            return super()._num_inputs(graph)
+        # Features come beside inputs of its own, also with inputs="identity".
+        return (ACTIVITY + len(graph.kind_names)) * self.activity + 2 * self.spectrum + graph.num_features
 
     def _input_parts(self, graph: DynamicGraph) -> Iterator[Iterable[Tensor]]:
         """Yield columns of the nodes known at each step: activity, coordinates, features.  # each [known, F]"""
@@ -280,7 +283,8 @@ class DySAT(AttentionModel):
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self.score_ = self.pair_score_ = self.axes_ = self.target_axes_ = None
         if self.pair_score or self.agreement:
-            self.pair_score_ = self._learn_pair_score()
+            with meanwhile(lambda: self._warm_up(device)) if device.type == "cuda" else nullcontext():
+                self.pair_score_ = self._learn_pair_score()
         ahead = self._ahead(device)
         if ahead is None:
             return super()._prepare(device, generator)
@@ -298,6 +302,24 @@ class DySAT(AttentionModel):
             return value if walks is None else value + self.walk_weight * walks(batch, generator)
 
         return Task(loss, self._parameters(), items, frozenset(self._penalized()))
+
+    def _warm_up(self, device: torch.device) -> None:
+        """Train a graph of two nodes for a step, so that the GPU has loaded what training needs."""
+        small = {"pair_score": False, "agreement": 0.0, "future_weight": 1.0, "walk_weight": 0.0, "spectrum": 0}
+        model = type(self)(**{**self.get_params(), **small, "inputs": "identity", "history": None, "epochs": 1})
+        link = np.array([0]), np.array([1]), np.ones(1)
+        steps = [Snapshot.from_links(*link, num_nodes=2, start=step, stop=step + 1) for step in range(2)]
+        model.graph_ = DynamicGraph(np.arange(2), tuple(steps), clock="step")
+        generator = torch.Generator(device).manual_seed(0)
+        task = model._prepare(device, generator)
+        # A recording would not bear what other threads do on the GPU.
+        settings = replace(model._settings(len(task.items)), capture=False)
+        minimize(
+            *(task.loss, task.parameters, task.items, settings),
+            generator=generator,
+            penalized=task.penalized,
+            on_epoch=lambda epoch: None,
+        )
 
     def _eigenvectors(self) -> AbstractContextManager[None]:
         """Compute eigenvectors on the device of the model; on the CPU if this machine does not have it."""
@@ -462,7 +484,7 @@ class DySAT(AttentionModel):
             needed = [self.axes_, *[self.target_axes_] * directed]
             if any(not _are_axes(axes, self.network_.width) for axes in needed):
                 raise ModelError(f"the weights do not fit the model: axes, {self.network_.width} wide, are needed")
-            self.score_ = ProductScore(self.network_.width, directed=directed).to(self.block_.node.device)
+            self.score_ = ProductScore(self.network_.width, directed=directed).to(choose_device(self.device))
             load_weights(self.score_, parts[SCORE])
         if parts[PAIR]:
             self.pair_score_ = PairScore.of(parts[PAIR])

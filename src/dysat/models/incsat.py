@@ -178,6 +178,10 @@ class IncSAT(StepwiseModel, AttentionModel):
     def _recent(self) -> DynamicGraph:
         return self.graph_[-1:]
 
+    @property
+    def _num_rows(self) -> int:
+        return self.graph_.known[-1]
+
     def _device(self) -> torch.device:
         return next(self.network_.parameters()).device
 
@@ -240,8 +244,7 @@ class IncSAT(StepwiseModel, AttentionModel):
             if rows.size and not np.isfinite([rows.min(), rows.max()]).all():
                 raise ModelError(f"the stored rows of step {step} are not finite numbers")
 
-    def _build(self, device: torch.device) -> None:
-        self._look_at(self.graph_[-1:].to(device))
+    def _build_network(self, device: torch.device) -> None:
         vars(self).pop("network_", None)
         scorer = vars(self).get("scorer_")
         self._grow(device)

@@ -81,25 +81,22 @@ def has_only_rows(p: Tensor) -> bool:
 
 
 def gradient(p: nn.Parameter) -> Tensor:
-    """Return a parameter's gradient, or that of its `rows_of`; if it has none, set it to zeros first."""
+    """Return a parameter's gradient, or that of its `rows_of`; if it has none, zeros."""
+    if has_only_rows(p):
+        if p.grad is None:
+            return p.detach()[:0]
+        if not p.grad.is_coalesced():
+            p.grad = p.grad.coalesce()
+        return p.grad._values()
     if p.grad is None:
-        p.grad = _no_rows(p) if has_only_rows(p) else torch.zeros_like(p)
-    if not has_only_rows(p):
-        return p.grad
-    if not p.grad.is_coalesced():
-        p.grad = p.grad.coalesce()
-    return p.grad._values()
-
-
-def _no_rows(p: nn.Parameter) -> Tensor:
-    none = torch.empty(1, 0, dtype=torch.int64, device=p.device)
-    return torch.sparse_coo_tensor(none, p.detach()[:0], p.shape, check_invariants=False)
+        p.grad = torch.zeros_like(p)
+    return p.grad
 
 
 def rows_of(p: nn.Parameter) -> Tensor:
     """The rows of a table that its `gradient` belongs to.  # [R]"""
     gradient(p)
-    return cast(Tensor, p.grad)._indices()[0]
+    return torch.empty(0, dtype=torch.int64, device=p.device) if p.grad is None else p.grad._indices()[0]
 
 
 def in_use(p: nn.Parameter) -> Tensor:

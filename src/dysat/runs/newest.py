@@ -31,7 +31,7 @@ EMBEDDINGS = "embeddings.parquet"
 FILES = (METRICS, EMBEDDINGS, MODEL_FILE, GRAPH_FOLDER)  # metrics.json is removed first and written last
 UNNEEDED = (EMBEDDINGS, MODEL_FILE)  # files of `stream/base` that are of no use after the first update
 STALE = ".stale"
-MAX_ROWS = 2_000_000  # of embeddings.parquet; a row of the default takes about 500 bytes
+MAX_ROWS = 1_000_000  # of embeddings.parquet; a row of the default takes about 500 bytes
 
 
 def first_folder(run: Path) -> Path:

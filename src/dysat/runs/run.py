@@ -30,6 +30,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import torch
+
 import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.errors import DysatError, ModelError
@@ -106,7 +108,7 @@ class Run:
         options = {key: value for key, value in config["options"].items() if key != "device"}
         identity = [config["graph"], config["method"], config["backtest"], options]
         self.checkpoints = Checkpoints(folder, json.dumps(identity, sort_keys=True))
-        self._last: tuple[Any, EmbeddingModel] | None = None  # the model of the last forecasts, and its state
+        self._last: tuple[Any, EmbeddingModel] | None = None  # the model that was last used, and its state
         self._began = time.monotonic()  # when training began, had it never been interrupted
 
     def __repr__(self) -> str:
@@ -233,10 +235,14 @@ class Run:
             device: device of the model.
             options: arguments of `top_links`: `node`, `kind`, `known`.
         """
+        return self.model_at_hand(device).top_links(k, **options)
+
+    def model_at_hand(self, device: str = "auto") -> EmbeddingModel:
+        """Return the trained model without loading it again: that of the last call, or of `train` before it."""
         state = (self._state(), device)
         if self._last is None or self._last[0] != state:
-            self._last = (state, self.model(device).prepare())
-        return self._last[1].top_links(k, **options)
+            self._last = (state, self.model(device))
+        return self._last[1]
 
     def metrics(self) -> dict[str, Any]:
         """Return the figures of the run: its backtest, the newest training, and `updates`, a list of all updates."""
@@ -362,6 +368,7 @@ class Run:
                 if isinstance(model, IncSAT) and model.inputs == "identity":
                     Stream.begin(self.folder, model, self.config["graph"])
                 self.checkpoints.remove()
+                self._last = ((self._state(), "auto"), model)
             return done.finished
 
     def _backtest(
@@ -484,7 +491,7 @@ def write_results(
         "epochs": len(done.history),
         "loss": done.history[-1].loss if done.history else None,
         "seconds": seconds,
-        "device": str(model.embed().device) if model.has_embeddings else "cpu",
+        "device": str(_device(model)),
         "nodes": model.graph_.num_nodes,
         "snapshots": len(model.graph_),
         "notes": model.graph_.notes,
@@ -495,8 +502,13 @@ def write_results(
 
 def _validation(model: EmbeddingModel, split: LinkSplit) -> Callable[[EmbeddingModel], float]:
     """Return a function from a model in training to its validation AUC."""
-    examples = split.to(choose_device(getattr(model, "device", "cpu")))
+    examples = split.to(_device(model))
     return lambda fitted: validation_auc(fitted.roles(), examples, feature=fitted.pair_feature)
+
+
+def _device(model: EmbeddingModel) -> torch.device:
+    """The device of the embeddings."""
+    return choose_device(getattr(model, "device", "cpu") if model.has_embeddings else "cpu")
 
 
 def write_text(file: Path, text: str) -> None:

@@ -83,6 +83,15 @@ def side_by_side(compute: Callable[[Part], Result], parts: Sequence[Part]) -> li
         return list(pool.map(one, parts))
 
 
+@contextmanager
+def meanwhile(work: Callable[[], object]) -> Iterator[None]:
+    """Do other work in a thread, and wait for it at the end; an error in it is raised there."""
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(work)
+        yield
+    other.result()
+
+
 @cache
 def _blas_libraries() -> ThreadpoolController:
     """The OpenBLAS of NumPy and of SciPy; finding them takes milliseconds."""

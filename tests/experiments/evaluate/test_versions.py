@@ -2,6 +2,9 @@
 
 If a test here fails because a method's output changed on purpose, raise `version` of the method (or `MEASUREMENT`) and
 store the new values:  python tests/experiments/evaluate/test_versions.py
+
+On so small a graph, rounding can decide which split of a tree is better, or rotate eigenvectors. Processors round
+differently, so there may be several stored outputs of a version; the command above adds those of this processor.
 """
 
 from __future__ import annotations
@@ -92,14 +95,19 @@ def close(found: Any, stored: Any) -> bool:
     return bool(found == stored)
 
 
+def is_stored(found: dict[str, Any], stored: list[dict[str, Any]]) -> bool:
+    """Whether a result is close to one of those that are stored."""
+    return any(close(found, each) for each in stored)
+
+
 @pytest.mark.parametrize(("method", "preset"), CASES)
 def test_output_matches_the_declared_version(method: str, preset: str | None) -> None:
     stored = json.loads(STORED.read_text())[f"{method}:{preset}"]
-    assert close(output(method, preset), stored), f"the output of {method} changed: raise its version (see above)"
+    assert is_stored(output(method, preset), stored), f"the output of {method} changed: raise its version (see above)"
 
 
 def test_measurement_matches_the_declared_version() -> None:
-    assert close(measurement(), json.loads(STORED.read_text())["measurement"]), "raise MEASUREMENT (see above)"
+    assert is_stored(measurement(), json.loads(STORED.read_text())["measurement"]), "raise MEASUREMENT (see above)"
 
 
 def test_version_names_method_and_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,5 +153,9 @@ def test_key_does_not_depend_on_device_or_presets() -> None:
 
 
 if __name__ == "__main__":
-    outputs = {f"{method}:{preset}": output(method, preset) for method, preset in CASES}
-    STORED.write_text(json.dumps({**outputs, "measurement": measurement()}, indent=1) + "\n")
+    before = json.loads(STORED.read_text())
+    after = {f"{method}:{preset}": output(method, preset) for method, preset in CASES} | {"measurement": measurement()}
+    for name, now in after.items():
+        same_version = [each for each in before.get(name, []) if each["version"] == now["version"]]
+        before[name] = same_version if is_stored(now, same_version) else [*same_version, now]
+    STORED.write_text(json.dumps({name: before[name] for name in after}, indent=1) + "\n")

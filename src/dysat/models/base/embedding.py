@@ -74,8 +74,8 @@ class EmbeddingModel(LinkModel):
         """Return the log-odds of a link, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
         e = self.roles(step).cpu()
         weights, bias = self._scorer_of(e)
-        scores: Tensor = self._pair_features(e, pairs) @ weights + bias
-        return scores
+        # A matrix product rounds a row by its position on some processors, so u, v and v, u could differ.
+        return (self._pair_features(e, pairs) * weights).sum(1) + bias
 
     def _scorer_of(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Weights and bias of the score, for embeddings as wide as these."""
