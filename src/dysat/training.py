@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dysat.errors import ModelError, reporting_damage
-from dysat.nn.adam import Adam, clip_gradients, gradient, in_use
+from dysat.nn.adam import Adam, clip_gradients, gradient, has_only_rows, in_use, rows_of, set_rows
 from dysat.system.progress import report
+from dysat.system.ranks import alone, ranks
 from dysat.system.tensors import check_finite, check_tensors
 
 Loss = Callable[[Tensor, torch.Generator], Tensor]
@@ -115,19 +117,24 @@ def minimize(
     `keep` receives the state to resume from, at most every `keep_every` seconds and at the end. Passing it as
     `progress`, with the same settings, gives the same result as training without interruption. `stop` is called after
     each epoch; training stops if it returns true.
+
+    Several `ranks` train together: each draws its share of every batch with a generator of its own, and gradients are
+    averaged. All get the scores and the decisions of the first.
     """
     progress = progress or Progress()
     if progress.history and not progress.tensors:
         raise ModelError("training cannot be resumed: it has ended, or no checkpoint of it was kept")
     optimizer = Adam(list(parameters.values()), settings.learning_rate, varies=settings.cool_down > 0)
     stepper = _Stepper(loss, parameters, optimizer, settings, generator, penalized)
+    order = _of_this_rank(generator)
     best = _restore_state(progress, parameters, optimizer, generator)
+    _start_equal(parameters)
     kept = time.monotonic()
     while not _done(progress, settings) and len(items):
         begin = time.monotonic()
         optimizer.set_rate(_rate(settings, progress.epoch))
-        mean = _epoch(stepper, items, settings.batch_size, generator)
-        score = None if validate is None else validate()
+        mean = _epoch(stepper, items, settings.batch_size, order(progress.epoch))
+        score = None if validate is None else _of_first(validate)
         number = progress.epoch + 1
         better = not settings.keep_best or _better(score, progress.best)
         if better:
@@ -139,9 +146,10 @@ def minimize(
             on_epoch(progress.history[-1])
         else:
             report("training: epoch", number, settings.epochs)
-        stopping = stop is not None and stop()
         progress.finished = _done(progress, settings)
-        if keep is not None and (stopping or progress.finished or time.monotonic() - kept >= keep_every):
+        due = ranks().first and time.monotonic() - kept >= keep_every
+        stopping, due = ranks().any(stop is not None and stop(), due)
+        if keep is not None and (stopping or progress.finished or due):
             progress.tensors = _state(parameters, optimizer, generator, best)
             keep(progress)
             kept = time.monotonic()
@@ -153,6 +161,41 @@ def minimize(
     progress.finished = _done(progress, settings) or not len(items)
     progress.tensors = {}
     return progress
+
+
+def _of_this_rank(generator: torch.Generator) -> Callable[[int], torch.Generator]:
+    """Let every rank draw other examples; return the generator of the order of batches in an epoch, the same for all.
+
+    With one rank it is the generator that is given.
+    """
+    seed, rank = generator.initial_seed(), ranks().rank
+    if ranks().size == 1:
+        return lambda epoch: generator
+    generator.manual_seed(_seed(seed, 0, rank))
+    return lambda epoch: torch.Generator(generator.device).manual_seed(_seed(seed, 1, epoch))
+
+
+def _seed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _start_equal(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Give every rank the parameters of the first: another processor may have rounded the initial ones differently."""
+    if ranks().size == 1:
+        return
+    _, first = ranks().from_first(None, {name: p.detach() for name, p in parameters.items()})
+    with torch.no_grad():
+        for name, p in parameters.items():
+            p.copy_(first[name])
+
+
+def _of_first(validate: Callable[[], float]) -> float:
+    """The score that the first rank finds; the others wait for it."""
+    score = None
+    if ranks().first:
+        with alone():
+            score = validate()
+    return float(ranks().from_first(score)[0])
 
 
 def _done(progress: Progress, settings: Settings) -> bool:
@@ -183,7 +226,8 @@ def _epoch(stepper: _Stepper, items: Tensor, batch_size: int, generator: torch.G
     padded[: len(order)] = order
     total = torch.zeros((), device=items.device)
     for batch in padded.view(batches, batch_size):
-        total += stepper(batch)
+        # A batch too small to be divided only stands for a step, whose examples each rank draws.
+        total += stepper(batch[ranks().rank :: ranks().size] if batch_size >= ranks().size else batch)
     return float(total) / batches
 
 
@@ -205,7 +249,7 @@ class _Stepper:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, batch: Tensor) -> Tensor:
-        if batch.device.type != "cuda" or not self.settings.capture:
+        if batch.device.type != "cuda" or not self.settings.capture or ranks().size > 1:
             return self.step(batch)
         if self.graph is None:
             with _matmul_precision("high" if self.settings.tf32 else "highest"):
@@ -218,13 +262,16 @@ class _Stepper:
         self.optimizer.zero_grad()
         loss = self.loss(batch, self.generator)
         loss.backward()  # type: ignore[no-untyped-call]
+        value = loss.detach()
+        if ranks().size > 1:
+            value = _average(self.parameters, value)
         if self.settings.l2 and self.penalized:
             grads = [gradient(p) for p in self.penalized]
             torch._foreach_add_(grads, [in_use(p) for p in self.penalized], alpha=self.settings.l2)
         if self.settings.clip_norm is not None:
             clip_gradients(self.parameters, self.settings.clip_norm)
         self.optimizer.step()
-        return loss.detach()
+        return value
 
     def record(self, batch: Tensor) -> None:
         """Run a few warm-up steps, record one, and restore the state from before."""
@@ -251,6 +298,18 @@ class _Stepper:
         self.graph = graph
 
 
+def _average(parameters: list[nn.Parameter], loss: Tensor) -> Tensor:
+    """Replace gradients by their means over all ranks, and return the mean of the loss."""
+    value = loss.clone()
+    ranks().average_([value, *(gradient(p) for p in parameters if not has_only_rows(p))])
+    for p in parameters:
+        if has_only_rows(p):
+            parts = [each for _, each in ranks().gathered(None, {"rows": rows_of(p), "values": gradient(p)})]
+            rows, values = (torch.cat([part[name] for part in parts]).to(p.device) for name in ("rows", "values"))
+            set_rows(p, rows, values / ranks().size)
+    return value
+
+
 @contextmanager
 def _matmul_precision(precision: str) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
@@ -269,6 +328,8 @@ def _state(
 ) -> dict[str, Tensor]:
     """Parameters, Adam's moments, the random state and the best parameters, by name."""
     tensors = {"generator": generator.get_state()}
+    for rank, (_, theirs) in enumerate(ranks().gathered(None, tensors)[1:], 1):
+        tensors[f"generator/{rank}"] = theirs["generator"]
     for name, p in parameters.items():
         tensors[f"now/{name}"] = p.detach().clone()
         tensors |= {f"adam/{key}/{name}": value.clone() for key, value in optimizer.state.get(p, {}).items()}
@@ -299,7 +360,8 @@ def _restore_state(
             if f"best/{name}" in progress.tensors:
                 best[name] = progress.tensors[f"best/{name}"].to(p.device)
     try:
-        generator.set_state(progress.tensors["generator"].cpu())
+        own = "generator" if ranks().first else f"generator/{ranks().rank}"
+        generator.set_state(progress.tensors[own].cpu())
     except (RuntimeError, TypeError):
         there = "the CPU" if generator.device.type != "cpu" else "a GPU"
         raise ModelError(f"this training started on {there} and can only be resumed there") from None
@@ -309,6 +371,9 @@ def _restore_state(
 def _check_state(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> None:
     """Raise unless the tensors of a checkpoint have the names, types and shapes of these parameters."""
     expected: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    states = [name for name in tensors if name == "generator" or name.startswith("generator/")]
+    if "generator" in tensors and len(states) != ranks().size:
+        raise ModelError(f"this training started with {_processes(len(states))}; continue it with as many")
     for name, p in parameters.items():
         trained = any(f"adam/{key}/{name}" in tensors for key in ("step", *MOMENTS))
         names = [f"now/{name}", *(f"adam/{key}/{name}" for key in MOMENTS if trained)]
@@ -316,8 +381,14 @@ def _check_state(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Para
         expected |= dict.fromkeys(names, (p.dtype, tuple(p.shape)))
         expected |= dict.fromkeys([f"adam/step/{name}"] * trained, (torch.float32, ()))
     with reporting_damage("the checkpoint", ModelError):
-        check_tensors(tensors, {**expected, "generator": (torch.uint8, tuple(tensors["generator"].shape))}, ModelError)
+        shape = tuple(tensors["generator"].shape)
+        names = ["generator", *(f"generator/{rank}" for rank in range(1, ranks().size))]
+        check_tensors(tensors, {**expected, **dict.fromkeys(names, (torch.uint8, shape))}, ModelError)
         check_finite(tensors, ModelError)
         for name, tensor in tensors.items():
             if name.startswith(("adam/step/", "adam/exp_avg_sq/")) and tensor.numel() and tensor.min() < 0:
                 raise ModelError(f"{name} is negative")
+
+
+def _processes(number: int) -> str:
+    return f"{number} processes" if number > 1 else "one process"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from dysat.cli.app import app
 from dysat.cli.learn import CALIBRATE, RunFolder
-from dysat.cli.options import Device, Json, RawLabels, option
+from dysat.cli.options import Device, Json, RawLabels, by_all_ranks, option
 from dysat.cli.output.show import links_table, new_console, print_json, score_note, status_line, unused_direction
 from dysat.cli.output.terminal import foreign
 from dysat.data.graph import DynamicGraph
@@ -16,12 +16,14 @@ from dysat.errors import ModelError
 from dysat.models.base.forecasts import DIGITS, Forecasts
 from dysat.models.base.link_model import Calibrate
 from dysat.runs.run import Run
+from dysat.system.ranks import ranks
 from dysat.system.writing import check_new_file
 
 SHOWN = 10  # of the links of each node
 
 
 @app.command()
+@by_all_ranks
 def forecast(
     run: RunFolder,
     node: Annotated[
@@ -55,7 +57,8 @@ def forecast(
         raise ModelError("--each ranks the links of every node; leave out --node")
     if out is not None:
         check_suffix(out, raw_labels=raw_labels)
-        check_new_file(out, ModelError)
+        if ranks().first:
+            check_new_file(out, ModelError)
     elif raw_labels:
         raise ModelError("--raw-labels needs -o and a .csv file")
     with status_line() as set_status:
@@ -72,6 +75,8 @@ def forecast(
             calibrate=calibrate,
             on_progress=lambda done: set_status(f"ranking links, {100 * done:.0f} %"),
         )
+        if not ranks().first:
+            return None
         if out is not None:
             set_status(f"writing {out}")
             write_table([found.columns(texts=out.suffix != ".parquet")], out, raw_labels=raw_labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from dysat.cli.options import (
     Preset,
     RawLabels,
     Settings,
+    by_all_ranks,
     chosen_model,
     option,
     parse_setting,
@@ -45,6 +47,7 @@ from dysat.models.base.link_model import Calibrate, Incremental
 from dysat.runs.backtest import WINDOWS
 from dysat.runs.run import LEARNERS, Run, check_new
 from dysat.system.process import keep_freed_memory
+from dysat.system.ranks import ranks, was_restarted
 from dysat.system.writing import check_new_file
 
 RUN, METHOD = Path("run"), "dysat"
@@ -64,6 +67,7 @@ RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat 
 
 @app.command()
 @takes(events=EventOptions, hide=HIDDEN)
+@by_all_ranks
 def fit(
     source: Annotated[str | None, FIT_SOURCE] = None,
     out: Annotated[Path, FIT_OUT] = RUN,
@@ -104,13 +108,16 @@ def fit(
             raise ModelError(f"--resume {resume} continues with the options of the run; give nothing but --device")
         run = Run.open(resume)
         graph = run.graph()
+        run = Run.shared(run if ranks().first else None, graph)
     elif source is None:
         raise ModelError("no source: give a log of events, a graph folder or the name of a dataset")
     else:
         if backtest_windows < 1:
             raise ModelError(f"--backtest-windows {backtest_windows} must be at least 1; --no-backtest predicts none")
-        if not estimate:
+        if not estimate and ranks().first and not was_restarted():
             check_new(Path(out).absolute())
+        if ranks().size > 1 and os.path.isfile(source):
+            raise ModelError(f"{source}: several processes need a graph folder, which dysat snapshots makes of a log")
         if forecast_only and model.partition(":")[0] != METHOD:
             raise ModelError(f"--forecast-only belongs to --model {METHOD}; {model} has no forecast score of its own")
         learner = chosen_model(model, preset, {**dict(map(parse_setting, settings or [])), **flags}).build()
@@ -122,10 +129,13 @@ def fit(
             windows = 0 if no_backtest else backtest_windows
             if not estimate:
                 set_status(f"writing {out}")
-                run = Run.start(
-                    out, graph, learner, backtest=windows, include_incomplete=include_incomplete, source=source,
-                    events=made,
-                )  # fmt: skip
+                started = None
+                if ranks().first:
+                    started = Run.start(
+                        out, graph, learner, backtest=windows, include_incomplete=include_incomplete, source=source,
+                        events=made,
+                    )  # fmt: skip
+                run = Run.shared(started, graph)
         if made:
             show_notes(graph)
         if estimate:
@@ -165,12 +175,14 @@ def embed(
 
 
 def _show_run(run: Run, as_json: bool, calibrate: Calibrate, trained_at: float, top: int = 10) -> None:
-    metrics = run.metrics()
     with working() as set_status:
         set_status("loading the model")
         model = run.model_at_hand()
         set_status("ranking the most likely links")
         links = model.top_links(top, calibrate=calibrate)
+    if not ranks().first:
+        return None
+    metrics = run.metrics()
     if as_json:
         facts = {"run": str(run.folder), "notes": run.graph().notes, **metrics}
         return print_json({**facts, "top_links": [link_facts(link) for link in links]})

@@ -22,6 +22,7 @@ from dysat.data.reading.weights import NegativeWeights
 from dysat.errors import ModelError, nearest
 from dysat.experiments.evaluate.request import Contender
 from dysat.models import MODELS
+from dysat.system.ranks import joined
 
 # Arguments of the library that are options of their own on the command line.
 FLAGS = (
@@ -327,6 +328,17 @@ def _fits(value: Any, kind: Any) -> bool:
     if get_origin(kind) is list:
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def by_all_ranks(command: Callable[..., None]) -> Callable[..., None]:
+    """Run a command in all processes that torchrun has started; they work together, and the first prints."""
+
+    @wraps(command)
+    def run(*args: Any, **options: Any) -> None:
+        with joined():
+            command(*args, **options)
+
+    return run
 
 
 def takes(events: type[EventOptions], hide: Collection[str] = ()) -> Callable[[Any], Any]:

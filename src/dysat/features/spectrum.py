@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Reals, decayed_links_by_step, lanczos
 from dysat.system.process import few_blas_threads
 from dysat.system.progress import report
+from dysat.system.ranks import ranks
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -28,18 +30,31 @@ def spectrum(graph: DynamicGraph, number: int) -> Iterator[Tensor]:
     before, which changes no product of two rows, and scaled to a mean square of ¼.
     """
     previous: tuple[Reals, Reals] | None = None
-    for step, links in enumerate(decayed_links_by_step(graph.snapshots, DECAY)):
-        report("spectrum: step", step, len(graph))
+    for positive, negative in _parts_by_step(graph, number):
         with few_blas_threads(graph.num_nodes):
-            matrix = links.matrix()
-            matrix.data = np.log1p(matrix.data)
-            parts = _both_ends(matrix, number)
+            parts = positive, negative
             if previous is not None:
-                parts = _rotated(parts[0], previous[0]), _rotated(parts[1], previous[1])
+                parts = _rotated(positive, previous[0]), _rotated(negative, previous[1])
             previous = parts
             columns = torch.from_numpy(np.concatenate([_scaled(part) for part in parts], axis=1))
             columns = columns.to(graph.device, torch.get_default_dtype())
         yield columns
+
+
+def _parts_by_step(graph: DynamicGraph, number: int) -> Iterator[tuple[Reals, Reals]]:
+    """Yield P and M of each step; as many steps as there are ranks are computed at the same time."""
+    links = decayed_links_by_step(graph.snapshots, DECAY)
+    for first in range(0, len(graph), ranks().size):
+        report("spectrum: step", first, len(graph))
+        group, own = list(islice(links, ranks().size)), tuple[Reals, ...]()
+        for sums in ranks().share(group):
+            with few_blas_threads(graph.num_nodes):
+                matrix = sums.matrix()
+                matrix.data = np.log1p(matrix.data)
+                own = _both_ends(matrix, number)
+        for _, parts in ranks().gathered(None, {str(i): torch.from_numpy(part) for i, part in enumerate(own)}):
+            if parts:
+                yield parts["0"].numpy(), parts["1"].numpy()
 
 
 def _both_ends(matrix: csr_array[np.float64], number: int) -> tuple[Reals, Reals]:

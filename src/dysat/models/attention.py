@@ -24,6 +24,7 @@ from dysat.nn.structural import Side
 from dysat.nn.temporal import Scale
 from dysat.nn.walk_objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
 from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
+from dysat.system.ranks import ranks
 from dysat.training import Settings
 
 Sizes = tuple[int, ...]
@@ -143,7 +144,8 @@ class AttentionModel(TrainedModel):
     def embed(self, step: int = -1) -> Tensor:
         """Return the embeddings of the nodes known at a step, in node order.  # [known, d]"""
         self._must_be_fitted()
-        return torch.cat([self.network_.attend(x, plan) for x, plan in self._looked_at(self._check_step(step))])
+        parts = self._looked_at(self._check_step(step))
+        return self._of_all_ranks(torch.cat([self.network_.attend(x, plan) for x, plan in parts]))
 
     @torch.no_grad()
     def attention(self, step: int = -1) -> Tensor:
@@ -162,17 +164,26 @@ class AttentionModel(TrainedModel):
             table = beta.new_zeros(past.num_receivers, at - self.steps().start + 1)
             table[past.receivers, plan.last.past_steps] = beta
             tables.append(table)
-        return torch.cat(tables)
+        return self._of_all_ranks(torch.cat(tables))
+
+    def _of_all_ranks(self, table: Tensor) -> Tensor:
+        """The rows of all ranks, if each has computed its share."""
+        if not self._in_parts or ranks().size == 1:
+            return table
+        return torch.cat([part["rows"] for _, part in ranks().gathered(None, {"rows": table})]).to(table.device)
 
     def _looked_at(self, step: int) -> Iterator[tuple[Tensor, QueryPlan]]:
-        """Structural outputs that the nodes known at a step attend to, and the plan for them, in parts.  # [S, d]"""
+        """Structural outputs that the nodes known at a step attend to, and the plan for them, in parts.  # [S, d]
+
+        In parts, they are those of this rank's share of the nodes.
+        """
         if not self._in_parts:
             plan = self._plan_step(step)
             yield self.network_.rows(self.block_, self.inputs_, plan), plan
             return
         at = step - self.steps().start
         every = torch.arange(self.block_.known[at], device=self.block_.node.device)
-        for nodes in torch.split(every, NODES_AT_ONCE):
+        for nodes in torch.split(every.tensor_split(ranks().size)[ranks().rank], NODES_AT_ONCE):
             plan = self.network_.plan(self.block_, nodes, torch.full_like(nodes, at))
             yield self.network_.rows(self.block_, self.inputs_, plan, fan_out=FAN_OUT), plan
 
@@ -204,11 +215,17 @@ class AttentionModel(TrainedModel):
             plan, examples = (whole, examples) if fixed else self._compact(drawn, examples, whole)
             fan_out = FAN_OUT if in_parts else None
             e = self.network_(self.block_, self.inputs_, plan, fan_out=fan_out, generator=generator)
-            return walk_loss(
+            value = walk_loss(
                 e, examples, negative_weight=self.negative_weight, sharing=self.sharing, reduction=self.reduction
             )
+            return value * self._summed_by_ranks
 
         return loss
+
+    @property
+    def _summed_by_ranks(self) -> int:
+        """The factor of a loss on a share of a batch: gradients are averaged over ranks, also if losses are summed."""
+        return ranks().size if self.reduction == "sum" else 1
 
     def penalty(self) -> Tensor:
         """Return ½ l2 Σ p² over the penalised parameters."""

@@ -39,6 +39,7 @@ from dysat.sampling.pairs import mixed_pairs
 from dysat.system.notebook import notebook_progress
 from dysat.system.process import few_blas_threads, meanwhile
 from dysat.system.progress import report
+from dysat.system.ranks import alone, ranks
 from dysat.training import Callbacks, Settings, minimize
 
 SCORE, PAIR, AXES, TARGET_AXES = "score/", "pair/", "axes", "axes_target"
@@ -359,7 +360,7 @@ class DySAT(AttentionModel):
 
     def _loss_of_pairs(self, ahead: Ahead, generator: torch.Generator) -> Tensor:
         """The loss on a few pairs, from the histories and the neighbours of their nodes alone."""
-        used, drawn = ahead.draw(generator, PAIRS_AT_ONCE).compact()
+        used, drawn = ahead.draw(generator, max(1, PAIRS_AT_ONCE // ranks().size)).compact()
         plan = self.network_.plan(self.block_, ahead.cells.nodes[used], ahead.cells.steps[used])
         x = self.network_(self.block_, self.inputs_, plan, fan_out=FAN_OUT, generator=generator)
         return ahead.loss(self._score(), x, drawn)
@@ -528,8 +529,16 @@ class DySAT(AttentionModel):
     def _top_partners(
         self, k: int, rows: Tensor, without: Tensor | None, on_progress: OnProgress
     ) -> tuple[Tensor, Tensor]:
-        """Return the k most likely pairs of each row.  # [≤ R · k, 2], [≤ R · k]"""
+        """Return the k most likely pairs of each row; a rank finds those of its share.  # [≤ R · k, 2], [≤ R · k]"""
         self.prepare()
+        own = rows.tensor_split(ranks().size)[ranks().rank]
+        with alone():
+            pairs, scores = self._partners(k, own, without, on_progress)
+        parts = [each for _, each in ranks().gathered(None, {"pairs": pairs, "scores": scores})]
+        return torch.cat([part["pairs"] for part in parts]), self._chances(torch.cat([p["scores"] for p in parts]))
+
+    def _partners(self, k: int, rows: Tensor, without: Tensor | None, on_progress: OnProgress) -> tuple[Tensor, Tensor]:
+        """Return the k most likely pairs of each row and their log-odds.  # [≤ R · k, 2], [≤ R · k]"""
         size, done = self.graph_.known[-1], 0
         found, scores = [rows.new_empty(0, 2)], [torch.empty(0, dtype=torch.float64)]
         three_step = self._pair_score().three_step
@@ -552,7 +561,7 @@ class DySAT(AttentionModel):
             found.append(pairs[best])
             scores.append(values[which[best]])
             done += len(nodes)
-        return torch.cat(found), self._chances(torch.cat(scores))
+        return torch.cat(found), torch.cat(scores)
 
     def _log_odds(self, pairs: Tensor) -> Tensor:
         """Log-odds of pairs at the last step, in the order of their probabilities.  # [B, 2] → [B]"""

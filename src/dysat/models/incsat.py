@@ -21,6 +21,7 @@ from dysat.nn.logistic import fit_logistic
 from dysat.nn.network import QueryPlan
 from dysat.nn.stored import LookBack, Rows, look_back
 from dysat.nn.walk_objective import WalkSampler, walk_loss
+from dysat.system.ranks import ranks
 from dysat.training import Progress, Settings
 
 SUMMARY = "summary/"
@@ -93,6 +94,8 @@ class IncSAT(StepwiseModel, AttentionModel):
 
     def _looked_at(self, step: int) -> Iterator[tuple[Tensor, QueryPlan]]:
         every = torch.arange(self.graph_.known[step], device=self._device())
+        if self._in_parts:
+            every = every.tensor_split(ranks().size)[ranks().rank]
         for nodes in torch.split(every, NODES_AT_ONCE if self._in_parts else max(1, len(every))):
             look = self._look_back(nodes, step)
             yield self._rows(look), look.plan
@@ -115,6 +118,7 @@ class IncSAT(StepwiseModel, AttentionModel):
                 sharing=self.sharing,
                 reduction=self.reduction,
             )
+            value = value * self._summed_by_ranks
             # With a penalty on all rows, Adam would pull the rows of absent nodes to zero.
             for table in tables:
                 value = value + 0.5 * self.l2 * table.index_select(0, drawn.node).square().sum()

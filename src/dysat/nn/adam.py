@@ -99,6 +99,11 @@ def rows_of(p: nn.Parameter) -> Tensor:
     return torch.empty(0, dtype=torch.int64, device=p.device) if p.grad is None else p.grad._indices()[0]
 
 
+def set_rows(p: nn.Parameter, rows: Tensor, values: Tensor) -> None:
+    """Set the gradient of a table marked by `only_rows`; values of the same row are added.  # [R], [R, d]"""
+    p.grad = torch.sparse_coo_tensor(rows.unsqueeze(0), values, p.shape, check_invariants=False).coalesce()
+
+
 def in_use(p: nn.Parameter) -> Tensor:
     """The values of a parameter, or those of its `rows_of`."""
     return p.detach().index_select(0, rows_of(p)) if has_only_rows(p) else p.detach()

@@ -26,11 +26,13 @@ import os
 import time
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
+from torch import Tensor
 
 import dysat
 from dysat.data.graph import DynamicGraph
@@ -53,6 +55,7 @@ from dysat.runs.newest import EMBEDDINGS, first_folder, newest_metrics, write_em
 from dysat.runs.seal import SEALED, check_seal, write_seal
 from dysat.runs.stream import Stream, without_features
 from dysat.system.locks import lock_folder
+from dysat.system.ranks import alone, ranks, was_restarted
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import CONFIG, STATE, STREAM
 from dysat.system.text.csv_text import csv_text
@@ -110,6 +113,7 @@ class Run:
         self.checkpoints = Checkpoints(folder, json.dumps(identity, sort_keys=True))
         self._last: tuple[Any, EmbeddingModel] | None = None  # the model that was last used, and its state
         self._began = time.monotonic()  # when training began, had it never been interrupted
+        self._given: DynamicGraph | None = None  # the graph of a rank that does not write
 
     def __repr__(self) -> str:
         updates = len(self.updates())
@@ -137,26 +141,31 @@ class Run:
         path = Path(os.path.abspath(folder))
         if backtest < 0:
             raise ModelError(f"backtest={backtest} must not be negative")
-        check_new(path)
+        if not was_restarted():
+            check_new(path)
         model.check_graph(graph)
-        config = {
-            "dysat": dysat.__version__,
-            SEALED: True,
-            "source": source,
-            "method": model.method,
-            "backtest": WINDOWS if backtest is True else int(backtest),
-            **({"include_incomplete": True} if include_incomplete else {}),
-            "graph": graph.fingerprint,
-            "options": {name: NONE if value is None else value for name, value in model.plain_params().items()},
-            **({"events": dict(events)} if events else {}),
-        }
+        text = as_toml(
+            {
+                "dysat": dysat.__version__,
+                SEALED: True,
+                "source": source,
+                "method": model.method,
+                "backtest": WINDOWS if backtest is True else int(backtest),
+                **({"include_incomplete": True} if include_incomplete else {}),
+                "graph": graph.fingerprint,
+                "options": {name: NONE if value is None else value for name, value in model.plain_params().items()},
+                **({"events": dict(events)} if events else {}),
+            }
+        )
+        if was_restarted() and (path / CONFIG).exists() and (begun := cls.open(path)).config == tomllib.loads(text):
+            return begun  # by this very command, before torchrun restarted it
+        check_new(path)
         new: Path | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with writing_beside(path) as new:
                 new.mkdir()
                 graph.save(new / GRAPH_FOLDER)
-                text = as_toml(config)
                 write_text(new / CONFIG, text)
                 write_seal(new, tomllib.loads(text))
                 new.chmod(0o777 & ~umask())
@@ -206,6 +215,23 @@ class Run:
             raise ModelError(f"{path}: a damaged run folder (it has no {CONFIG})")
         return None
 
+    @classmethod
+    def shared(cls, run: Run | None, graph: DynamicGraph) -> Run:
+        """Return the run of the first rank to all ranks, which train it together; the others have the graph only.
+
+        Raise if they have another graph.
+        """
+        if ranks().size == 1 and run is not None:
+            return run
+        facts = {"nodes": f"{graph.num_nodes:,}", "snapshots": len(graph)}
+        facts["links"] = f"{sum(snapshot.num_links for snapshot in graph):,}"
+        ranks().same("graph", {**facts, "fingerprint": graph.fingerprint})
+        folder, config = ranks().from_first(None if run is None else [str(run.folder), run.config])[0]
+        if run is None:
+            run = cls(Path(folder), config)
+            run._given = graph
+        return run
+
     @property
     def finished(self) -> bool:
         """Whether training has ended and its results are written."""
@@ -240,7 +266,7 @@ class Run:
     def model_at_hand(self, device: str = "auto") -> EmbeddingModel:
         """Return the trained model without loading it again: that of the last call, or of `train` before it."""
         state = (self._state(), device)
-        if self._last is None or self._last[0] != state:
+        if self._last is None or (self._last[0] != state and self._writes):
             self._last = (state, self.model(device))
         return self._last[1]
 
@@ -262,6 +288,8 @@ class Run:
 
     def first_graph(self, *, verify: bool = True) -> DynamicGraph:
         """Load the snapshots that the run was started with; raise if they are others."""
+        if self._given is not None:
+            return self._given
         folder = first_folder(self.folder) / GRAPH_FOLDER
         graph = DynamicGraph._load(folder, verify=verify)
         if verify and graph.fingerprint != self.config["graph"]:
@@ -325,21 +353,17 @@ class Run:
         The seconds of metrics.json count from `began`, a time of `time.monotonic`, if the work began before this call.
         Those of an interrupted run, up to its last checkpoint, are added.
         """
-        if self.finished:
+        if ranks().from_first(ranks().first and self.finished)[0]:
             return True
         watch = watch or Watch()
-        with lock_folder(self.folder, ModelError):
+        with lock_folder(self.folder, ModelError) if self._writes else nullcontext():
             # Load the graph, the options and the last checkpoint.
             kind, graph = LEARNERS[self.config["method"]], self.first_graph()
             options = dict(self.config["options"])
             if device and "device" in options:
                 options["device"] = device
             kind.with_options(options).check_graph(graph)
-            for name in (*CHECKPOINTS, MODEL_FILE, CONFIG, METRICS, HISTORY, EMBEDDINGS):
-                for file in self.folder.glob(f".{name}.*"):  # left by a killed write
-                    file.unlink(missing_ok=True)
-            sweep(self.folder)
-            saved = self.checkpoints.last(watch.on_note)
+            saved = self._last_checkpoint(watch)
             self._began = (began or time.monotonic()) - (saved.facts.get("seconds", 0.0) if saved else 0.0)
             backtest: dict[str, Any] | None = saved.facts.get("backtest") if saved else None
             history: list[dict[str, Any]] = list(saved.facts.get("earlier", [])) if saved else []
@@ -360,16 +384,46 @@ class Run:
             before = {"backtest": backtest, "earlier": history}
             done = self._fit("final", model, graph, saved, before, watch, keep_every)
 
-            # Write the results. A stopped incremental model has not seen the whole graph, so it is not written.
-            if done.finished or not isinstance(model, Incremental):
-                watch.on_stage("writing", 0)
-                write_results(self.folder, model, backtest, history, done, self.seconds)
+            if self._writes:
+                with alone():
+                    self._write(model, backtest, history, done, watch)
             if done.finished:
-                if isinstance(model, IncSAT) and model.inputs == "identity":
-                    Stream.begin(self.folder, model, self.config["graph"])
-                self.checkpoints.remove()
                 self._last = ((self._state(), "auto"), model)
             return done.finished
+
+    @property
+    def _writes(self) -> bool:
+        """Whether this process writes to the folder; of several ranks only the first does."""
+        return self._given is None
+
+    def _last_checkpoint(self, watch: Watch) -> Saved | None:
+        """The checkpoint to continue from, on all ranks; what a killed write has left is removed."""
+        saved = None
+        if self._writes:
+            for name in (*CHECKPOINTS, MODEL_FILE, CONFIG, METRICS, HISTORY, EMBEDDINGS):
+                for file in self.folder.glob(f".{name}.*"):
+                    file.unlink(missing_ok=True)
+            sweep(self.folder)
+            saved = self.checkpoints.last(watch.on_note)
+        facts, tensors = ranks().from_first(saved and saved.facts, saved and saved.tensors)
+        return None if facts is None else Saved(facts, tensors)
+
+    def _write(
+        self,
+        model: EmbeddingModel,
+        backtest: dict[str, Any] | None,
+        history: list[dict[str, Any]],
+        done: Progress,
+        watch: Watch,
+    ) -> None:
+        """Write the results. A stopped incremental model has not seen the whole graph, so it is not written."""
+        if done.finished or not isinstance(model, Incremental):
+            watch.on_stage("writing", 0)
+            write_results(self.folder, model, backtest, history, done, self.seconds)
+        if done.finished:
+            if isinstance(model, IncSAT) and model.inputs == "identity":
+                Stream.begin(self.folder, model, self.config["graph"])
+            self.checkpoints.remove()
 
     def _backtest(
         self,
@@ -419,9 +473,8 @@ class Run:
                     return None
             watch.on_stage("heuristics", 0)
             found.append(window_facts(model, graph, split, done))
-            seen = {"stage": "backtest", "windows": found, "earlier": history, "seconds": self.seconds}
-            self.checkpoints.write(seen, {})
-            if watch.stop() and len(found) < number and step:
+            self._keep({"stage": "backtest", "windows": found, "earlier": history, "seconds": self.seconds}, {})
+            if ranks().any(watch.stop())[0] and len(found) < number and step:
                 return None
         if not found:
             watch.on_note(f"no backtest: {reason}")
@@ -429,6 +482,11 @@ class Run:
         covered = graph.report.covered if graph.report is not None else None
         left_out = {"step": len(graph) - 1, "covered": covered} if skip_last else None
         return summary(found, left_out), history
+
+    def _keep(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Write a checkpoint, if this process writes."""
+        if self._writes:
+            self.checkpoints.write(facts, tensors)
 
     @property
     def seconds(self) -> float:
@@ -450,7 +508,7 @@ class Run:
         if not isinstance(model, TrainedModel) or not model.has_embeddings:
             watch.on_stage(stage, 0)
             model.fit(graph)
-            return Progress(finished=stage == "final" or not watch.stop())
+            return Progress(finished=stage == "final" or not ranks().any(watch.stop())[0])
         watch.on_stage(stage, model.epochs * (len(graph) if isinstance(model, Incremental) else 1))
         progress = None
         window = before.get("window", len(graph))  # checkpoints of version 0.1.0 do not name the window
@@ -463,7 +521,7 @@ class Run:
             on_epoch=watch.on_epoch,
             stop=watch.stop,
             progress=progress,
-            keep=lambda now: self.checkpoints.write(
+            keep=lambda now: self._keep(
                 {"stage": stage, "progress": now.facts(), "seconds": self.seconds, **before}, now.tensors
             ),
             keep_every=keep_every,

@@ -24,6 +24,7 @@ from dysat.data.summary import SnapshotSummary
 from dysat.data.windows import write_edges
 from dysat.models.base.forecasts import DIGITS, score_text
 from dysat.models.base.link_model import Calibrate
+from dysat.system.ranks import ranks
 from dysat.system.text.json_text import json_text
 from dysat.system.text.printable import printable
 
@@ -197,9 +198,9 @@ def bar(share: float) -> str:
 
 
 def new_console(stderr: bool = False) -> Console:
-    """A console as wide as the terminal, or WIDE columns without one."""
-    console = SafeConsole(stderr=stderr)
-    return console if console.is_terminal else SafeConsole(stderr=stderr, width=WIDE)
+    """A console as wide as the terminal, or WIDE columns without one; of several ranks only the first prints."""
+    console = SafeConsole(stderr=stderr, quiet=not ranks().first)
+    return console if console.is_terminal else SafeConsole(stderr=stderr, width=WIDE, quiet=not ranks().first)
 
 
 @contextmanager

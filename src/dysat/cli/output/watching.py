@@ -19,6 +19,7 @@ from dysat.cli.output.show import epochs_text, new_console, status_line
 from dysat.cli.output.terminal import PlainColumn, foreign, say
 from dysat.runs.run import Watch
 from dysat.system.progress import listening
+from dysat.system.ranks import ranks
 from dysat.training import Epoch
 
 QUIET = 5.0  # seconds between progress lines when the output is not a terminal
@@ -42,6 +43,9 @@ def watching(stopping: str = "stopping after this epoch") -> Iterator[Watch]:
 
     with _on_ctrl_c(console, f"{stopping}; Ctrl-C again stops at once") as stop:
         watch = Watch(on_note=note, stop=stop)
+        if not ranks().first:
+            yield watch
+            return
         if not console.is_terminal:
             with _lines() as lines, listening(lines.on_report):
                 yield replace(watch, on_stage=lines.on_stage, on_epoch=lines.on_epoch)
@@ -63,6 +67,9 @@ def watching(stopping: str = "stopping after this epoch") -> Iterator[Watch]:
 def working() -> Iterator[Callable[[str], None]]:
     """Show work without epochs: its present piece on a terminal, and lines elsewhere if it takes long."""
     console = new_console(stderr=True)
+    if not ranks().first:
+        yield lambda text: None
+        return
     if not console.is_terminal:
         with _lines() as lines, listening(lines.on_report):
             yield lines.set_text

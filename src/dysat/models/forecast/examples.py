@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,14 @@ class Examples:
     num_dropped: int  # all dropped pairs of the transition
     num_unlinked: int  # all pairs that are not linked in t + 1
     num_reversed: int = 0
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The fields that are arrays, by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+
+    def numbers(self) -> dict[str, int]:
+        """The other fields."""
+        return {name: int(value) for name, value in vars(self).items() if not isinstance(value, np.ndarray)}
 
     def labels(self, number: int) -> tuple[Bools, Reals]:
         """Return labels of the first rows, and weights that balance both classes.  # [B], [B]"""

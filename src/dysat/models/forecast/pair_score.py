@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
 from dysat.system.process import few_blas_threads, in_threads, side_by_side
 from dysat.system.progress import report
+from dysat.system.ranks import ranks
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -115,7 +115,7 @@ class PairScore:
             raise ModelError(f"step={step} of a graph with {len(graph)} snapshots")
         ends = sorted_ends(pairs.cpu().numpy(), graph.known[step], directed=graph.directed)
         order = np.argsort(ends[:, 0], kind="stable")  # paths from a node are then followed once per chunk
-        scores, known = np.empty(len(ends)), np.empty(len(ends), dtype=np.bool_)
+        scores, known = np.zeros(len(ends)), np.zeros(len(ends), dtype=np.bool_)
         with few_blas_threads(graph.known[step]):
             history = pair_history(graph.snapshots[: step + 1], self.three_step)
             history.prepare()
@@ -127,10 +127,10 @@ class PairScore:
                 scores[rows] = self.raw(features, history.ranks(columns), linked_before)
                 known[rows] = linked_before
 
-            report("scoring pairs: part", 0, len(parts := chunks(order)))
+            report("scoring pairs: part", 0, len(parts := ranks().share(chunks(order))))
             for number, _ in enumerate(in_threads(score, parts), 1):
                 report("scoring pairs: part", number, len(parts))
-        return torch.from_numpy(scores), torch.from_numpy(known)
+        return ranks().merged(torch.from_numpy(scores)), ranks().merged(torch.from_numpy(known))
 
     def raw(self, features: Reals, ranks: Reals, linked_before: Bools) -> Reals:
         """Return scores that are not calibrated.  # [B, F], [B, F − K], [B] → [B]"""
@@ -158,20 +158,32 @@ class PairScore:
                 raise ModelError(f"{name}={value} must be at least 1")
         three_step, snapshots = graph.num_nodes < THREE_STEP_NODES, graph.snapshots
 
-        @cache
-        def examples(target: int) -> Examples:
-            return examples_of(graph, snapshots[: target + 1], three_step, negatives, seed)
+        examples = dict[int, Examples]()
 
         def gathered(targets: Sequence[int]) -> list[Examples]:
-            past = list[Examples]()
-            for target in targets:
-                report("pair score: transition", len(past), len(targets))
-                past.append(examples(target))
-            return past
+            """The examples of some transitions; every rank computes its share of those that are missing."""
+            missing = [target for target in dict.fromkeys(targets) if target not in examples]
+            own = dict[int, Examples]()
+            for number, target in enumerate(ranks().share(missing)):
+                report("pair score: transition", number * ranks().size, len(missing))
+                own[target] = examples_of(graph, snapshots[: target + 1], three_step, negatives, seed)
+            examples.update(_exchanged(own))
+            return [examples[target] for target in targets]
 
         def learned(*several: Sequence[Examples]) -> list[PairScore]:
+            """The scores of some lists of examples; every rank learns its share."""
             report("pair score: regression and trees")
-            return side_by_side(lambda past: _learn(past, three_step, seed), several)
+            own = side_by_side(lambda past: _learn(past, three_step, seed), ranks().share(several))
+            if ranks().size == 1:
+                return own
+            every = ranks().gathered(
+                None, {f"{i}/{n}": t for i, score in enumerate(own) for n, t in score.tensors().items()}
+            )
+            found = list[PairScore]()
+            for number in range(len(several)):
+                place, tensors = f"{number // ranks().size}/", every[number % ranks().size][1]
+                found.append(cls.of({n.removeprefix(place): t for n, t in tensors.items() if n.startswith(place)}))
+            return found
 
         recent = recent_transitions(snapshots, transitions)
         with few_blas_threads(graph.num_nodes):
@@ -187,7 +199,7 @@ class PairScore:
                 earlier = [step for step in training if step < target]
                 if earlier := earlier or recent_transitions(snapshots[:target], transitions):
                     score, before = learned(past, gathered(earlier))
-                    return _calibrated(score, before, examples(target))
+                    return _calibrated(score, before, *gathered([target]))
             return learned(past)[0]
 
     def tensors(self) -> dict[str, Tensor]:
@@ -227,6 +239,20 @@ class PairScore:
         trees = Trees(**{name: tensors[f"tree_{name}"] for name in TREES})
         parts: dict[str, Any] = {name: tensors[name] for name in LOGISTIC} | {"trees": trees} | numbers
         return cls(**parts, three_step=bool(tensors["far"]), by_class=tensors.get(BY_CLASS))
+
+
+def _exchanged(own: Mapping[int, Examples]) -> dict[int, Examples]:
+    """The examples of all ranks, by transition."""
+    if ranks().size == 1:
+        return dict(own)
+    facts = {target: each.numbers() for target, each in own.items()}
+    arrays = {f"{target}/{name}": torch.from_numpy(a) for target, e in own.items() for name, a in e.arrays().items()}
+    found = dict[int, Examples]()
+    for numbers, tensors in ranks().gathered(facts, arrays):
+        for target, given in numbers.items():
+            parts = {n.partition("/")[2]: t.numpy() for n, t in tensors.items() if n.startswith(f"{target}/")}
+            found[int(target)] = Examples(**parts, **given)
+    return found
 
 
 def _learn(past: Sequence[Examples], three_step: bool, seed: int) -> PairScore:
