@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -50,6 +50,7 @@ from dysat.system.process import keep_freed_memory
 from dysat.system.ranks import ranks, was_restarted
 from dysat.system.writing import check_new_file
 
+Engine = Literal["local", "ray"]
 RUN, METHOD = Path("run"), "dysat"
 
 FIT_SOURCE = typer.Argument(
@@ -67,7 +68,6 @@ RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat 
 
 @app.command()
 @takes(events=EventOptions, hide=HIDDEN)
-@by_all_ranks
 def fit(
     source: Annotated[str | None, FIT_SOURCE] = None,
     out: Annotated[Path, FIT_OUT] = RUN,
@@ -88,6 +88,10 @@ def fit(
     seed: Annotated[int | None, option("Random seed.", panel="Model", metavar="N")] = None,
     device: Annotated[str | None, FIT_DEVICE] = None,
     settings: Settings = None,
+    engine: Annotated[Engine, option("Train here, or on the workers of a Ray cluster.", hidden=True)] = "local",
+    address: Annotated[str | None, option("With --engine ray: the cluster.", metavar="HOST:PORT", hidden=True)] = None,
+    workers: Annotated[int, option("With --engine ray: processes that train together.", hidden=True)] = 1,
+    gpus_per_worker: Annotated[float, option("With --engine ray: GPUs of each.", metavar="N", hidden=True)] = 0.0,
     *,
     events: EventOptions,
 ) -> None:
@@ -98,6 +102,37 @@ def fit(
       [bold]dysat fit --resume run/[/bold]
     See also [bold]dysat models[/bold] and [bold]dysat snapshots --help[/bold] (files, attributes).
     """
+    given = dict(locals())
+    cluster = {name: given.pop(name) for name in ("engine", "address", "workers", "gpus_per_worker")}
+    if engine == "ray":
+        return _fit_on_ray(given, **cluster)
+    if (address, workers, gpus_per_worker) != (None, 1, 0.0):
+        raise ModelError("--address, --workers and --gpus-per-worker belong to --engine ray")
+    return _fit(**given)
+
+
+@by_all_ranks
+def _fit(
+    source: str | None,
+    out: Path,
+    resume: Path | None,
+    no_backtest: bool,
+    backtest_windows: int,
+    include_incomplete: bool,
+    calibrate: Calibrate,
+    forecast_only: bool,
+    estimate: bool,
+    as_json: bool,
+    data_dir: Path | None,
+    model: str,
+    preset: str | None,
+    epochs: int | None,
+    seed: int | None,
+    device: str | None,
+    settings: list[str] | None,
+    events: EventOptions,
+) -> None:
+    """What `fit` does, in one process or as one of several."""
     began = time.monotonic()
     given = {"epochs": epochs, "seed": seed, "device": device, "embeddings": False if forecast_only else None}
     flags = {name: value for name, value in given.items() if value is not None}
@@ -147,6 +182,28 @@ def fit(
     if not ended:
         raise StoppedError(f"stopped; progress is saved, dysat fit --resume {run.folder} continues")
     return _show_run(run, as_json, calibrate, time.monotonic())
+
+
+def _fit_on_ray(
+    given: dict[str, Any], *, engine: Engine, address: str | None, workers: int, gpus_per_worker: float
+) -> None:
+    """Train on the workers of a cluster, which must see the same files as this machine; then show the run."""
+    from dysat.cli.on_ray import train_on_ray
+
+    began, resume = time.monotonic(), given["resume"]
+    if given["estimate"]:
+        raise ModelError("--estimate estimates a fit on this machine; leave out --engine ray")
+    if workers < 1 or gpus_per_worker < 0:
+        raise ModelError("--workers must be at least 1, and --gpus-per-worker must not be negative")
+    if resume is None:
+        check_new(Path(given["out"]).absolute())
+    run = Path(given["out"] if resume is None else resume).absolute()
+    source = given["source"]
+    here = {"out" if resume is None else "resume": run}
+    if source is not None and os.path.exists(source):
+        here["source"] = os.path.abspath(source)
+    train_on_ray({**given, **here}, run, address=address, workers=workers, gpus=gpus_per_worker)
+    return _show_run(Run.open(run), given["as_json"], given["calibrate"], began)
 
 
 @app.command()

@@ -28,6 +28,7 @@ from dysat.models.base.link_model import LinkModel
 from dysat.models.base.memory import GraphSize
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import latest_links, likely_pairs, partners_of, spectral_vectors
+from dysat.models.forecast.examples import forget_histories
 from dysat.models.forecast.pair_score import PairScore
 from dysat.nn.device import choose_device
 from dysat.nn.future_objective import Ahead, Cells, ProductScore, Transitions
@@ -37,7 +38,7 @@ from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
 from dysat.system.notebook import notebook_progress
-from dysat.system.process import few_blas_threads, meanwhile
+from dysat.system.process import few_blas_threads, meanwhile, return_freed_memory
 from dysat.system.progress import report
 from dysat.system.ranks import alone, ranks
 from dysat.training import Callbacks, Settings, minimize
@@ -287,9 +288,13 @@ class DySAT(AttentionModel):
             with meanwhile(lambda: self._warm_up(device)) if device.type == "cuda" else nullcontext():
                 self.pair_score_ = self._learn_pair_score()
         ahead = self._ahead(device)
+        if ranks().size > 1:
+            forget_histories()
         if ahead is None:
             return super()._prepare(device, generator)
         self._build(device)
+        if ranks().size > 1:
+            return_freed_memory()
         self.score_ = ProductScore(self.network_.width, directed=self.graph_.directed).to(device)
         self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # replaced when training ends
         items, walks = torch.zeros(1, dtype=torch.int64, device=device), None

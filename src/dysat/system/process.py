@@ -126,3 +126,10 @@ def keep_freed_memory(links: int = 0) -> None:
     if mallopt is not None and links <= MANY_LINKS:
         mallopt(-4, 0)  # M_MMAP_MAX: no separate pages, not even for large allocations
         mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: free memory at the end of the heap is kept
+
+
+def return_freed_memory() -> None:
+    """Return memory that is free to the system, also in the middle of the heap (glibc only)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

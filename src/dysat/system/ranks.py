@@ -84,13 +84,20 @@ class Ranks:
 
     def from_first(self, facts: Any = None, tensors: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
         """The plain values and the named tensors of the first rank."""
-        if self.size == 1:
+        return self.sent_by(0, facts, tensors)
+
+    def sent_by(self, rank: int, facts: Any = None, tensors: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
+        """The plain values and the named tensors of one rank, on all ranks; the rank itself gets back its own."""
+        if self.rank == rank:
+            if self.size > 1:
+                own = _packed(facts, tensors or {})
+                _distributed().broadcast(torch.tensor([len(own)]), rank)
+                _distributed().broadcast(own, rank)
             return facts, dict(tensors or {})
-        own = _packed(facts, tensors or {}) if self.first else torch.empty(0, dtype=torch.uint8)
-        size = torch.tensor([len(own)])
-        _distributed().broadcast(size, 0)
-        data = own if self.first else torch.empty(int(size), dtype=torch.uint8)
-        _distributed().broadcast(data, 0)
+        size = torch.zeros(1, dtype=torch.int64)
+        _distributed().broadcast(size, rank)
+        data = torch.empty(int(size), dtype=torch.uint8)
+        _distributed().broadcast(data, rank)
         return _unpacked(data)
 
     def same(self, what: str, facts: Mapping[str, Any]) -> None:
@@ -113,7 +120,7 @@ def ranks() -> Ranks:
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """Work with the other processes that torchrun has started; without torchrun, or with one process, alone."""
+    """Work with the other processes that torchrun or Ray has started; without them, alone."""
     size = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
     if size < 2:
         yield ranks()
@@ -126,9 +133,10 @@ def joined() -> Iterator[Ranks]:
         torch.cuda.set_device(here % gpus)
     # NCCL needs a GPU for every rank; Gloo also works for ranks that share one.
     backend = "cpu:gloo,cuda:nccl" if gpus >= local else "gloo"
-    before = _current.get()
+    before, ours = _current.get(), not _distributed().is_initialized()  # Ray connects the processes it has started
     try:
-        _distributed().init_process_group(backend, timeout=PATIENCE)
+        if ours:
+            _distributed().init_process_group(backend, timeout=PATIENCE)
         _current.set(Ranks(_distributed().get_rank(), size))
         yield ranks()
     except RuntimeError as problem:
@@ -137,7 +145,7 @@ def joined() -> Iterator[Ranks]:
         raise
     finally:
         _current.set(before)
-        if _distributed().is_initialized():
+        if ours and _distributed().is_initialized():
             _distributed().destroy_process_group()
 
 

@@ -15,7 +15,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
 from dysat.features.pair_history import chunks, pair_history, with_attributes
 from dysat.sampling.pairs import unlinked_pairs
-from dysat.system.process import in_threads
+from dysat.system.process import in_threads, return_freed_memory
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -196,3 +196,10 @@ def random_halves(snapshot: Snapshot, seed: int) -> Snapshots:
         )
         for part in parts
     )
+
+
+def forget_histories() -> None:
+    """Free what is kept for a later model on the same snapshots."""
+    _examples.cache_clear()
+    pair_history.cache_clear()
+    return_freed_memory()

@@ -19,6 +19,7 @@ from dysat.models.forecast.boosting import boosted_trees
 from dysat.models.forecast.examples import (
     Examples,
     examples_of,
+    forget_histories,
     random_halves,
     recent_transitions,
     same_time_transitions,
@@ -163,11 +164,12 @@ class PairScore:
         def gathered(targets: Sequence[int]) -> list[Examples]:
             """The examples of some transitions; every rank computes its share of those that are missing."""
             missing = [target for target in dict.fromkeys(targets) if target not in examples]
-            own = dict[int, Examples]()
             for number, target in enumerate(ranks().share(missing)):
                 report("pair score: transition", number * ranks().size, len(missing))
-                own[target] = examples_of(graph, snapshots[: target + 1], three_step, negatives, seed)
-            examples.update(_exchanged(own))
+                examples[target] = examples_of(graph, snapshots[: target + 1], three_step, negatives, seed)
+            if ranks().size > 1:
+                forget_histories()  # so that a rank needs less memory than one process alone
+                examples.update({t: _sent_by(i % ranks().size, examples.get(t)) for i, t in enumerate(missing)})
             return [examples[target] for target in targets]
 
         def learned(*several: Sequence[Examples]) -> list[PairScore]:
@@ -241,18 +243,13 @@ class PairScore:
         return cls(**parts, three_step=bool(tensors["far"]), by_class=tensors.get(BY_CLASS))
 
 
-def _exchanged(own: Mapping[int, Examples]) -> dict[int, Examples]:
-    """The examples of all ranks, by transition."""
-    if ranks().size == 1:
-        return dict(own)
-    facts = {target: each.numbers() for target, each in own.items()}
-    arrays = {f"{target}/{name}": torch.from_numpy(a) for target, e in own.items() for name, a in e.arrays().items()}
-    found = dict[int, Examples]()
-    for numbers, tensors in ranks().gathered(facts, arrays):
-        for target, given in numbers.items():
-            parts = {n.partition("/")[2]: t.numpy() for n, t in tensors.items() if n.startswith(f"{target}/")}
-            found[int(target)] = Examples(**parts, **given)
-    return found
+def _sent_by(rank: int, examples: Examples | None) -> Examples:
+    """The examples that one rank has computed, on all ranks."""
+    if examples is not None:
+        ranks().sent_by(rank, examples.numbers(), {n: torch.from_numpy(a) for n, a in examples.arrays().items()})
+        return examples
+    numbers, tensors = ranks().sent_by(rank)
+    return Examples(**{name: tensor.numpy() for name, tensor in tensors.items()}, **numbers)
 
 
 def _learn(past: Sequence[Examples], three_step: bool, seed: int) -> PairScore:
