@@ -31,6 +31,7 @@ from dysat.system.writing import sweep, writing_beside
 RETRIES = 4  # times a task is run again after its node or process was lost
 POLL = 0.2  # seconds between looks at the tasks
 PATIENCE = 10.0  # seconds without the head node; Ray itself would end this process after 60
+NOT_IMPORTED = "The remote function failed to import on the worker"  # the beginning of Ray's message
 
 
 class LostError(Exception):
@@ -171,6 +172,8 @@ class RayTasks:
             cause = getattr(problem, "cause", None)
             if isinstance(cause, DysatError):
                 raise cause from None
+            if isinstance(cause, RuntimeError) and NOT_IMPORTED in str(cause):
+                raise LostError("a node of the Ray cluster cannot import dysat; install it on all nodes") from None
             if isinstance(cause, Exception) and not isinstance(cause, errors.RayError):
                 raise cause from problem
             raise LostError(f"a job failed on Ray: {_first_line(problem)}") from None
