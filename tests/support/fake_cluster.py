@@ -12,7 +12,10 @@ from secrets import token_hex
 from typing import Any
 
 SECRET = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(32)}
-SETTINGS = {**SECRET, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+SETTINGS = {
+    **SECRET, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "PYTHONPATH": SOURCE
+}  # fmt: skip
 COMMAND = [sys.executable, "-c", "from dysat.cli import main; main()"]
 
 
