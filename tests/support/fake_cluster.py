@@ -1,4 +1,4 @@
-"""A Ray cluster of two fake nodes on this machine, in a process of its own, and commands that run on it."""
+"""A Ray cluster of fake nodes on this machine, in a process of its own, and commands that run on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMAND = [sys.executable, "-c", "from dysat.cli import main; main()"]
 
 
 class FakeCluster:
-    """Two nodes with one core each; the first is the head node."""
+    """A head node that runs no jobs, and a node with one core that runs all."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -35,9 +35,9 @@ class FakeCluster:
                 return line.partition(": ")[2].strip()
         raise AssertionError(f"no answer to {order!r}")
 
-    def remove_node(self) -> None:
-        """Kill the node that is not the head."""
-        self.ask("remove")
+    def replace_node(self) -> None:
+        """Kill the node that runs the jobs, and add another."""
+        self.ask("replace")
 
     def lose_head(self) -> None:
         """Kill the head node."""
@@ -65,12 +65,13 @@ def dysat_command(*words: object, cwd: Path, **options: Any) -> subprocess.Popen
 def _serve() -> None:
     from ray.cluster_utils import Cluster
 
-    first = {"num_cpus": 1, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
+    first = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
     cluster = Cluster(initialize_head=True, head_node_args=first)
     second = cluster.add_node(num_cpus=1)
     for order in sys.stdin:
-        if order.strip() == "remove":
+        if order.strip() == "replace":
             cluster.remove_node(second, allow_graceful=False)
+            second = cluster.add_node(num_cpus=1)
         elif order.strip() == "behead":
             cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
         print(f"{order.strip()}: {cluster.address}", flush=True)  # noqa: T201

@@ -116,7 +116,9 @@ Address = Annotated[
 JobCpus = Annotated[int | None, option("Cores per job on Ray [dim](default: 1)[/dim].", "--job-cpus", panel="Cluster")]
 JobGpus = Annotated[
     float | None,
-    option("Fraction of a GPU per job on Ray, as 0.25 [dim](default: 1)[/dim].", "--job-gpus", panel="Cluster"),
+    option(
+        "Fraction of a GPU per job on Ray [dim](default: 1; reproduce: 0.125)[/dim].", "--job-gpus", panel="Cluster"
+    ),
 ]
 
 
