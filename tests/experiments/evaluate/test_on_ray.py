@@ -169,6 +169,26 @@ def test_ctrl_c_stops_the_tasks_and_keeps_finished_steps(study: tuple[Path, list
     check_continues(folder, words, "stopped")
 
 
+@pytest.mark.slow
+def test_a_lost_head_node_fails_no_setting_of_a_tuning(study: tuple[Path, list[object]]) -> None:
+    folder, words = study
+    tuning = ["tune", *words[1:], "--space", "l2=1e-5,1e-4,1e-3,1e-2", "--no-prune", "--steps", "10,11,12"]
+    with fake_cluster() as nodes:
+        on_ray = [*tuning, "--engine", "ray", "--address", nodes.address, "-o", "tuning"]
+        code, _, problem = run_and_disturb(on_ray, folder, lambda process: nodes.lose_head())
+    lost = "dysat: the head node of the Ray cluster is lost; finished trials are kept, the same command continues"
+    assert (code, problem.splitlines()[-1]) == (2, lost), problem
+    found = []
+    for name in ("tuning", "tuned-locally"):
+        code, _, problem = run_and_disturb([*tuning, "--processes", 1, "-o", name], folder, lambda process: None)
+        assert code == 0 and problem.startswith("2 of 4 were finished before" if name == "tuning" else "1 of 4"), (
+            problem
+        )
+        trials = json.loads((folder / name / "tuning.json").read_text())["trials"]
+        found.append([{key: value for key, value in trial.items() if key != "seconds"} for trial in trials])
+    assert found[0] == found[1] and len(found[0]) == 4
+
+
 def check_continues(folder: Path, words: list[object], name: str) -> None:
     """The local engine computes only the missing steps, and reaches the same result."""
     finished = len(list((folder / name / "steps").iterdir()))
