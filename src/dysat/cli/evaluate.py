@@ -11,12 +11,17 @@ from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.options import (
     RARE,
+    Address,
     DataDir,
     Device,
+    EngineOption,
     EventOptions,
+    JobCpus,
+    JobGpus,
     Json,
     Settings,
     Source,
+    check_engine,
     chosen_model,
     option,
     parse_setting,
@@ -80,6 +85,10 @@ def evaluate_command(
         int | None, option("Number of processes [dim](default: one per core; 1 on CUDA)[/dim].")
     ] = None,
     device: Device = "auto",
+    engine: EngineOption = "local",
+    address: Address = None,
+    job_cpus: JobCpus = None,
+    job_gpus: JobGpus = None,
     everyone: Annotated[bool, option("Show every heuristic, not only the best.", "--all")] = False,
     markdown: Annotated[Path | None, option("Write the table to this Markdown file.")] = None,
     plot: Annotated[Path | None, option("Draw AUC per step to this file (.png, .svg, .pdf).")] = None,
@@ -100,6 +109,7 @@ def evaluate_command(
       [bold]dysat evaluate mail.csv --every 30d --set epochs=50 --plot steps.png[/bold]
     """
     check_place(out, ModelError)
+    check_engine(engine, address, job_cpus, job_gpus, processes)
     for file in (plot, markdown):
         if file is not None:
             check_new_file(file, ModelError)
@@ -140,8 +150,9 @@ def evaluate_command(
     try:
         with counting("evaluating") as on_progress:
             found = evaluate(
-                contenders, graph, out, device=device, processes=processes, on_progress=on_progress, **request
-            )
+                contenders, graph, out, device=device, processes=processes, engine=engine, address=address,
+                job_cpus=job_cpus, job_gpus=job_gpus, on_progress=on_progress, **request,
+            )  # fmt: skip
     except KeyboardInterrupt:
         raise StoppedError(f"stopped; finished steps are kept in {out}, the same command resumes") from None
     if as_json:

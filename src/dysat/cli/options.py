@@ -22,6 +22,7 @@ from dysat.data.reading.weights import NegativeWeights
 from dysat.errors import ModelError, nearest
 from dysat.experiments.evaluate.request import Contender
 from dysat.models import MODELS
+from dysat.system.engine import Engine, EngineName
 from dysat.system.ranks import joined
 
 # Arguments of the library that are options of their own on the command line.
@@ -29,7 +30,7 @@ FLAGS = (
     *("src", "dst", "time", "weight", "kinds", "pair_separator", "every", "count", "boundaries", "start", "stop"),
     *("self_loops", "time_format", "time_unit", "timezone", "format", "header", "separator", "encoding", "data_dir"),
     *("split_dst", "normalise_labels", "negative_weights", "until", "trials", "space", "epochs", "seed", "device"),
-    *("directed", "limit"),
+    *("directed", "limit", "engine", "address", "job_cpus", "job_gpus"),
 )
 # Options of models; those without a flag of their own are set with --set.
 MODEL_OPTIONS = tuple(dict.fromkeys(option.name for model in MODELS.values() for option in model.options()))
@@ -103,6 +104,33 @@ Settings = Annotated[
            metavar="NAME=VALUE"),
 ]  # fmt: skip
 Device = Annotated[str, _model("Device: cpu, cuda, cuda:1; auto takes CUDA if available.", metavar="NAME")]
+
+# Options of every command with many jobs.
+EngineOption = Annotated[
+    EngineName, option("Run jobs in processes of this machine, or on a Ray cluster.", "--engine", panel="Cluster")
+]
+Address = Annotated[
+    str | None,
+    option("Ray cluster: auto, HOST:PORT [dim](default: start one on this machine)[/dim].", "--address",
+           panel="Cluster", metavar="ADDRESS"),
+]  # fmt: skip
+JobCpus = Annotated[int | None, option("Cores per job on Ray [dim](default: 1)[/dim].", "--job-cpus", panel="Cluster")]
+JobGpus = Annotated[
+    float | None,
+    option(
+        "Fraction of a GPU per job on Ray [dim](default: 1; reproduce: 0.125)[/dim].", "--job-gpus", panel="Cluster"
+    ),
+]
+
+
+def check_engine(
+    engine: EngineName, address: str | None, job_cpus: int | None, job_gpus: float | None, processes: int | None
+) -> None:
+    """Raise before any work if options of the engine do not go together, or Ray is not installed."""
+    Engine(engine, address, job_cpus, job_gpus)
+    if engine == "ray" and processes is not None:
+        raise ModelError(f"--processes {processes} has no effect with --engine ray; the cluster determines the number")
+
 
 # Options of every command that reads a log of events.
 EventsFile = Annotated[

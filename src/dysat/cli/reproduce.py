@@ -9,7 +9,17 @@ import typer
 
 import dysat
 from dysat.cli.app import StoppedError, app
-from dysat.cli.options import DataDir, Device, Json, option
+from dysat.cli.options import (
+    Address,
+    DataDir,
+    Device,
+    EngineOption,
+    JobCpus,
+    JobGpus,
+    Json,
+    check_engine,
+    option,
+)  # fmt: skip
 from dysat.cli.output.show import new_console, new_table, print_json, status_line
 from dysat.cli.output.terminal import foreign
 from dysat.cli.output.watching import counting
@@ -49,6 +59,10 @@ def reproduce_command(
     processes: Annotated[
         int | None, option("Number of processes [dim](default: one per core; 8 on CUDA)[/dim].")
     ] = None,
+    engine: EngineOption = "local",
+    address: Address = None,
+    job_cpus: JobCpus = None,
+    job_gpus: JobGpus = None,
     seed: Annotated[int, option("Random seed of the examples and their splits.")] = 0,
     out: Annotated[
         Path,
@@ -79,6 +93,7 @@ def reproduce_command(
     rows = [name.strip() for name in methods.split(",") if name.strip()] if methods is not None else None
     check_methods(rows)
     check_place(out, ModelError)
+    check_engine(engine, address, job_cpus, job_gpus, processes)
     if out.exists() and not out.is_dir():
         raise ModelError(f"--out {out} is a file, not a folder")
     if processes is not None and processes < 1:
@@ -88,6 +103,7 @@ def reproduce_command(
         "processes": processes,
         "graphs": graphs,
         "data-dir": data_dir,
+        "engine": None if engine == "local" else engine,
         "seed": seed or None,
     }
     ineffective["device"] = None if device == "auto" else device
@@ -104,7 +120,7 @@ def reproduce_command(
         with counting("measuring") as on_progress:
             results = reproduce(
                 targets, found, out, methods=rows, budget=budget, device=device, processes=processes, seed=seed,
-                on_progress=on_progress,
+                engine=engine, address=address, job_cpus=job_cpus, job_gpus=job_gpus, on_progress=on_progress,
             )  # fmt: skip
     except KeyboardInterrupt:
         kept = f"finished steps are kept in {out}, the same command resumes"

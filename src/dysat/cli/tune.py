@@ -14,13 +14,18 @@ from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.options import (
     RARE,
+    Address,
     DataDir,
     Device,
+    EngineOption,
     EventOptions,
+    JobCpus,
+    JobGpus,
     Json,
     Preset,
     Settings,
     Source,
+    check_engine,
     chosen_model,
     option,
     parse_setting,
@@ -87,6 +92,10 @@ def tune_command(
         int | None, option("Number of processes [dim](default: one per core; 1 on CUDA)[/dim].")
     ] = None,
     device: Device = "auto",
+    engine: EngineOption = "local",
+    address: Address = None,
+    job_cpus: JobCpus = None,
+    job_gpus: JobGpus = None,
     data_dir: DataDir = None,
     as_json: Json = False,
     *,
@@ -107,6 +116,7 @@ def tune_command(
     require("optuna", "dysat tune")
     contender = _contender(model, preset, dict(map(parse_setting, settings or [])), space or [])
     check_place(out, ModelError)
+    check_engine(engine, address, job_cpus, job_gpus, processes)
     if out.exists() and not out.is_dir():
         raise ModelError(f"--out {out} is a file, not a folder")
     if processes is not None and processes < 1:
@@ -130,8 +140,9 @@ def tune_command(
         with _progress() as on_progress:
             found = tune(
                 contender, graph, out, space=space, trials=trials, steps=wanted, prune=prune, storage=storage,
-                device=device, processes=processes, on_progress=on_progress, protocol=protocol, first=first, last=last,
-                seed=seed, self_loops="keep" if count_self_loops else "drop", typed=typed, new_ends=new_ends,
+                device=device, processes=processes, engine=engine, address=address, job_cpus=job_cpus,
+                job_gpus=job_gpus, on_progress=on_progress, protocol=protocol, first=first, last=last, seed=seed,
+                self_loops="keep" if count_self_loops else "drop", typed=typed, new_ends=new_ends,
             )  # fmt: skip
     except KeyboardInterrupt:
         kept = out if storage is None else shown_url(storage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from dysat.errors import ModelError
 from dysat.system.extras import require
 
 LOOPBACK = "127.0.0.1"
+CONNECTING = 5.0  # seconds until an address counts as unreachable
 MODE, TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"
 # Without it, Ray takes the address of a network card even if it is told to use the loopback address.
 LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -39,6 +41,8 @@ def cluster(address: str | None = None, *, cpus: int | None = None, show: bool =
     if ray.is_initialized():
         yield ray
         return
+    if address is not None:
+        _check_reachable(address)
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": show}
     try:
         if address is None:
@@ -52,6 +56,23 @@ def cluster(address: str | None = None, *, cpus: int | None = None, show: bool =
         yield ray
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise if nothing answers at HOST:PORT; Ray would try for two minutes and then end this process."""
+    from ray._private import services
+
+    found = address
+    if address == "auto":  # the environment, or a file that the last `ray start` of this machine wrote
+        found = services.canonicalize_bootstrap_address(address) or ""
+    host, _, port = found.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return  # Ray has a message for it
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECTING).close()
+    except (OSError, OverflowError, UnicodeError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise ModelError(f"no Ray cluster at {address}: {reason}") from problem
 
 
 def _use_a_token() -> None:

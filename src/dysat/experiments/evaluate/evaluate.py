@@ -20,6 +20,7 @@ from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.device import choose_device
 from dysat.runs.run import Run
+from dysat.system.engine import Engine, EngineName
 from dysat.system.notebook import notebook_progress
 
 Models = str | LinkModel | Contender
@@ -33,6 +34,10 @@ def evaluate(
     opponents: Sequence[str] = OPPONENTS,
     device: str = "auto",
     processes: int | None = 1,
+    engine: EngineName = "local",
+    address: str | None = None,
+    job_cpus: int | None = None,
+    job_gpus: float | None = None,
     on_progress: OnProgress = lambda done, total, what: None,
     **request: Any,
 ) -> Evaluation:
@@ -46,6 +51,9 @@ def evaluate(
         opponents: heuristics to compare with.
         device: device to train on.
         processes: number of processes; None for one per core, which needs `if __name__ == "__main__":` in a script.
+            With Ray, the cluster determines it.
+        engine: `local`, or `ray` for a Ray cluster, on which a lost machine's jobs run again elsewhere.
+        address, job_cpus, job_gpus: of Ray, see `dysat.system.engine.Engine`.
         on_progress: called with the number of finished jobs, the number of all jobs, and the last job.
         request: fields of a `Request`: protocol, negatives, probe, first, last, repeats, …
 
@@ -57,11 +65,12 @@ def evaluate(
         ['edge-memory', 'edgebank']
     """
     graph = graph.graph() if isinstance(graph, Run) else graph
+    where = Engine(engine, address, job_cpus, job_gpus)
     if folder is None:
         with TemporaryDirectory(prefix="dysat-") as place:
             return evaluate(
-                models, graph, place, opponents=opponents, device=device, processes=processes, on_progress=on_progress,
-                **request,
+                models, graph, place, opponents=opponents, device=device, processes=processes, engine=engine,
+                address=address, job_cpus=job_cpus, job_gpus=job_gpus, on_progress=on_progress, **request,
             )  # fmt: skip
     unknown = [name for name in request if name not in Request.__dataclass_fields__]
     if unknown:
@@ -78,7 +87,7 @@ def evaluate(
     path = Path(os.path.abspath(folder))
     plan = EvaluationPlan.make(list(contenders.values()), graph, path, Request(**request), device)
     with notebook_progress():
-        run_all(plan.jobs, processes, on_progress)
+        run_all(plan.jobs, processes, on_progress, engine=where)
     return plan.evaluation()
 
 

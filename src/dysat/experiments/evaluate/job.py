@@ -30,7 +30,7 @@ from dysat.nn.pair import PairFeature
 from dysat.system.tensors import read_tensors, write_tensors
 
 FORMAT_VERSION = 1
-GRAPH, STEPS = "graph", "steps"
+GRAPH, STEPS, FITS = "graph", "steps", "fits"
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class Worker:
         if self._last is None:
             return None
         last, model = self._last
-        continues = (last.folder, last.contender) == (job.folder, job.contender) and last.step < job.step
-        return model if continues else None
+        same = (last.folder, last.contender, last.request) == (job.folder, job.contender, job.request)
+        return model if same and last.step < job.step else None
 
 
 def _past_examples(model: LinkModel, graph: DynamicGraph, job: Job) -> LinkSplit | None:

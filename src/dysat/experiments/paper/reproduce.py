@@ -31,6 +31,7 @@ from dysat.experiments.paper.catalogue import Row, Target, row_keys
 from dysat.experiments.paper.records import NothingMeasuredError, Record, Results
 from dysat.experiments.paper.runtime_study import METHODS, measure_windows
 from dysat.nn.device import choose_device
+from dysat.system.engine import Engine, EngineName
 
 Budget = Literal["quick", "full"]
 QUICK_STEPS = 4  # predicted snapshots of the quick budget, evenly spread
@@ -111,6 +112,10 @@ def reproduce(
     budget: Budget = "full",
     device: str = "auto",
     processes: int | None = None,
+    engine: EngineName = "local",
+    address: str | None = None,
+    job_cpus: int | None = None,
+    job_gpus: float | None = None,
     seed: int = 0,
     on_progress: OnProgress = lambda done, total, what: None,
 ) -> Results:
@@ -124,9 +129,13 @@ def reproduce(
         budget: `quick` predicts four snapshots of each dataset, `full` all of the paper's.
         device: device to train on.
         processes: number of processes; None for one per core, at most eight on a GPU.
+            With Ray, the cluster determines it.
+        engine: `local`, or `ray` for a Ray cluster; fig-attention and fig-runtime are measured on this machine.
+        address, job_cpus, job_gpus: of Ray, see `dysat.system.engine.Engine`.
         seed: random seed of examples and splits.
         on_progress: called with the number of finished jobs, the number of all jobs, and the last job.
     """
+    ray_or_local = Engine(engine, address, job_cpus, job_gpus)
     for name in graphs:
         if name not in FILES:
             raise DatasetError(f"no dataset {name!r}; there are {listed(FILES)}{nearest(name, FILES)}")
@@ -151,7 +160,8 @@ def reproduce(
         for job in jobs:
             by_folder[job.folder].done(job)
 
-    run_all([job for rows in studies for job in rows.plan.jobs], workers, on_progress, on_done)
+    jobs_of_all = [job for rows in studies for job in rows.plan.jobs]
+    run_all(jobs_of_all, workers, on_progress, on_done, engine=ray_or_local, gpus=1 / GPU_PROCESSES)
     for name, graph in graphs.items():
         results.put_facts("datasets", name, "counts", dataset_facts(graph, name))
     if "fig-attention" in targets:

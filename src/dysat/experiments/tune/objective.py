@@ -72,14 +72,16 @@ def judge(
     *,
     device: str = "auto",
     on_step: OnStep = lambda target, values: None,
+    step: int | None = None,
 ) -> dict[int, float]:
     """Fit a model at every step and return, for each predicted snapshot, the AUC on its validation examples.
 
     The same AUC selects the best epoch. An incremental model goes through the snapshots once, in order. `on_step` is
-    called after each predicted snapshot and may raise to stop.
+    called after each predicted snapshot and may raise to stop. `step` limits it to one step, unless the model is
+    incremental.
     """
     values: dict[int, float] = {}
-    for model, splits in _fitted(contender, validation, device):
+    for model, splits in _fitted(contender, validation, device, step):
         for split in splits:
             value = tuning_value(model, split)
             if isnan(value):
@@ -97,8 +99,8 @@ def tuning_value(model: LinkModel, split: LinkSplit) -> float:
     return auc(model.pair_scores(split.pairs), split.labels)
 
 
-def _fitted(contender: Contender, validation: Validation, device: str) -> Any:
-    """Yield the fitted model and the splits of each step."""
+def _fitted(contender: Contender, validation: Validation, device: str, only: int | None) -> Any:
+    """Yield the fitted model and the splits of each step, or of one step."""
     graph = validation.graph
     model = contender.build(device)
     if isinstance(model, Incremental):
@@ -107,7 +109,8 @@ def _fitted(contender: Contender, validation: Validation, device: str) -> Any:
             if step in validation.steps:
                 yield model, validation.steps[step]
         return
-    for step, splits in validation.steps.items():
+    steps = validation.steps if only is None else {only: validation.steps[only]}
+    for step, splits in steps.items():
         model = contender.build(device)
         if isinstance(model, TrainedModel):
             model.fit(graph[: step + 1], validate=_epoch_score(splits[0]))

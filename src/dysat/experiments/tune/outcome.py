@@ -37,6 +37,11 @@ class Tuning(Table):
         values = replace(self.contender, options={**self.contender.options, **self.best.options}).build().plain_params()
         return {name: value for name, value in values.items() if name != "device"}
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a trial is missing or still running."""
+        return len(self.trials) < self.total or self.count("running") > 0
+
     def count(self, state: str) -> int:
         """Return the number of trials that are done, pruned, failed or running."""
         return sum(trial.state == state for trial in self.trials)

@@ -15,13 +15,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 
 from dysat.errors import DysatError, ModelError
-from dysat.experiments.tune.objective import Validation, judge
+from dysat.experiments.evaluate.request import Contender
+from dysat.experiments.tune.objective import OnStep, Validation, judge
 from dysat.experiments.tune.spaces import with_setting
 from dysat.experiments.tune.trials import Trial, TuningPlan
 
@@ -131,8 +132,21 @@ def free_dead_tickets(study: Study) -> None:
             study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
 
+class Judge(Protocol):
+    """How a setting is tried: `judge` itself, or somewhere else with the same result."""
+
+    def __call__(
+        self, contender: Contender, validation: Validation, *, device: str, on_step: OnStep
+    ) -> dict[int, float]: ...
+
+
 def run_trials(
-    study: Study, plan: TuningPlan, validation: Validation, device: str, report: Callable[[], None] = lambda: None
+    study: Study,
+    plan: TuningPlan,
+    validation: Validation,
+    device: str,
+    report: Callable[[], None] = lambda: None,
+    judge: Judge = judge,
 ) -> None:
     """Try one ticket after another until none is free."""
     from optuna.exceptions import UpdateFinishedTrialError
@@ -142,7 +156,7 @@ def run_trials(
 
     def objective(trial: OptunaTrial) -> float:
         try:
-            return _try(study, trial, plan, validation, device, report)
+            return _try(study, trial, plan, validation, device, report, judge)
         except UpdateFinishedTrialError:
             lost.append(trial.number)
             raise
@@ -199,6 +213,7 @@ def _try(
     validation: Validation,
     device: str,
     report: Callable[[], None],
+    judge: Judge,
 ) -> float:
     """Return the mean over the predicted snapshots; after each one a bad setting can be pruned."""
     import optuna

@@ -1,4 +1,4 @@
-"""Tune the options of a model on validation links; any number of processes can share the trials.
+"""Tune the options of a model on validation links; any number of processes, or a Ray cluster, can share the trials.
 
 tuning.db      all trials, finished or not (an Optuna database; `storage` gives the URL of another one)
 tuning.json    the result
@@ -27,11 +27,13 @@ from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import method_version
 from dysat.experiments.tune.objective import Validation, validation_of
 from dysat.experiments.tune.outcome import Tuning
+from dysat.experiments.tune.ray_trials import run_on_ray
 from dysat.experiments.tune.spaces import Dimension, Given, combinations, search_space, settings_to_check, with_setting
 from dysat.experiments.tune.study import free_dead_tickets, open_study, run_trials, shown_url, trials_of
 from dysat.experiments.tune.trials import TuningPlan
 from dysat.models import MODELS
 from dysat.nn.device import choose_device
+from dysat.system.engine import Engine, EngineName
 from dysat.system.extras import require
 from dysat.system.notebook import notebook_progress
 from dysat.system.pool import worker_pool
@@ -78,6 +80,10 @@ def tune(
     storage: str | None = None,
     device: str = "auto",
     processes: int | None = 1,
+    engine: EngineName = "local",
+    address: str | None = None,
+    job_cpus: int | None = None,
+    job_gpus: float | None = None,
     on_progress: OnProgress = lambda tuning: None,
     **request: Any,
 ) -> Tuning:
@@ -95,6 +101,9 @@ def tune(
         storage: URL of a database, for workers on many machines; None for a file in the folder.
         device: device to train on.
         processes: number of processes; None for one per core, which needs `if __name__ == "__main__":` in a script.
+            With Ray, the cluster determines it.
+        engine: `local`, or `ray` for a Ray cluster, which fits the models; this machine keeps the trials.
+        address, job_cpus, job_gpus: of Ray, see `dysat.system.engine.Engine`.
         on_progress: called with the tuning so far.
         request: fields of a `Request`: protocol, first, last, seed, self_loops, typed, new_ends.
 
@@ -104,11 +113,13 @@ def tune(
         >>> len(tuning.trials)
         2
     """
-    if folder is None and storage is None and processes != 1:  # processes share a file
+    chosen = Engine(engine, address, job_cpus, job_gpus)
+    if folder is None and storage is None and (processes != 1 or chosen.is_ray):  # processes and threads share a file
         with TemporaryDirectory(prefix="dysat-") as place:
             return tune(
                 model, graph, place, space=space, trials=trials, steps=steps, prune=prune, storage=storage,
-                device=device, processes=processes, on_progress=on_progress, **request,
+                device=device, processes=processes, engine=engine, address=address, job_cpus=job_cpus,
+                job_gpus=job_gpus, on_progress=on_progress, **request,
             )  # fmt: skip
     for name in request:
         if name not in REQUEST:
@@ -129,7 +140,7 @@ def tune(
         storage = f"sqlite:///{path / DATABASE}"
     work = Work(plan, wanted, storage, str(where))
     with notebook_progress():
-        found = _tune(work, graph, validation, facts, workers, on_progress)
+        found = _tune(work, graph, validation, facts, workers, chosen, on_progress)
     if path is not None:
         path.mkdir(parents=True, exist_ok=True)
         with replace_file(path / RESULTS, ModelError) as beside:
@@ -165,9 +176,10 @@ def _tune(
     validation: Validation,
     facts: dict[str, Any],
     workers: int,
+    engine: Engine,
     on_progress: OnProgress,
 ) -> Tuning:
-    """Run the remaining trials, here or in several processes."""
+    """Run the remaining trials, here, in several processes or on a cluster."""
     plan = work.plan
     space = {dimension.name: str(dimension) for dimension in plan.space}
     with open_study(work.storage, plan.name) as study:
@@ -182,7 +194,9 @@ def _tune(
 
         free_dead_tickets(study)
         report()
-        if workers == 1:
+        if engine.is_ray and current().unfinished:
+            run_on_ray(engine, plan, work.request, work.storage, work.device, graph, validation, report)
+        elif workers == 1 or engine.is_ray:
             run_trials(study, plan, validation, work.device, report)
         else:
             _run_in_processes(work, graph, validation.targets, workers, report)
