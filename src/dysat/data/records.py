@@ -261,10 +261,10 @@ class Log:
         self.facts.merge(met)
 
 
-def open_in_batches(path: Path, options: Reading) -> Source:
-    """Open a file that can be read in batches."""
+def open_in_batches(path: Path, options: Reading, name: str | None = None) -> Source:
+    """Open a file that can be read in batches; errors call it `name`, or else its path."""
     asked = [options.get(role) for role in ("src", "dst", "time", "weight")]
-    with explained(str(path), "events"):
+    with explained(name or str(path), "events"):
         source = open_file(
             path,
             format=options.get("format"),
@@ -274,9 +274,10 @@ def open_in_batches(path: Path, options: Reading) -> Source:
             wanted=[str(column) for column in asked if column is not None],
             limits=Limits.of(options.get("limits")),
             on_disk=True,
+            name=name,
         )
     if source.batches is None:
-        raise EventsError(f"{path}: this file{NOT_IN_BATCHES}")
+        raise EventsError(f"{source.name}: this file{NOT_IN_BATCHES}")
     return source
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dysat.data.reading.times import (
     SAMPLE,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 ReadTimes = Callable[["pl.Series"], Times]
+NumberType = Literal["text", "whole", "fraction"]
 
 
 @dataclass
@@ -97,7 +98,7 @@ def time_reader(
 
 def number_type(
     batches: Iterator[pl.Series], pattern: str | None, unit: TimeUnit | None, timezone: str
-) -> pl.DataType | None:
+) -> NumberType | None:
     """The type of a column whose times are numbers, or None if each batch can be parsed by itself."""
     import polars as pl
 
@@ -108,11 +109,11 @@ def number_type(
         return None
     # Refuses a unit or a zone that does not exist.
     parse_times(pl.Series("", [], dtype=kind), pattern=pattern, unit=unit, timezone=timezone)
-    return kind
+    return "text" if texts else "whole" if kind.is_integer() else "fraction"
 
 
 def reader_of(
-    kind: pl.DataType | None, numbers: Numbers, pattern: str | None, unit: TimeUnit | None, timezone: str
+    kind: NumberType | None, numbers: Numbers, pattern: str | None, unit: TimeUnit | None, timezone: str
 ) -> ReadTimes:
     """The function of `time_reader` for a column with the type of `number_type` and these numbers."""
     import polars as pl
@@ -120,7 +121,7 @@ def reader_of(
     if kind is None:
         return lambda column: parse_times(column, pattern=pattern, unit=unit, timezone=timezone)
     same = numbers.whole.nulls in (numbers.empty, numbers.fractions.nulls)
-    whole = same if kind == pl.String else kind.is_integer()
+    whole = same if kind == "text" else kind == "whole"
     dtype, found = (pl.Int64, numbers.whole) if whole else (pl.Float64, numbers.fractions)
     low, high = found.low, found.high
     if low is None or high is None:

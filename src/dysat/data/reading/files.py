@@ -66,13 +66,14 @@ def open_file(
     wanted: Sequence[str] = (),
     limits: Limits | None = None,
     on_disk: bool = False,
+    name: str | None = None,
 ) -> Source:
     """Open a file or a folder of Parquet parts; the `wanted` columns help to recognise a header.
 
-    With `on_disk` it will be read in batches, so it may be larger than memory.
+    With `on_disk` it will be read in batches, so it may be larger than memory. Errors call it `name`, or else its path.
     """
     limits = limits or Limits()
-    name = str(path)
+    name = name or str(path)
     if format is not None and format not in FORMATS:
         raise EventsError(f"format={format!r} is not one of {', '.join(FORMATS)}")
     if separator is not None and len(separator.encode()) != 1:
@@ -309,11 +310,12 @@ def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted
 
 @dataclass(frozen=True)
 class Part:
-    """Rows [first, stop) of Parquet files as one table, or a whole file of text.
+    """Rows [first, stop) of Parquet files as one table, or a whole file of text; errors call it `name`.
 
     The first file decides the types of all columns, so a part begins with it, and `first` skips its rows.
     """
 
+    name: str
     files: tuple[Path, ...]
     first: int = 0
     stop: int | None = None
@@ -321,31 +323,30 @@ class Part:
 
 def is_parquet(path: Path, format: Format | None = None) -> bool:
     """Whether a file or folder is read as Parquet."""
-    if path.is_dir():
-        return True
-    return (format or _recognise_binary(path, str(path))) == "parquet"
+    return path.is_dir() or (format or _recognise_binary(path, str(path))) == "parquet"
 
 
-def parquet_parts(paths: Sequence[Path], size: int) -> list[Part]:
-    """Divide Parquet files and folders of parts into parts of at most `size` rows."""
+def parquet_parts(paths: Sequence[Path], name: str, number: int, least: int, most: int) -> list[Part]:
+    """Divide Parquet files and folders of parts into about `number` parts of `least` to `most` rows."""
     files = [file for path in paths for file in _parquet_files(path)]
     starts = [0]
     for file in files:
         with explained(str(file), "Parquet"):
             starts.append(starts[-1] + _height(file))
-    parts = [] if starts[-1] else [Part(tuple(files[:1]), 0, 0)]
+    size = min(most, max(least, -(-starts[-1] // number)))
+    parts = [] if starts[-1] else [Part(name, tuple(files[:1]), 0, 0)]
     for first in range(0, starts[-1], size):
         stop = min(first + size, starts[-1])
         low, high = bisect_right(starts, first) - 1, bisect_left(starts, stop)
         skipped = starts[low] - (starts[1] if low else 0)
         own = files[low:high] if low == 0 else [files[0], *files[low:high]]
-        parts.append(Part(tuple(own), first - skipped, stop - skipped))
+        parts.append(Part(name, tuple(own), first - skipped, stop - skipped))
     return parts
 
 
-def open_parquet_part(part: Part, name: str, limits: Limits, *, several: bool) -> Source:
+def open_parquet_part(part: Part, limits: Limits, *, several: bool) -> Source:
     """Open a part; `several`: errors say in which file a row is."""
-    return _open_parquet(part.files, name, limits, on_disk=True, several=several, first=part.first, stop=part.stop)
+    return _open_parquet(part.files, part.name, limits, on_disk=True, several=several, first=part.first, stop=part.stop)
 
 
 def _parquet_files(path: Path) -> list[Path]:
