@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from dysat.data.csr import compress, distinct
 from dysat.data.graph import TWO_KINDS, DynamicGraph
-from dysat.data.reading.batches import Numbers, NumberType, number_type, reader_of
+from dysat.data.reading.batches import Numbers, NumberType, first_times, number_type, reader_of
 from dysat.data.reading.files import Part, is_parquet, open_parquet_part, parquet_parts
 from dysat.data.reading.limits import Limits
 from dysat.data.reading.sources import explained
@@ -36,6 +35,7 @@ from dysat.data.snapshots import check_self_loops, window_edges
 from dysat.data.windows import Every, Moment
 from dysat.errors import DysatError, EventsError, GraphError, SnapshotsError
 from dysat.system.cluster import cluster
+from dysat.system.extras import require
 from dysat.system.storage import FolderWriter, writing_folder
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def cut_on_cluster(
         on_progress: called with a text when a new stage begins.
         reading: the options of `read_events`, except `split_dst` and `at_least`.
     """
+    require("ray", "--engine ray")
     check_self_loops(self_loops)
     paths = [Path(sources)] if isinstance(sources, str | os.PathLike) else [Path(source) for source in sources]
     log, job = _open(paths, reading, start, stop)
@@ -230,26 +231,31 @@ class _Work:
         # An object of this program cannot be computed again, so all of them are kept until the end.
         self.kept: list[Any] = [ray.put(job)]
         self.parts: list[Part] = []
+        self.labels: list[Any] = []  # of each part, as are the records
+        self.records: list[Any] = []
 
     def read(self, paths: Sequence[Path]) -> None:
         """Read all parts; facts come here, labels and records stay in the object store."""
-        job, name = self.job, self.log.source.name
+        job, name, (shared,) = self.job, self.log.source.name, self.kept
         self.parts = job.parts(paths, name, 2 * self.cpus)
-        numbers = Numbers()
-        with explained(name, "events"), naming(name):
-            kind = number_type(self._first_times(), *job.times())
+        numbers, texts = Numbers(), False
+        with explained(name, "events"):
+            first = first_times(self._times())
+        with naming(name):
+            kind = number_type(*first, *job.times())
         if kind is not None:
-            for found in self.in_order([self.submit(_measure_times, 1, self.kept[0], part)[0] for part in self.parts]):
-                numbers.merge(found)
+            for refs in self.a_few_at_once(_measure_times, 1, ((shared, part) for part in self.parts)):
+                numbers.merge(self.result(refs[0]))
         with naming(name):
             reader_of(kind, numbers, *job.times())  # refuses numbers that are no times, once
-        read = [self.submit(_read, 3, self.kept[0], part, kind, numbers) for part in self.parts]
-        texts = False
-        for facts, number, integers in self.in_order([refs[0] for refs in read]):
+        for refs in self.a_few_at_once(_read, 3, ((shared, part, kind, numbers) for part in self.parts)):
+            facts, number, integers = self.result(refs[0])
             self.log.facts.merge(facts)
+            self.labels.append(refs[1])
+            self.records.append(refs[2])
             texts |= number > 0 and not integers
         self.log.check()
-        self.texts, self.labels, self.records = texts, [refs[1] for refs in read], [refs[2] for refs in read]
+        self.texts = texts
 
     def survey(self, edges: Sequence[int], *, keep_loops: bool) -> Survey:
         """Find the distinct labels, when each appears first, and the number of events of every window."""
@@ -264,9 +270,9 @@ class _Work:
             self.submit(_merge, len(self.parts) + 1, *(refs[2 + bucket] for refs in surveyed))
             for bucket in range(self.buckets)
         ]
-        totals = self.in_order([refs[0] for refs in surveyed])
         self.indexes = [[refs[1 + part] for refs in merged] for part in range(len(self.parts))]
-        return self._combine(list(totals), list(self.in_order([refs[0] for refs in merged])), keep_loops)
+        totals = [self.result(refs[0]) for refs in surveyed]
+        return self._combine(totals, [self.result(refs[0]) for refs in merged], keep_loops)
 
     def _combine(self, totals: list[tuple[Index, int]], found: list[_Labels], keep_loops: bool) -> Survey:
         """The survey of the whole log."""
@@ -293,8 +299,8 @@ class _Work:
         how = self.keep((self.buckets, self.starts))
         pairs = [self.submit(_pairs, self.buckets + 1, how, *part) for part in self._numbered()]
         shares = zip(*(refs[1:] for refs in pairs), strict=True)
-        counted = self.in_order([self.submit(_count_pairs, 1, how, *share)[0] for share in shares])
-        first, second = zip(*counted, strict=True)
+        counted = [self.submit(_count_pairs, 1, how, *share)[0] for share in shares]
+        first, second = zip(*map(self.result, counted), strict=True)
         return sum(first), sum(second)
 
     def divide(self, cut: Cut) -> list[_Cell]:
@@ -310,68 +316,72 @@ class _Work:
     def build(self, writer: FolderWriter, cut: Cut, cells: Sequence[_Cell]) -> None:
         """Sum the links of all cells and write them in order, with a few cells in the object store at a time."""
         how = ("weight" in self.log.columns, cut.survey.keep_loops, cut.directed)
-        waiting = deque(enumerate(cells))
-        built: deque[tuple[_Cell, Any]] = deque()
-        while waiting or built:
-            while waiting and len(built) < 2 * self.cpus:
-                number, cell = waiting.popleft()
-                here = [refs[number] for refs in self.pieces]
-                built.append((cell, self.submit(_build, 1, how, cell, *here)[0]))
+
+        def given() -> Iterator[tuple[Any, ...]]:
+            for number, cell in enumerate(cells):
+                yield how, cell, *(refs[number] for refs in self.pieces)
                 for refs in self.pieces:
-                    refs[number] = None
-            cell, ref = built.popleft()
-            (windows,) = self.in_order([ref])
+                    refs[number] = None  # so that Ray can drop it after its only task
+
+        for cell, (ref,) in zip(cells, self.a_few_at_once(_build, 1, given()), strict=True):
             more = cell.nodes is not None and cell.nodes[0] > 0
-            for arrays in windows:
+            for arrays in self.result(ref):
                 cut.write_rows(writer, arrays, more=more)
 
     def submit(self, task: Callable[..., Any], number: int, *given: Any) -> list[Any]:
         """Start a task; return references to its `number` results."""
         strategy = "SPREAD" if task is _read else "DEFAULT"
-        remote = self.ray.remote(task).options(num_returns=number, max_retries=RETRIES, scheduling_strategy=strategy)
-        refs = remote.remote(*given)
+        remote = self.ray.remote(_caught).options(
+            name=task.__name__, num_returns=number, max_retries=RETRIES, scheduling_strategy=strategy
+        )
+        refs = remote.remote(task, number, *given)
         return [refs] if number == 1 else list(refs)
+
+    def a_few_at_once(
+        self, task: Callable[..., Any], number: int, given: Iterator[tuple[Any, ...]]
+    ) -> Iterator[list[Any]]:
+        """Start a task for each of the given arguments, a few ahead of the one whose references are returned next.
+
+        After an error there is little left to do, and few results are in the object store.
+        """
+        started: deque[list[Any]] = deque()
+        for arguments in given:
+            started.append(self.submit(task, number, *arguments))
+            if len(started) > 3 * self.cpus:
+                yield started.popleft()
+        while started:
+            yield started.popleft()
 
     def keep(self, value: Any) -> Any:
         """Put a value into the object store until the end."""
         self.kept.append(self.ray.put(value))
         return self.kept[-1]
 
-    def in_order(self, refs: Sequence[Any]) -> Iterator[Any]:
-        """The results of tasks, one after the other, so that the first part with an error is the one that is named."""
-        with _one_line(self.ray):
-            try:
-                for ref in refs:
-                    yield self.ray.get(ref)
-            except self.ray.exceptions.RayError:
-                for ref in refs:
-                    self.ray.cancel(ref, recursive=False)
-                raise
+    def result(self, ref: Any) -> Any:
+        """The result of a task, or its error; an error of the cluster is one line."""
+        errors = self.ray.exceptions
+        try:
+            found = self.ray.get(ref)
+        except errors.RayTaskError as problem:
+            what = f"{type(problem.cause).__name__}: {_first_line(problem.cause)}"
+            raise GraphError(f"a task on the Ray cluster failed: {what}") from problem
+        except errors.RayError as problem:
+            what = f"{type(problem).__name__}: {_first_line(problem)}"
+            raise GraphError(f"the Ray cluster failed: {what}") from problem
+        if isinstance(found, DysatError):
+            raise found
+        return found
 
     def _numbered(self) -> Iterator[tuple[Any, ...]]:
         """The records of each part, and how its labels are numbered in the whole log."""
         for records, order, indexes in zip(self.records, self.orders, self.indexes, strict=True):
             yield records, order, *indexes
 
-    def _first_times(self) -> Iterator[pl.Series]:
+    def _times(self) -> Iterator[pl.Series]:
         """The times of the log from the beginning, as far as they are looked at."""
         name = self.job.columns["time"]
         opened = (self.job.open(part) for part in self.parts)
         return (table[name] for table in chain.from_iterable(log.batches([name]) for log in opened))
-
-
-@contextmanager
-def _one_line(ray: Any) -> Iterator[None]:
-    """Raise errors of tasks as they were raised there, and those of the cluster as one line."""
-    try:
-        yield
-    except ray.exceptions.RayTaskError as problem:
-        if isinstance(problem.cause, DysatError):
-            raise type(problem.cause)(str(problem.cause)) from None
-        what = f"{type(problem.cause).__name__}: {_first_line(problem.cause)}"
-        raise GraphError(f"a task on the Ray cluster failed: {what}") from problem
-    except ray.exceptions.RayError as problem:
-        raise GraphError(f"the Ray cluster failed: {type(problem).__name__}: {_first_line(problem)}") from problem
 
 
 def _first_line(problem: object) -> str:
@@ -400,6 +410,14 @@ def _cells(counts: Index, degrees: Index, known: Sequence[int]) -> list[_Cell]:
 
 
 # ---- tasks ----
+
+
+def _caught(task: Callable[..., Any], number: int, *given: Any) -> Any:
+    """Run a task; its first result is the error, if there is one. Ray would print errors that nobody asks for."""
+    try:
+        return task(*given)
+    except DysatError as problem:
+        return problem if number == 1 else (problem, *[None] * (number - 1))
 
 
 def _use_one_thread() -> None:

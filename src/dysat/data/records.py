@@ -283,10 +283,12 @@ def open_in_batches(path: Path, options: Reading, name: str | None = None) -> So
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Put the name of the file before an error of a time."""
+    """Put the name of the file before an error of a time, unless it is there."""
     try:
         yield
     except EventsError as problem:
+        if str(problem).startswith((f"{name}: ", f"{name}, ")):
+            raise
         raise EventsError(f"{name}: {problem}") from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -89,7 +89,7 @@ def time_reader(
     Dates and patterns need only the batch. Of numbers the range of all batches says what unit they are in, and whether
     texts are whole numbers.
     """
-    kind, numbers = number_type(batches(), pattern, unit, timezone), Numbers()
+    kind, numbers = number_type(*first_times(batches()), pattern, unit, timezone), Numbers()
     if kind is not None:
         for column in batches():
             numbers.add(column)
@@ -97,12 +97,14 @@ def time_reader(
 
 
 def number_type(
-    batches: Iterator[pl.Series], pattern: str | None, unit: TimeUnit | None, timezone: str
+    kind: pl.DataType, sample: Sequence[str], pattern: str | None, unit: TimeUnit | None, timezone: str
 ) -> NumberType | None:
-    """The type of a column whose times are numbers, or None if each batch can be parsed by itself."""
+    """The type of a column whose times are numbers, or None if each batch can be parsed by itself.
+
+    `kind` and `sample` are its type and its first texts.
+    """
     import polars as pl
 
-    kind, sample = _sample(batches)
     texts = kind == pl.String
     dates = not (texts or kind.is_numeric()) or (texts and unit is None and not are_numbers(sample))
     if pattern is not None or dates:
@@ -139,7 +141,7 @@ def reader_of(
     return as_numbers
 
 
-def _sample(batches: Iterator[pl.Series]) -> tuple[pl.DataType, list[str]]:
+def first_times(batches: Iterator[pl.Series]) -> tuple[pl.DataType, list[str]]:
     """The type of a column, and its first texts."""
     import polars as pl
 
