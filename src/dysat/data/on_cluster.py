@@ -91,8 +91,8 @@ def cut_on_cluster(
         writing_folder(folder, "graph", overwrite=overwrite, needed=None, error=GraphError) as writer,
         cluster(address) as ray,
     ):
-        on_progress(f"reading {log.source.name}")
         work = _Work(ray, log, job)
+        on_progress(f"reading {log.source.name}")
         work.read(paths)
         on_progress(f"cutting {log.facts.num_events:,} events into snapshots")
         edges = window_edges(log.landmarks(), log.facts.clock, every, boundaries, count, start, stop)
@@ -242,7 +242,8 @@ class _Work:
         with explained(name, "events"):
             first = first_times(self._times())
         with naming(name):
-            kind = number_type(*first, *job.times())
+            pattern, unit, timezone = job.times()
+            kind = number_type(*first, pattern, unit, timezone)
         if kind is not None:
             for refs in self.a_few_at_once(_measure_times, 1, ((shared, part) for part in self.parts)):
                 numbers.merge(self.result(refs[0]))
