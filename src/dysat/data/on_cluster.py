@@ -113,11 +113,13 @@ def _open(paths: Sequence[Path], options: Reading, start: Moment | None, stop: M
     """Open the first file, which decides the columns, and look at the others."""
     if not paths:
         raise EventsError("there are no files to read")
+    seen: set[Path] = set()
     for path in paths:
         if not path.exists():
             raise EventsError(f"{path}: no such file")
-        if paths.count(path) > 1:
+        if path in seen:
             raise EventsError(f"{path}: is given twice")
+        seen.add(path)
     log = Log.open(paths[0], options)
     parquet = is_parquet(paths[0], options.get("format"))
     for path in paths[1:]:
@@ -386,7 +388,8 @@ class _Work:
 
 
 def _first_line(problem: object) -> str:
-    return (str(problem).strip().splitlines() or [""])[0]
+    """The first line of an error of Ray, without advice on how to find out more about Ray."""
+    return (str(problem).strip().splitlines() or [""])[0].partition(". To see information")[0]
 
 
 def _cells(counts: Index, degrees: Index, known: Sequence[int]) -> list[_Cell]:
