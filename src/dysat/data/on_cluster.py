@@ -16,6 +16,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
@@ -170,9 +171,9 @@ class _Job:
             if not file.exists():
                 where = f"is not there on {os.uname().nodename}, a machine of the cluster"
                 raise EventsError(f"{file}: {where}; put it on a disk that all machines share")
-        for package, version in _versions().items():
-            if version != self.versions[package]:
-                what = f"{os.uname().nodename}, a machine of the cluster, has {package} {version}"
+        for package, here in _versions().items():
+            if here != self.versions[package]:
+                what = f"{os.uname().nodename}, a machine of the cluster, has {package} {here}"
                 raise GraphError(f"{what} instead of {self.versions[package]}; install the same version everywhere")
 
     def times(self) -> tuple[str | None, Any, str]:
@@ -183,11 +184,13 @@ class _Job:
 
 def _versions() -> dict[str, str]:
     """Versions that all machines must share; the hash that divides labels is the same in one version of Polars."""
-    import polars as pl
-
-    import dysat
-
-    return {"dysat": dysat.__version__, "polars": pl.__version__, "numpy": np.__version__}
+    found = {}
+    for package in ("dysat", "polars", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # a checkout that is not installed
+            found[package] = "unknown"
+    return found
 
 
 class _Cell(NamedTuple):
