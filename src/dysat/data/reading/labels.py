@@ -95,7 +95,7 @@ class GrowingLabels:
         """All labels, in order of their numbers: whole numbers if all of them are, or else texts."""
         import polars as pl
 
-        return as_integers(pl.concat(self._labels))
+        return as_integers(pl.concat(self._labels) if self._labels else pl.Series([], dtype=pl.Int64))
 
 
 def _number_columns(sides: Sequence[pl.Series], numbering: Numbering) -> list[Numbers]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,7 +155,7 @@ def _two_ranges(sides: NDArray[np.bool_], labels: Labels, count_pairs: Callable[
     return bool(returned <= 2 * chance + 3)
 
 
-def count_pairs(src: NDArray[np.int32], dst: NDArray[np.int32], num_labels: int) -> tuple[int, int]:
+def count_pairs(src: NDArray[np.integer[Any]], dst: NDArray[np.integer[Any]], num_labels: int) -> tuple[int, int]:
     """Return the number of distinct pairs, and of those that occur in both directions."""
     pairs = distinct(src.astype(np.int64) * num_labels + dst)
     backwards = distinct(dst.astype(np.int64) * num_labels + src)
