@@ -237,7 +237,7 @@ def test_command(ray: Any, tmp_path: Path, cli: Cli) -> None:
     with_ray = (files[0], *out, "--overwrite", "--engine", "ray")
     for more, said in (
         ((*files, *out), "several files need --engine ray; on one machine, give a folder of Parquet files"),
-        ((files[0], *out, "--address", "auto"), "--address needs --engine ray"),
+        ((files[0], *out, "--address", "auto"), "--address auto needs --engine ray"),
         ((*with_ray, "--on-disk"), "--engine ray cannot be used with --on-disk"),
         ((files[0], "--every", "1w", "--engine", "ray"), "--engine ray needs --out, the folder to write the graph to"),
         ((*with_ray, "--nodes", files[0]), f"--nodes cannot be used with --engine ray; {advice}"),

@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 import dysat
 from dysat.cli.app import app
-from dysat.cli.options import NODE_OPTIONS, DataDir, EventOptions, EventsFiles, Json, option, takes
+from dysat.cli.options import (
+    NODE_OPTIONS,
+    Address,
+    DataDir,
+    EngineOption,
+    EventOptions,
+    EventsFiles,
+    Json,
+    check_engine,
+    option,
+    takes,
+)
 from dysat.cli.output.run_info import show_run
 from dysat.cli.output.show import new_console, new_table, print_json, show_graph, status_line
 from dysat.cli.output.terminal import foreign
@@ -21,6 +32,7 @@ from dysat.data.on_disk import is_large
 from dysat.data.reading.limits import Limits
 from dysat.errors import GraphError, nearest
 from dysat.runs.run import Run
+from dysat.system.engine import EngineName
 from dysat.system.storage import check_target
 
 WINDOWS = ("every", "count", "start", "stop", "self_loops", "directed")  # options passed to build_snapshots unchanged
@@ -80,20 +92,8 @@ def snapshots(
             "--on-disk/--in-memory",
         ),
     ] = None,
-    engine: Annotated[
-        Literal["local", "ray"],
-        option(
-            "Where a log is cut: local is this machine; ray is a Ray cluster, for logs larger than one disk. All its "
-            "machines must see the files under the same paths.",
-        ),
-    ] = "local",
-    address: Annotated[
-        str | None,
-        option(
-            "Ray cluster to use: auto, or HOST:PORT [dim](default: start Ray on this machine)[/dim].",
-            metavar="ADDRESS",
-        ),
-    ] = None,
+    engine: EngineOption = "local",
+    address: Address = None,
     as_json: Json = False,
     *,
     events: EventOptions,
@@ -102,7 +102,7 @@ def snapshots(
 
     Example:  [bold]dysat snapshots mail.csv --src from --dst to --time sent --every 30d -o graph/[/bold]
     """
-    _check_engine(files, engine, address, on_disk)
+    _check_files(files, engine, address, on_disk)
     chosen = "--engine ray" if engine == "ray" else "--on-disk" if on_disk else None
     if out is not None:
         check_target(out, "graph", overwrite=overwrite, error=GraphError)
@@ -140,10 +140,9 @@ def snapshots(
     show_graph(graph, str(file) + f" and {len(files) - 1} more" * (len(files) > 1), as_json, out)
 
 
-def _check_engine(files: list[Path], engine: str, address: str | None, on_disk: bool | None) -> None:
+def _check_files(files: list[Path], engine: EngineName, address: str | None, on_disk: bool | None) -> None:
     """Refuse options that do not fit the engine."""
-    if engine == "local" and address is not None:
-        raise GraphError("--address needs --engine ray")
+    check_engine(engine, address)
     if engine == "local" and len(files) > 1:
         raise GraphError("several files need --engine ray; on one machine, give a folder of Parquet files")
     if engine == "ray" and on_disk is not None:

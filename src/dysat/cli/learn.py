@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 
@@ -14,13 +15,16 @@ from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.options import (
     RARE,
+    Address,
     Device,
+    EngineOption,
     EventOptions,
     Json,
     Preset,
     RawLabels,
     Settings,
     by_all_ranks,
+    check_engine,
     chosen_model,
     option,
     parse_setting,
@@ -45,12 +49,12 @@ from dysat.errors import ModelError, listed
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import Calibrate, Incremental
 from dysat.runs.backtest import WINDOWS
-from dysat.runs.run import LEARNERS, Run, check_new
+from dysat.runs.run import LEARNERS, Run, Watch, check_new
+from dysat.system.engine import EngineName
 from dysat.system.process import keep_freed_memory
 from dysat.system.ranks import ranks, was_restarted
 from dysat.system.writing import check_new_file
 
-Engine = Literal["local", "ray"]
 RUN, METHOD = Path("run"), "dysat"
 
 FIT_SOURCE = typer.Argument(
@@ -68,6 +72,7 @@ RunFolder = Annotated[Path, typer.Argument(help="Run folder made by [bold]dysat 
 
 @app.command()
 @takes(events=EventOptions, hide=HIDDEN)
+@by_all_ranks
 def fit(
     source: Annotated[str | None, FIT_SOURCE] = None,
     out: Annotated[Path, FIT_OUT] = RUN,
@@ -88,10 +93,12 @@ def fit(
     seed: Annotated[int | None, option("Random seed.", panel="Model", metavar="N")] = None,
     device: Annotated[str | None, FIT_DEVICE] = None,
     settings: Settings = None,
-    engine: Annotated[Engine, option("Train here, or on the workers of a Ray cluster.", hidden=True)] = "local",
-    address: Annotated[str | None, option("With --engine ray: the cluster.", metavar="HOST:PORT", hidden=True)] = None,
-    workers: Annotated[int, option("With --engine ray: processes that train together.", hidden=True)] = 1,
-    gpus_per_worker: Annotated[float, option("With --engine ray: GPUs of each.", metavar="N", hidden=True)] = 0.0,
+    engine: EngineOption = "local",
+    address: Address = None,
+    workers: Annotated[
+        int | None, option("Processes that train together on Ray.", panel="Cluster", metavar="N")
+    ] = None,
+    gpus_per_worker: Annotated[float | None, option("GPUs of each of them.", panel="Cluster", metavar="N")] = None,
     *,
     events: EventOptions,
 ) -> None:
@@ -102,38 +109,8 @@ def fit(
       [bold]dysat fit --resume run/[/bold]
     See also [bold]dysat models[/bold] and [bold]dysat snapshots --help[/bold] (files, attributes).
     """
-    given = dict(locals())
-    cluster = {name: given.pop(name) for name in ("engine", "address", "workers", "gpus_per_worker")}
-    if engine == "ray":
-        return _fit_on_ray(given, **cluster)
-    if (address, workers, gpus_per_worker) != (None, 1, 0.0):
-        raise ModelError("--address, --workers and --gpus-per-worker belong to --engine ray")
-    return _fit(**given)
-
-
-@by_all_ranks
-def _fit(
-    source: str | None,
-    out: Path,
-    resume: Path | None,
-    no_backtest: bool,
-    backtest_windows: int,
-    include_incomplete: bool,
-    calibrate: Calibrate,
-    forecast_only: bool,
-    estimate: bool,
-    as_json: bool,
-    data_dir: Path | None,
-    model: str,
-    preset: str | None,
-    epochs: int | None,
-    seed: int | None,
-    device: str | None,
-    settings: list[str] | None,
-    events: EventOptions,
-) -> None:
-    """What `fit` does, in one process or as one of several."""
     began = time.monotonic()
+    on_ray = _training_on_ray(engine, address, workers, gpus_per_worker)
     given = {"epochs": epochs, "seed": seed, "device": device, "embeddings": False if forecast_only else None}
     flags = {name: value for name, value in given.items() if value is not None}
     if resume is not None:
@@ -178,32 +155,34 @@ def _fit(
             return print_estimate(graph, learner, windows=windows, reading=reading, as_json=as_json)
     keep_freed_memory(sum(snapshot.num_links for snapshot in graph))
     with watching() as watch:
-        ended = run.train(watch, device=device, began=began)
+        ended = run.train(watch, device=device, began=began) if on_ray is None else on_ray(run, watch, device)
     if not ended:
         raise StoppedError(f"stopped; progress is saved, dysat fit --resume {run.folder} continues")
     return _show_run(run, as_json, calibrate, time.monotonic())
 
 
-def _fit_on_ray(
-    given: dict[str, Any], *, engine: Engine, address: str | None, workers: int, gpus_per_worker: float
-) -> None:
-    """Train on the workers of a cluster, which must see the same files as this machine; then show the run."""
-    from dysat.cli.on_ray import train_on_ray
+def _training_on_ray(
+    engine: EngineName, address: str | None, workers: int | None, gpus: float | None
+) -> Callable[[Run, Watch, str | None], bool] | None:
+    """Return a function that trains a run on a Ray cluster, if that was asked for; raise if options do not fit."""
+    check_engine(engine, address)
+    if engine != "ray":
+        if workers is not None or gpus is not None:
+            raise ModelError("--workers and --gpus-per-worker need --engine ray; torchrun starts processes without it")
+        return None
+    if workers is not None and workers < 1:
+        raise ModelError(f"--workers {workers} must be at least 1")
+    if gpus is not None and not 0 <= gpus < math.inf:
+        raise ModelError(f"--gpus-per-worker {gpus} must be a number, not negative")
+    if ranks().size > 1:
+        raise ModelError("--engine ray starts processes of its own; leave out torchrun")
 
-    began, resume = time.monotonic(), given["resume"]
-    if given["estimate"]:
-        raise ModelError("--estimate estimates a fit on this machine; leave out --engine ray")
-    if workers < 1 or gpus_per_worker < 0:
-        raise ModelError("--workers must be at least 1, and --gpus-per-worker must not be negative")
-    if resume is None:
-        check_new(Path(given["out"]).absolute())
-    run = Path(given["out"] if resume is None else resume).absolute()
-    source = given["source"]
-    here = {"out" if resume is None else "resume": run}
-    if source is not None and os.path.exists(source):
-        here["source"] = os.path.abspath(source)
-    train_on_ray({**given, **here}, run, address=address, workers=workers, gpus=gpus_per_worker)
-    return _show_run(Run.open(run), given["as_json"], given["calibrate"], began)
+    def train(run: Run, watch: Watch, device: str | None) -> bool:
+        from dysat.cli.on_ray import train_on_ray
+
+        return train_on_ray(run, watch, device, address=address, workers=workers or 1, gpus=gpus or 0.0)
+
+    return train
 
 
 @app.command()

@@ -106,9 +106,7 @@ Settings = Annotated[
 Device = Annotated[str, _model("Device: cpu, cuda, cuda:1; auto takes CUDA if available.", metavar="NAME")]
 
 # Options of every command with many jobs.
-EngineOption = Annotated[
-    EngineName, option("Run jobs in processes of this machine, or on a Ray cluster.", "--engine", panel="Cluster")
-]
+EngineOption = Annotated[EngineName, option("Work on this machine, or on a Ray cluster.", "--engine", panel="Cluster")]
 Address = Annotated[
     str | None,
     option("Ray cluster: auto, HOST:PORT [dim](default: start one on this machine)[/dim].", "--address",
@@ -124,7 +122,11 @@ JobGpus = Annotated[
 
 
 def check_engine(
-    engine: EngineName, address: str | None, job_cpus: int | None, job_gpus: float | None, processes: int | None
+    engine: EngineName,
+    address: str | None,
+    job_cpus: int | None = None,
+    job_gpus: float | None = None,
+    processes: int | None = None,
 ) -> None:
     """Raise before any work if options of the engine do not go together, or Ray is not installed."""
     Engine(engine, address, job_cpus, job_gpus)

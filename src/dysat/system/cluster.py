@@ -20,7 +20,7 @@ LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 @contextmanager
-def cluster(address: str | None = None, *, cpus: int | None = None, show: bool = False) -> Iterator[Any]:
+def cluster(address: str | None = None, *, cpus: int | None = None) -> Iterator[Any]:
     """Connect to Ray and return its module; a connection that this process already has is used and kept.
 
     Whoever can reach a Ray cluster can run any program on it. A cluster of our own therefore listens on the loopback
@@ -29,7 +29,6 @@ def cluster(address: str | None = None, *, cpus: int | None = None, show: bool =
     Parameters:
         address: the cluster to connect to, such as "auto" or "10.0.0.5:6379"; None starts one on this machine.
         cpus: number of cores of a cluster of our own; None for all of this machine.
-        show: print here what the workers print.
     """
     require("ray", "--engine ray")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
@@ -43,7 +42,7 @@ def cluster(address: str | None = None, *, cpus: int | None = None, show: bool =
         return
     if address is not None:
         _check_reachable(address)
-    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": show}
+    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     try:
         if address is None:
             ray.init("local", num_cpus=cpus, include_dashboard=False, _node_ip_address=LOOPBACK, **quiet)

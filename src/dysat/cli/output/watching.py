@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, current_thread, main_thread
 from typing import Any
 
 from rich.console import Console
@@ -187,6 +187,9 @@ def _state(epoch: Epoch) -> str:
 @contextmanager
 def _on_ctrl_c(console: Console, message: str) -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether Ctrl-C was pressed; a second press stops at once."""
+    if current_thread() is not main_thread():  # as on Ray; only the main thread gets signals
+        yield lambda: False
+        return
     pressed: list[bool] = []
 
     def handle(number: int, frame: Any) -> None:
