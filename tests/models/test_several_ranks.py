@@ -71,7 +71,7 @@ with joined() as here:
     if here.first:
         from safetensors.torch import save_file
         save_file({n: t.contiguous() for n, t in found.items()}, sys.argv[0] + ".found")
-print("rank", here.rank, "is content")
+print(f"rank {here.rank} is content\\n", end="", flush=True)
 """
 
 
@@ -141,6 +141,35 @@ def test_gradients_of_shares_are_on_average_those_of_a_whole_step(monkeypatch: p
     assert (
         1.2 < float((halves.var(0)[used] / whole.var(0)[used]).median()) < 3
     )  # half as many pairs, twice the variance
+
+
+SHARED_GPU = """
+import torch, dysat
+from small import two_blocks
+from dysat.models import attention
+from dysat.system.ranks import joined
+
+attention.MOST_ROWS = {"cuda": 0}
+with joined() as here:
+    for model in (
+        dysat.DySAT(epochs=30, **SMALL),
+        dysat.DySAT.from_preset("program", epochs=4, walk_length=5, batch_size=5, device="cuda"),
+        dysat.IncSAT(epochs=4, walk_length=5, batch_size=5, device="cuda"),
+    ):
+        e = model.fit(two_blocks(24, 4)).embed()
+        losses = [epoch.loss for epoch in model.epochs_]
+        assert e.is_cuda and e.isfinite().all() and losses[-1] < losses[0], losses
+        assert [facts for facts, _ in here.gathered(losses)] == [losses] * here.size
+        for _, theirs in here.gathered(None, dict(model.network_.named_parameters())):
+            assert all(torch.equal(theirs[name], p.cpu()) for name, p in model.network_.named_parameters())
+print(f"rank {here.rank} is content\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_two_ranks_share_a_gpu(tmp_path: Path) -> None:
+    out = together(SHARED_GPU.replace("SMALL", repr(SMALL | {"device": "cuda"})), tmp_path)
+    assert "rank 0 is content" in out and "rank 1 is content" in out
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ with joined() as here:
         assert str(problem) == "rank 2 sees another graph than rank 0: links 8 instead of 7", problem
     else:
         raise AssertionError("not refused")
-print("rank", here.rank, "is content")
+print(f"rank {here.rank} is content\\n", end="", flush=True)
 """
 
 

@@ -441,6 +441,8 @@ class DySAT(AttentionModel):
             return self._chances(self.pair_score_.class_log_odds(self.graph_, self._check_step(step), pairs))
 
     def _fit_scorer(self) -> None:
+        if ranks().size > 1:
+            return_freed_memory()  # of the last steps of training
         if self.score_ is None:
             super()._fit_scorer()
         else:

@@ -100,6 +100,10 @@ _TYPES = {
 _C_TYPES = {**dict.fromkeys(_TYPES, ctypes.c_void_p), "n": ctypes.c_int64, "f": ctypes.c_float, "e": ctypes.c_double}
 
 
+# More threads than these wait for each other longer than they save: a tree is grown level by level.
+_MOST_THREADS = {"grow_tree": 8}
+
+
 class Native:
     """Calls the functions by name; `single_threaded` if they may use one thread only."""
 
@@ -128,7 +132,8 @@ class Native:
                 arg = arg if kind == "r" else arg.contiguous()
             values.append(arg)
         _check_sizes(name, args)
-        threads = 1 if self.single_threaded else torch.get_num_threads()
+        most = torch.get_num_threads()
+        threads = 1 if self.single_threaded else min(most, _MOST_THREADS.get(name, most))
         self._functions[name](*[v.data_ptr() if isinstance(v, Tensor) else v for v in values], threads)
 
 
