@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,13 @@ TEXTS = made_up().with_columns(pl.col("src", "dst").map_elements(named, return_d
 NUMBERS = made_up().with_columns(pl.col("src", "dst").cast(pl.String))
 SECONDS = pl.col("time").dt.epoch("s")
 ONE_FRACTION = but(50, "1704500000.75", SECONDS.cast(pl.String))
+
+
+def quick(names: Iterable[str], number: int) -> list[Any]:
+    """All of these, those after the first few as slow tests."""
+    return [name if i < number else pytest.param(name, marks=pytest.mark.slow) for i, name in enumerate(names)]
+
+
 LOGS: dict[str, tuple[pl.DataFrame, dict[str, Any]]] = {
     "numbers": (made_up(), {}),
     "sorted": (made_up(order="sorted"), {}),
@@ -88,13 +95,14 @@ LOGS: dict[str, tuple[pl.DataFrame, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("name", quick(LOGS, 3))
 def test_logs(ray: Any, tmp_path: Path, name: str) -> None:
     table, how = LOGS[name]
     file = written(table, tmp_path / "log.parquet")
     assert_same(file, file, **{"every": "1w", **how})
 
 
+@pytest.mark.slow
 def test_csv(ray: Any, tmp_path: Path) -> None:
     text = written(made_up(order="sorted"), tmp_path / "log.csv").read_text().splitlines()
     text[5], text[20], text[40] = ",3,2024-01-02,1", "", "3,4,soon,1"
@@ -113,6 +121,7 @@ def test_several_csv_files_are_one_log(ray: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "g").exists()
 
 
+@pytest.mark.slow
 def test_parquet_files_and_folders(ray: Any, tmp_path: Path) -> None:
     (tmp_path / "parts" / "more").mkdir(parents=True)
     tables = [made_up(30, seed=1), made_up(0, seed=3), made_up(30, seed=2).with_columns(pl.col("src").cast(pl.Int32))]
@@ -123,6 +132,7 @@ def test_parquet_files_and_folders(ray: Any, tmp_path: Path) -> None:
     assert_same([files[0], files[1].parent / "more"], tmp_path / "parts", every="1w")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bipartite", [True, False])
 def test_notes_on_two_kinds(ray: Any, tmp_path: Path, bipartite: bool) -> None:
     rng = np.random.default_rng(3)
@@ -173,7 +183,7 @@ WRONG: dict[str, tuple[pl.DataFrame, str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", quick(WRONG, 2))
 def test_errors_are_those_of_one_machine(ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)  # the names of files are relative to it
     table, suffix, how = WRONG[name]
@@ -186,6 +196,7 @@ def test_errors_are_those_of_one_machine(ray: Any, tmp_path: Path, monkeypatch: 
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
+@pytest.mark.slow
 def test_files_that_do_not_fit_each_other_are_refused(ray: Any, tmp_path: Path) -> None:
     a, b = written(made_up(), tmp_path / "a.parquet"), written(made_up(), tmp_path / "b.csv")
     with pytest.raises(EventsError, match=rf"^{b}: has another format than {a}; give Parquet files or CSV files"):
@@ -200,6 +211,7 @@ def test_files_that_do_not_fit_each_other_are_refused(ray: Any, tmp_path: Path) 
     assert not (tmp_path / "g").exists()
 
 
+@pytest.mark.slow
 def test_a_machine_without_the_file_is_named(ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(made_up(), tmp_path / "log.parquet")
     elsewhere = on_cluster._Job.parts
@@ -212,6 +224,7 @@ def test_a_machine_without_the_file_is_named(ray: Any, tmp_path: Path, monkeypat
         cut_on_cluster(file, tmp_path / "g", every="1w")
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing(
     ray: Any, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

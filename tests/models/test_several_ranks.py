@@ -132,7 +132,7 @@ def test_gradients_of_shares_are_on_average_those_of_a_whole_step(monkeypatch: p
             rows.append(torch.cat([(z if g is None else g).reshape(-1) for g, z in zip(parts, zeros, strict=True)]))
         return torch.stack(rows)
 
-    whole, halves = gradients(1, 250), gradients(2, 500)
+    whole, halves = gradients(1, 120), gradients(2, 240)
     error = (whole.var(0) / len(whole) + halves.var(0) / len(halves)).sqrt()
     used = error > 0
     assert used.sum() > 100

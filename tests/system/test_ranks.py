@@ -87,6 +87,7 @@ except ModelError as problem:
 """
 
 
+@pytest.mark.slow
 def test_a_rank_that_ends_is_reported_by_the_others(tmp_path: Path) -> None:
     assert "told: another process of this training has ended" in together(FAILING, tmp_path)
 

@@ -15,9 +15,7 @@ from dysat.cli.app import StoppedError, app
 from dysat.cli.data import find_graph
 from dysat.cli.options import (
     RARE,
-    Address,
     Device,
-    EngineOption,
     EventOptions,
     Json,
     Preset,
@@ -93,12 +91,10 @@ def fit(
     seed: Annotated[int | None, option("Random seed.", panel="Model", metavar="N")] = None,
     device: Annotated[str | None, FIT_DEVICE] = None,
     settings: Settings = None,
-    engine: EngineOption = "local",
-    address: Address = None,
-    workers: Annotated[
-        int | None, option("Processes that train together on Ray.", panel="Cluster", metavar="N")
-    ] = None,
-    gpus_per_worker: Annotated[float | None, option("GPUs of each of them.", panel="Cluster", metavar="N")] = None,
+    engine: Annotated[EngineName, option("Train here, or on a Ray cluster.", "--engine", hidden=True)] = "local",
+    address: Annotated[str | None, option("Ray cluster: auto, HOST:PORT.", metavar="ADDRESS", hidden=True)] = None,
+    workers: Annotated[int | None, option("Processes that train on Ray.", metavar="N", hidden=True)] = None,
+    gpus_per_worker: Annotated[float | None, option("GPUs of each of them.", metavar="N", hidden=True)] = None,
     *,
     events: EventOptions,
 ) -> None:

@@ -42,6 +42,7 @@ def scores(folder: Path) -> dict[str, bytes]:
     return {name: data[8 + int.from_bytes(data[:8], "little") :] for name, data in files.items()}
 
 
+@pytest.mark.slow
 def test_ray_gives_the_results_of_the_local_engine(tmp_path: Path) -> None:
     """One cluster for all quick tests of tasks, since it takes seconds to start."""
 
