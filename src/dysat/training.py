@@ -171,11 +171,12 @@ def _of_this_rank(generator: torch.Generator) -> Callable[[int], torch.Generator
     seed, rank = generator.initial_seed(), ranks().rank
     if ranks().size == 1:
         return lambda epoch: generator
-    generator.manual_seed(_seed(seed, 0, rank))
-    return lambda epoch: torch.Generator(generator.device).manual_seed(_seed(seed, 1, epoch))
+    generator.manual_seed(derived_seed(seed, 0, rank))
+    return lambda epoch: torch.Generator(generator.device).manual_seed(derived_seed(seed, 1, epoch))
 
 
-def _seed(*numbers: int) -> int:
+def derived_seed(*numbers: int) -> int:
+    """A seed that depends on all of these numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
@@ -260,9 +261,12 @@ class _Stepper:
 
     def step(self, batch: Tensor) -> Tensor:
         self.optimizer.zero_grad()
-        loss = self.loss(batch, self.generator)
-        loss.backward()  # type: ignore[no-untyped-call]
-        value = loss.detach()
+        if ranks().size > 1 and bool((batch < 0).all()):  # the last batch has fewer items than there are ranks
+            value = torch.zeros((), device=batch.device)
+        else:
+            loss = self.loss(batch, self.generator)
+            loss.backward()  # type: ignore[no-untyped-call]
+            value = loss.detach()
         if ranks().size > 1:
             value = _average(self.parameters, value)
         if self.settings.l2 and self.penalized:

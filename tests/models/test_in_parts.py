@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small import make_graph, two_blocks
+from small import SMALL, make_graph, two_blocks
 from torch.testing import assert_close
 
 import dysat
@@ -17,14 +17,6 @@ from dysat.nn.adam import has_only_rows, rows_of
 from dysat.sampling.walks import FreshContexts
 from dysat.training import Progress
 
-SMALL = {
-    "structural_heads": (2,),
-    "structural_features": (8,),
-    "temporal_heads": (2,),
-    "temporal_features": (8,),
-    "spectrum": 4,
-    "device": "cpu",
-}
 WALKING = {k: v for k, v in SMALL.items() if k != "spectrum"} | {"walk_length": 5, "batch_size": 5, "epochs": 6}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from several_ranks import free_port, together, torchrun
-from small import two_blocks
+from small import SMALL, two_blocks
 
 import dysat
 from dysat.data.graph import DynamicGraph
@@ -20,15 +20,6 @@ from dysat.system import ranks as ranks_module
 from dysat.system.ranks import Ranks
 from dysat.training import Progress
 
-SMALL = {
-    "structural_heads": (2,),
-    "structural_features": (8,),
-    "temporal_heads": (2,),
-    "temporal_features": (8,),
-    "spectrum": 4,
-    "device": "cpu",
-}
-
 # Every rank trains, stops, resumes, and embeds; the first writes what it has found.
 TRAIN = """
 import sys
@@ -37,7 +28,7 @@ import torch, dysat
 from small import two_blocks
 from dysat.models import attention
 from dysat.system.ranks import joined
-from dysat.system.tensors import write_tensors
+from dysat.training import Settings, minimize
 
 attention.MOST_ROWS = {"cpu": 0}
 attention.NODES_AT_ONCE = 7
@@ -54,6 +45,13 @@ def models():
 
 found = {}
 with joined() as here:
+    # Of the last of three batches, with one item, the second rank has none.
+    p, items = torch.nn.Parameter(torch.zeros(())), torch.arange(5)
+    done = minimize(
+        lambda batch, generator: (p - batch[batch >= 0]).square().mean(),
+        {"p": p}, items, Settings(epochs=200, batch_size=2, learning_rate=0.05), generator=torch.Generator(),
+    )
+    assert abs(float(p.detach()) - 2) < 0.5 and done.history[-1].loss < 4, (p, done.history[-1])
     for name, model in models():
         whole, kept = model().fit(graph), []
         model().fit(graph, stop=lambda: len(kept) == 3, keep=lambda now: kept.append(deepcopy(now)), keep_every=0)

@@ -24,7 +24,16 @@ QUICK: dict[str, Any] = {
     "epochs": 2,
     "device": "cpu",
 }
-# The same with all parts of the default model that the paper's model does not have.
+# A small network beside the default's other options.
+SMALL: dict[str, Any] = {
+    "structural_heads": (2,),
+    "structural_features": (8,),
+    "temporal_heads": (2,),
+    "temporal_features": (8,),
+    "spectrum": 4,
+    "device": "cpu",
+}
+# QUICK with all parts of the default model that the paper's model does not have.
 FORECASTING: dict[str, Any] = {
     **QUICK,
     "activity": True,

@@ -10,7 +10,7 @@ from typing import Any
 
 from dysat.errors import DysatError, ModelError
 from dysat.runs.run import Run, Watch
-from dysat.system.cluster import cluster
+from dysat.system.cluster import cluster, first_sentence
 from dysat.system.progress import listening, report
 from dysat.system.ranks import joined
 
@@ -111,5 +111,4 @@ def _reason(problem: BaseException) -> str:
                 if isinstance(each, DysatError):
                     return str(each)
             found = found.__cause__
-    lines = str(problem).strip().splitlines() or [""]
-    return f"training on Ray failed: {type(problem).__name__}: {lines[-1][:300]}"
+    return f"training on Ray failed: {type(problem).__name__}: {first_sentence(problem)}"

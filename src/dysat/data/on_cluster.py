@@ -35,7 +35,7 @@ from dysat.data.records import NEVER, Cut, Facts, Log, Reading, Records, Survey,
 from dysat.data.snapshots import check_self_loops, window_edges
 from dysat.data.windows import Every, Moment
 from dysat.errors import DysatError, EventsError, GraphError, SnapshotsError
-from dysat.system.cluster import cluster
+from dysat.system.cluster import cluster, first_sentence
 from dysat.system.extras import require
 from dysat.system.storage import FolderWriter, writing_folder
 
@@ -369,10 +369,10 @@ class _Work:
         try:
             found = self.ray.get(ref)
         except errors.RayTaskError as problem:
-            what = f"{type(problem.cause).__name__}: {_first_line(problem.cause)}"
+            what = f"{type(problem.cause).__name__}: {first_sentence(problem.cause)}"
             raise GraphError(f"a task on the Ray cluster failed: {what}") from problem
         except errors.RayError as problem:
-            what = f"{type(problem).__name__}: {_first_line(problem)}"
+            what = f"{type(problem).__name__}: {first_sentence(problem)}"
             raise GraphError(f"the Ray cluster failed: {what}") from problem
         if isinstance(found, DysatError):
             raise found
@@ -388,11 +388,6 @@ class _Work:
         name = self.job.columns["time"]
         opened = (self.job.open(part) for part in self.parts)
         return (table[name] for table in chain.from_iterable(log.batches([name]) for log in opened))
-
-
-def _first_line(problem: object) -> str:
-    """The first line of an error of Ray, without advice on how to find out more about Ray."""
-    return (str(problem).strip().splitlines() or [""])[0].partition(". To see information")[0]
 
 
 def _cells(counts: Index, degrees: Index, known: Sequence[int]) -> list[_Cell]:

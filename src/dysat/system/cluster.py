@@ -50,7 +50,7 @@ def cluster(address: str | None = None, *, cpus: int | None = None) -> Iterator[
             ray.init(address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as problem:
         where = "on this machine" if address is None else f"at {address}"
-        raise ModelError(f"no Ray cluster {where}: {str(problem).strip().splitlines()[0]}") from problem
+        raise ModelError(f"no Ray cluster {where}: {first_sentence(problem)}") from problem
     try:
         yield ray
     finally:
@@ -82,3 +82,9 @@ def _use_a_token() -> None:
     os.environ[MODE] = "token"
     if not os.environ.get("RAY_AUTH_TOKEN_PATH"):
         os.environ.setdefault(TOKEN, secrets.token_hex(32))
+
+
+def first_sentence(problem: object) -> str:
+    """What a message of Ray says first; pages of advice may follow."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    return lines[0].partition(". ")[0].rstrip(".:") if lines else type(problem).__name__

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dysat.errors import DysatError, ModelError
-from dysat.system.cluster import cluster
+from dysat.system.cluster import cluster, first_sentence
 from dysat.system.engine import Engine
 from dysat.system.pool import THREAD_VARIABLES
 from dysat.system.writing import sweep, writing_beside
@@ -176,9 +176,9 @@ class RayTasks:
                 raise LostError("a node of the Ray cluster cannot import dysat; install it on all nodes") from None
             if isinstance(cause, Exception) and not isinstance(cause, errors.RayError):
                 raise cause from problem
-            raise LostError(f"a job failed on Ray: {_reason(problem)}") from None
+            raise LostError(f"a job failed on Ray: {first_sentence(problem)}") from None
         except errors.RayError as problem:
-            raise LostError(f"a job failed on Ray {1 + RETRIES} times: {_reason(problem)}") from None
+            raise LostError(f"a job failed on Ray {1 + RETRIES} times: {first_sentence(problem)}") from None
         finally:
             with self._lock:
                 self._running.discard(task)
@@ -260,9 +260,3 @@ def _without_messages() -> Iterator[None]:
         yield
     finally:
         worker.print_to_stdstream = before
-
-
-def _reason(problem: BaseException) -> str:
-    """The first sentence of a message of Ray, which may be followed by pages of advice."""
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    return lines[0].partition(". ")[0].rstrip(".:") if lines else type(problem).__name__

@@ -18,7 +18,7 @@ from dysat.data.reading.labels import Labels
 from dysat.errors import ModelError, reporting_damage
 from dysat.models.base.trained import TrainedModel
 from dysat.nn.device import choose_device
-from dysat.training import Callbacks, Epoch, Progress
+from dysat.training import Callbacks, Epoch, Progress, derived_seed
 
 
 class StepwiseModel(TrainedModel):
@@ -152,7 +152,7 @@ class StepwiseModel(TrainedModel):
 
 def step_seed(seed: int, step: int) -> int:
     """A seed per step, so that the randomness of a step does not depend on earlier steps."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
+    return derived_seed(seed, step)
 
 
 def _shifted(on_epoch: Callable[[Epoch], None] | None, by: int) -> Callable[[Epoch], None] | None:
