@@ -1,6 +1,6 @@
 """The command line: parse, call, print. No other part of the package prints."""
 
-from dysat.cli import bench, data, evaluate, forecast, learn, models, reproduce, seal, tune, update
+from dysat.cli import bench, data, evaluate, forecast, learn, models, reproduce, seal, tune, update, view
 from dysat.cli.app import app, main
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "seal",
     "tune",
     "update",
+    "view",
 ]

@@ -65,7 +65,7 @@ def forecast(
         set_status(f"loading {run}")
         model = Run.open(run).model(device).prepare()
         set_status("ranking links")
-        labels = [_label(model.graph_, text) for text in node] if node else None
+        labels = [label_of(model.graph_, text) for text in node] if node else None
         found = model.top_links(
             top,
             node=labels,
@@ -95,7 +95,7 @@ def forecast(
     return None
 
 
-def _label(graph: DynamicGraph, text: str) -> Any:
+def label_of(graph: DynamicGraph, text: str) -> Any:
     """A label as the graph has it: a number, if all labels are numbers."""
     is_number = graph.nodes.dtype != object and re.fullmatch(r"-?\d+", text, re.ASCII)
     return int(text) if is_number else text

@@ -43,7 +43,7 @@ from dysat.cli.output.show import (
 )
 from dysat.cli.output.terminal import foreign
 from dysat.cli.output.watching import watching, working
-from dysat.errors import ModelError, listed
+from dysat.errors import DysatError, ModelError, listed
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.link_model import Calibrate, Incremental
 from dysat.runs.backtest import WINDOWS
@@ -83,6 +83,7 @@ def fit(
     calibrate: Annotated[Calibrate, option(CALIBRATE, hidden=True)] = "balanced",
     forecast_only: Annotated[bool, FORECAST_ONLY] = False,
     estimate: Annotated[bool, ESTIMATE] = False,
+    no_report: Annotated[bool, option("Do not write report.html, the page of the run.", "--no-report")] = False,
     as_json: Json = False,
     data_dir: Annotated[Path | None, option("Folder of the paper's datasets.", metavar="FOLDER", hidden=True)] = None,
     model: Annotated[str, FIT_MODEL] = METHOD,
@@ -154,7 +155,7 @@ def fit(
         ended = run.train(watch, device=device, began=began) if on_ray is None else on_ray(run, watch, device)
     if not ended:
         raise StoppedError(f"stopped; progress is saved, dysat fit --resume {run.folder} continues")
-    return _show_run(run, as_json, calibrate, time.monotonic())
+    return _show_run(run, as_json, calibrate, time.monotonic(), with_report=not no_report)
 
 
 def _training_on_ray(
@@ -206,17 +207,20 @@ def embed(
     return new_console().print(f"{rows:,} embeddings written to [bold]{foreign(out)}[/bold]", highlight=False)
 
 
-def _show_run(run: Run, as_json: bool, calibrate: Calibrate, trained_at: float, top: int = 10) -> None:
+def _show_run(
+    run: Run, as_json: bool, calibrate: Calibrate, trained_at: float, top: int = 10, *, with_report: bool
+) -> None:
     with working() as set_status:
         set_status("loading the model")
         model = run.model_at_hand()
         set_status("ranking the most likely links")
         links = model.top_links(top, calibrate=calibrate)
-    if not ranks().first:
-        return None
+        if not ranks().first:
+            return None
+        page = report_of(run, model, set_status) if with_report else None
     metrics = run.metrics()
     if as_json:
-        facts = {"run": str(run.folder), "notes": run.graph().notes, **metrics}
+        facts = {"run": str(run.folder), "report": page and str(page), "notes": run.graph().notes, **metrics}
         return print_json({**facts, "top_links": [link_facts(link) for link in links]})
     console = new_console()
     if metrics["backtest"] is not None:
@@ -230,11 +234,25 @@ def _show_run(run: Run, as_json: bool, calibrate: Calibrate, trained_at: float, 
     trained = epochs if metrics["epochs"] else model.method
     seconds = metrics["seconds"] + time.monotonic() - trained_at
     console.print(
-        f"{foreign(trained)}, {seconds:.1f} s in total; written to [bold]{foreign(run.folder)}[/bold]",
+        f"{foreign(trained)}, {seconds:.1f} s in total; written to [bold]{foreign(run.folder)}[/bold]"
+        f"{f'; open [bold]{foreign(page)}[/bold] to look at it' * (page is not None)}",
         highlight=False,
         soft_wrap=True,
     )
     return None
+
+
+def report_of(run: Run, model: EmbeddingModel, set_status: Callable[[str], None]) -> Path | None:
+    """Write the page of a run and return its path; if that fails, say why: the run itself is complete."""
+    from dysat.runs.report import write_report
+
+    set_status("writing report.html")
+    try:
+        return write_report(run, model)
+    except (DysatError, MemoryError) as problem:
+        line = f"no report: {problem}" if str(problem) else "no report: not enough memory"
+        new_console(stderr=True).print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
+        return None
 
 
 def _score_and_embeddings(model: EmbeddingModel) -> Iterator[str]:

@@ -14,7 +14,6 @@ from dysat.cli.app import StoppedError, app
 from dysat.cli.learn import RunFolder
 from dysat.cli.options import NODE_OPTIONS, Device, EventOptions, as_options, option, takes
 from dysat.cli.output.show import (
-    SCORE,
     epochs_text,
     link_facts,
     links_table,
@@ -27,7 +26,7 @@ from dysat.cli.output.terminal import foreign
 from dysat.cli.output.watching import watching
 from dysat.data.windows import write_moment
 from dysat.errors import ModelError
-from dysat.models.base.forecasts import score_text
+from dysat.models.base.forecasts import SCORE, score_text
 from dysat.runs.feed import POLL, EventFile, Feed, check_file
 from dysat.runs.run import Run, Watch
 from dysat.runs.update import SHOWN, StoppedUpdate, Update, Updater, updating
@@ -54,6 +53,7 @@ def update(
     epochs: Annotated[int | None, option("Epochs per snapshot [dim](default: those of the run)[/dim].")] = None,
     top: Annotated[int, option("Number of links to show.")] = 10,
     wait: Annotated[bool, option("Wait for another update of this run instead of stopping.", "--wait")] = False,
+    no_report: Annotated[bool, option("Do not write report.html, the page of the run.", "--no-report")] = False,
     device: Device = "auto",
     as_json: Annotated[bool, option("Print JSON; with --follow, one line per update.", "--json")] = False,
     *,
@@ -87,7 +87,9 @@ def update(
     try:
         with (
             watching("stopping") as watch,
-            updating(opened, made=windows, device=device, epochs=epochs, watch=watch, wait=wait) as updater,
+            updating(
+                opened, made=windows, device=device, epochs=epochs, watch=watch, wait=wait, report=not no_report
+            ) as updater,
         ):
             options = _complete_options(updater, options)
             if new is not None:

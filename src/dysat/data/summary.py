@@ -73,6 +73,19 @@ def link_keys(snapshot: Snapshot) -> NDArray[np.int64]:
     return (u << 32 | v).cpu().numpy()
 
 
+def link_origins(snapshots: Sequence[Snapshot]) -> NDArray[np.int64]:
+    """Count the links of each snapshot: linked before, new between known nodes, and with a new node.  # [T, 3]"""
+    counts = np.zeros((len(snapshots), 3), dtype=np.int64)
+    past, known = np.empty(0, dtype=np.int64), 0
+    for step, snapshot in enumerate(snapshots):
+        keys = link_keys(snapshot)
+        with_new = int((keys & 0xFFFFFFFF >= known).sum())  # the higher of the two ends
+        recurring = int(np.isin(keys, past, assume_unique=True).sum())
+        counts[step] = recurring, len(keys) - recurring - with_new, with_new
+        past, known = distinct(np.concatenate([past, keys])), snapshot.num_nodes
+    return counts
+
+
 def count_distinct_links(snapshots: Sequence[Snapshot], low: int, high: int) -> int:
     """Count the pairs (u, v), u ≤ v, with u in [low, high), that are linked in any snapshot.
 

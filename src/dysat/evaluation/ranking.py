@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -42,6 +44,12 @@ def hits(ranks: Tensor, k: int) -> float:
         raise GraphError(f"k={k}: the best rank is 1")
     within = torch.where(ranks.isnan(), torch.nan, (ranks <= k).double())
     return float(within.mean())
+
+
+def link_ranks(score: Callable[[Tensor], Tensor], links: Tensor, others: Tensor) -> Tensor:
+    """Return the rank of each link (u, v) among the pairs of u with other nodes.  # [P, 2], [P, K] → [P]"""
+    pairs = torch.stack([links[:, :1].expand_as(others), others], 2).flatten(0, 1)
+    return ranks(score(links).double(), score(pairs).double().view_as(others))
 
 
 def ranking_candidates(

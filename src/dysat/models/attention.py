@@ -141,48 +141,54 @@ class AttentionModel(TrainedModel):
         return Task(self.loss(sampler), weights, sampler.nodes(), frozenset(self._penalized()))
 
     @torch.no_grad()
-    def embed(self, step: int = -1) -> Tensor:
-        """Return the embeddings of the nodes known at a step, in node order.  # [known, d]"""
+    def embed(self, step: int = -1, *, nodes: Tensor | None = None) -> Tensor:
+        """Return the embeddings of the nodes known at a step, in node order.  # [known, d]
+
+        `nodes` are ids to embed these nodes only.
+        """
         self._must_be_fitted()
-        parts = self._looked_at(self._check_step(step))
-        return self._of_all_ranks(torch.cat([self.network_.attend(x, plan) for x, plan in parts]))
+        parts = self._looked_at(self._check_step(step), nodes)
+        return self._of_all_ranks(torch.cat([self.network_.attend(x, plan) for x, plan in parts]), nodes)
 
     @torch.no_grad()
-    def attention(self, step: int = -1) -> Tensor:
+    def attention(self, step: int = -1, *, nodes: Tensor | None = None) -> Tensor:
         """Return how much each node known at a step attends to each step, as a mean over heads.  # [known, steps]
 
-        Columns are the steps that the model knows, up to the given one.
+        Columns are the steps that the model knows, up to the given one. `nodes` are ids to look at these nodes only.
         """
         self._must_be_fitted()
         if self.blocks == "structural":
             raise ModelError("blocks='structural': there is no temporal attention to show")
         at = self._check_step(step)
         tables = []
-        for x, plan in self._looked_at(at):
+        for x, plan in self._looked_at(at, nodes):
             beta = self.network_.attention(x, plan).mean(1)  # [P]
             past = plan.last.past
             table = beta.new_zeros(past.num_receivers, at - self.steps().start + 1)
             table[past.receivers, plan.last.past_steps] = beta
             tables.append(table)
-        return self._of_all_ranks(torch.cat(tables))
+        return self._of_all_ranks(torch.cat(tables), nodes)
 
-    def _of_all_ranks(self, table: Tensor) -> Tensor:
-        """The rows of all ranks, if each has computed its share."""
-        if not self._in_parts or ranks().size == 1:
+    def _of_all_ranks(self, table: Tensor, nodes: Tensor | None) -> Tensor:
+        """The rows of all ranks, if each has computed its share; without parts, those of some of all nodes."""
+        if not self._in_parts:
+            return table if nodes is None else table[nodes.to(table.device)]
+        if ranks().size == 1:
             return table
         return torch.cat([part["rows"] for _, part in ranks().gathered(None, {"rows": table})]).to(table.device)
 
-    def _looked_at(self, step: int) -> Iterator[tuple[Tensor, QueryPlan]]:
+    def _looked_at(self, step: int, some: Tensor | None = None) -> Iterator[tuple[Tensor, QueryPlan]]:
         """Structural outputs that the nodes known at a step attend to, and the plan for them, in parts.  # [S, d]
 
-        In parts, they are those of this rank's share of the nodes.
+        In parts, they are those of this rank's share of the nodes, or of some of them.
         """
         if not self._in_parts:
             plan = self._plan_step(step)
             yield self.network_.rows(self.block_, self.inputs_, plan), plan
             return
         at = step - self.steps().start
-        every = torch.arange(self.block_.known[at], device=self.block_.node.device)
+        device = self.block_.node.device
+        every = torch.arange(self.block_.known[at], device=device) if some is None else some.to(device)
         for nodes in torch.split(every.tensor_split(ranks().size)[ranks().rank], NODES_AT_ONCE):
             plan = self.network_.plan(self.block_, nodes, torch.full_like(nodes, at))
             yield self.network_.rows(self.block_, self.inputs_, plan, fan_out=FAN_OUT), plan

@@ -394,24 +394,24 @@ class DySAT(AttentionModel):
         scored = {} if self.score_ is None else {f"{SCORE}{n}": p for n, p in self.score_.named_parameters()}
         return {**dict(self.network_.named_parameters()), **scored}
 
-    def attention(self, step: int = -1) -> Tensor:
+    def attention(self, step: int = -1, *, nodes: Tensor | None = None) -> Tensor:
         self._must_have_embeddings()
-        return super().attention(step)
+        return super().attention(step, nodes=nodes)
 
-    def embed(self, step: int = -1, role: Role = "source") -> Tensor:
+    def embed(self, step: int = -1, role: Role = "source", *, nodes: Tensor | None = None) -> Tensor:
         """Return the embeddings of the nodes known at a step, in node order.  # [known, d]
 
         In a directed graph a node has two: as a source of links, the default, and as a target. In other graphs, and in
-        the paper's model, both are the same.
+        the paper's model, both are the same. `nodes` are ids to embed these nodes only.
         """
         if role not in get_args(Role):
             raise ModelError(f"role={role!r} is neither 'source' nor 'target'")
-        found = self.roles(step)
+        found = self.roles(step, nodes=nodes)
         return found if found.dim() == 2 else found[:, get_args(Role).index(role)]
 
-    def roles(self, step: int = -1) -> Tensor:
+    def roles(self, step: int = -1, *, nodes: Tensor | None = None) -> Tensor:
         self._must_have_embeddings()
-        x = super().embed(step)
+        x = super().embed(step, nodes=nodes)
         if self.score_ is None:
             return x
         # They change during training.

@@ -92,9 +92,10 @@ class IncSAT(StepwiseModel, AttentionModel):
         own = {option.name for option in cls.options()}
         return [name for name, value in PAPER.items() if name not in own and getattr(model, name) != value]
 
-    def _looked_at(self, step: int) -> Iterator[tuple[Tensor, QueryPlan]]:
+    def _looked_at(self, step: int, some: Tensor | None = None) -> Iterator[tuple[Tensor, QueryPlan]]:
         every = torch.arange(self.graph_.known[step], device=self._device())
         if self._in_parts:
+            every = every if some is None else some.to(every.device)
             every = every.tensor_split(ranks().size)[ranks().rank]
         for nodes in torch.split(every, NODES_AT_ONCE if self._in_parts else max(1, len(every))):
             look = self._look_back(nodes, step)

@@ -1,1 +1,1 @@
-"""The page of a run: what it shows (`content`), and how it becomes one file."""
+"""The page of a model: what it shows (`content`), where nodes are on its map (`projection`), and its file (`page`)."""

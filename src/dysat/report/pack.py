@@ -1,4 +1,4 @@
-"""Facts and arrays as one text for an HTML page, and the page itself.
+"""Facts and arrays as one text inside an HTML page.
 
 The text is base64 of a zlib stream of
 
@@ -33,7 +33,7 @@ LEVEL = 6  # of compression; 9 saves 1 % and takes three times as long
 ALIGNED = 8
 
 
-def page(title: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+def html_page(title: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     """Return the page as HTML."""
     template = files("dysat.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
     before, between = template.split(TITLE, 1)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.data.windows import write_moment
-from dysat.errors import DysatError
+from dysat.errors import DysatError, GraphError
 from dysat.evaluation.comparison import compare, difference_error
 from dysat.evaluation.probe import ProbeResult, auc, average_precision, evaluate_probe, evaluate_scores
 from dysat.evaluation.protocols import LinkSplit, link_pairs
+from dysat.evaluation.ranking import link_ranks, mrr, ranking_candidates
 from dysat.evaluation.reliability import pooled, reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.embedding import EmbeddingModel
@@ -28,6 +31,8 @@ FEWEST_LINKS = 20  # a figure from fewer links is not reliable
 TOP = (10, 100)  # numbers of most likely links that are counted
 MOST = 1_000  # at most as many, if a window has more links
 FIGURES = ("auc", "average_precision")
+RANKED = 200  # links of a window that are ranked for the MRR; more are sampled
+CANDIDATES = 100  # other nodes that each of them is ranked among
 
 
 def incomplete(graph: DynamicGraph) -> bool:
@@ -66,6 +71,7 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
     probe, result = (None, None) if done is None else probe_facts(_embedding(model), split, done)
     by_score = getattr(model, "pair_score", False) and getattr(model, "pair_score_", None) is not None
     rivals: list[tuple[str, Tensor, ProbeResult]] = []
+    ranked, mrrs = _to_rank(graph, split), dict[str, Facts]()
     for number, name in enumerate(OPPONENTS):
         report(f"{name}, heuristic", number, len(OPPONENTS))
         try:
@@ -77,6 +83,7 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
         except DysatError:
             continue  # it needs more snapshots
         rivals.append((name, own, found))
+        mrrs[name] = _mrr(rival, ranked)
     facts: Facts = {
         "step": split.step,
         "start": write_moment(target.start, graph.clock),
@@ -88,18 +95,39 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
         scores = model.pair_scores(split.pairs).double().cpu()
         facts |= {"auc": auc(scores, labels), "average_precision": average_precision(scores, labels)}
         facts["heuristics"] = {
-            name: _without_nan({"auc": auc(own, labels), "error": difference_error(scores, own, labels)})
+            name: _without_nan({"auc": auc(own, labels), "error": difference_error(scores, own, labels)}) | mrrs[name]
             for name, own, _ in rivals
         }
         facts["reliability"] = _reliability(model, split, labels)
     else:
         facts |= {name: None if probe is None else probe[name] for name in FIGURES}
-        facts["heuristics"] = {name: _rival(result, found) for name, _, found in rivals}
+        facts["heuristics"] = {name: _rival(result, found) | mrrs[name] for name, _, found in rivals}
+    facts |= _mrr(model, ranked)
     facts["precision"] = precision(model, graph, split)
     if probe is not None:
         best = max(((found.auc, name) for name, _, found in rivals if found.auc == found.auc), default=None)
         facts["probe"] = {**probe, "heuristic": None if best is None else {"name": best[1], "auc": best[0]}}
     return _without_nan(facts)
+
+
+def _to_rank(graph: DynamicGraph, split: LinkSplit) -> tuple[Tensor, Tensor] | None:
+    """Return links of the window and the nodes that each is ranked among; None in a small graph.  # [P, 2], [P, K]"""
+    links = split.pairs[split.labels]
+    if len(links) > RANKED:
+        links = links[np.sort(np.random.default_rng(split.step).choice(len(links), RANKED, replace=False))]
+    try:
+        every = torch.ones(len(links), dtype=torch.bool)
+        return links, ranking_candidates(graph, replace(split, pairs=links, labels=every), CANDIDATES)
+    except GraphError:  # too few nodes
+        return None
+
+
+def _mrr(model: LinkModel, ranked: tuple[Tensor, Tensor] | None) -> Facts:
+    """Return the mean reciprocal rank of the links by the model's own scores."""
+    try:
+        return _without_nan({"mrr": float("nan") if ranked is None else mrr(link_ranks(model.pair_scores, *ranked))})
+    except DysatError:  # training diverged
+        return {"mrr": None}
 
 
 def precision(model: LinkModel, graph: DynamicGraph, split: LinkSplit) -> dict[str, dict[str, int]]:
@@ -121,13 +149,15 @@ def precision(model: LinkModel, graph: DynamicGraph, split: LinkSplit) -> dict[s
 def summary(windows: Sequence[Facts], left_out: Facts | None) -> Facts:
     """The entry `backtest` of metrics.json, from the windows that were predicted, newest first."""
     newest, measured = windows[0], [window for window in windows if window["auc"] is not None]
-    values = {name: [window[name] for window in measured] for name in FIGURES}
+    values: dict[str, list[float]] = {name: [window[name] for window in measured] for name in FIGURES}
+    if all(window.get("mrr") is not None for window in measured):  # not in a small graph
+        values["mrr"] = [window["mrr"] for window in measured]
     rival = _strongest(measured)
     facts: Facts = {
         **newest.get("probe", {}),
         "windows": [{key: value for key, value in window.items() if key != "probe"} for window in reversed(windows)],
-        "mean": {name: fmean(values[name]) if measured else None for name in FIGURES},
-        "sd": {name: stdev(values[name]) if len(measured) > 1 else None for name in FIGURES},
+        "mean": {name: fmean(found) if found else None for name, found in values.items()},
+        "sd": {name: stdev(found) if len(found) > 1 else None for name, found in values.items()},
         "reliable": bool(measured) and all(window["links"] >= FEWEST_LINKS for window in windows),
         "verdict": None if rival is None else rival["verdict"],
         "comparison": rival,
@@ -144,6 +174,38 @@ def summary(windows: Sequence[Facts], left_out: Facts | None) -> Facts:
             "heuristic": own,
         }
     return facts
+
+
+def with_windows(backtest: Facts) -> Facts:
+    """The entry `backtest` of metrics.json in today's form; version 0.1.0 predicted one window."""
+    if "windows" in backtest:
+        return backtest
+    measured = backtest.get("forecast") or backtest
+    strongest = measured.get("heuristic")
+    window = {"step": backtest["step"], "links": backtest["links"], "auc": measured["auc"], "heuristics": {}}
+    comparison = None
+    if strongest is not None and measured["auc"] is not None:
+        window["heuristics"] = {strongest["name"]: {"auc": strongest["auc"]}}
+        comparison = {"heuristic": strongest["name"], "auc": strongest["auc"], "verdict": None}
+    mean = {"auc": measured["auc"]}
+    return {**backtest, "windows": [window], "mean": mean, "comparison": comparison, "left_out": None}
+
+
+def verdict_text(backtest: Facts) -> str | None:
+    """One or two sentences: the strongest heuristic on this data, and whether the model beats it."""
+    backtest = with_windows(backtest)
+    rival, what = backtest["comparison"], "The forecast score" if "forecast" in backtest else "The model"
+    if rival is None:
+        return None
+    heuristic, own, other = f"the strongest heuristic, {rival['heuristic']}", backtest["mean"]["auc"], rival["auc"]
+    if rival["verdict"] is None:  # of version 0.1.0
+        return f"{what} has AUC {own:.4f}; {heuristic}, has {other:.4f}."
+    over = "over windows and links" if len(backtest["windows"]) > 1 else "over links"
+    spread = "no spread is known" if rival["spread"] is None else f"spread {over} {rival['spread']:.4f}"
+    words = {"beats": f"beats {heuristic}", "behind": f"is behind {heuristic}", "tie": f"ties with {heuristic}"}
+    doubt = "" if backtest["reliable"] else " The windows have few links, so this is not a reliable comparison."
+    figures = f"AUC {own:.4f} against {other:.4f}, difference {rival['difference']:+.4f}, {spread}"
+    return f"{what} {words[rival['verdict']]}: {figures}.{doubt}"
 
 
 def _strongest(windows: Sequence[Facts]) -> Facts | None:

@@ -44,7 +44,8 @@ WINDOW = {
     "links": WHOLE,
     "auc": FIGURE,
     "average_precision": FIGURE,
-    "heuristics": Each({"auc": FIGURE, "error?": FIGURE}),
+    "mrr?": FIGURE,
+    "heuristics": Each({"auc": FIGURE, "error?": FIGURE, "mrr?": FIGURE}),
 }
 COMPARISON = {
     "heuristic": TEXT,

@@ -28,8 +28,9 @@ from dysat.system.text.json_text import json_text
 from dysat.system.writing import sweep
 
 EMBEDDINGS = "embeddings.parquet"
-FILES = (METRICS, EMBEDDINGS, MODEL_FILE, GRAPH_FOLDER)  # metrics.json is removed first and written last
-UNNEEDED = (EMBEDDINGS, MODEL_FILE)  # files of `stream/base` that are of no use after the first update
+REPORT = "report.html"
+FILES = (METRICS, REPORT, EMBEDDINGS, MODEL_FILE, GRAPH_FOLDER)  # metrics.json is removed first and written last
+UNNEEDED = (REPORT, EMBEDDINGS, MODEL_FILE)  # files of `stream/base` that are of no use after the first update
 STALE = ".stale"
 MAX_ROWS = 1_000_000  # of embeddings.parquet; a row of the default takes about 500 bytes
 

@@ -24,6 +24,7 @@ from dysat.models.base.forecasts import DIGITS
 from dysat.models.dysat import DySAT
 from dysat.models.incsat import IncSAT
 from dysat.runs.newest import snapshots_shown, write_newest
+from dysat.runs.report import write_report
 from dysat.runs.run import Run, Watch
 from dysat.runs.seal import EVENTS, changed_values, write_seal
 from dysat.runs.stream import Stream, Updated, without_features
@@ -83,9 +84,12 @@ class StoppedUpdate(ModelError):  # noqa: N818
 class Updater:
     """Adds snapshots to a run; created by `updating`, which locks the run."""
 
-    def __init__(self, run: Run, model: Updated, stream: Stream, watch: Watch, made: Mapping[str, Any]) -> None:
+    def __init__(
+        self, run: Run, model: Updated, stream: Stream, watch: Watch, made: Mapping[str, Any], report: bool = False
+    ) -> None:
         self.run, self.model, self.stream, self.watch = run, model, stream, watch
         self.made = made  # every, count, self_loops: how events become snapshots
+        self.report = report  # whether to write the page of the run
         self._wrote = (0.0, 0.0)  # when files were written last, and the seconds it took
 
     @property
@@ -162,7 +166,7 @@ class Updater:
         return update
 
     def write_files(self, *, rarely: bool = False) -> None:
-        """Write graph/, model.safetensors, embeddings.parquet and metrics.json of the newest state, unless they exist.
+        """Write the files of the newest state, unless they exist: those of `write_newest`, and report.html.
 
         `rarely` skips it if it would take more than about a tenth of the time. If it fails, the updates are complete
         all the same, and the next command that updates the run writes the files.
@@ -175,6 +179,8 @@ class Updater:
             return
         try:
             write_newest(self.run.folder, self._stored_model(), self.stream.updates)
+            if self.report:
+                write_report(self.run, self.model)
         except DysatError as problem:
             self.watch.on_note(f"the updates are stored, but {problem}; the next update writes the files of the run")
         self._wrote = (time.monotonic(), time.monotonic() - begin)
@@ -198,11 +204,12 @@ def updating(
     epochs: int | None = None,
     watch: Watch | None = None,
     wait: bool = False,
+    report: bool = False,
 ) -> Iterator[Updater]:
     """Lock a run for updates; a second process waits for the first one, or raises.
 
     `made` says how the graph was cut if the run does not record it: `every` or `count`, `self_loops`, `directed`. After
-    all updates, the files of the run are written for the newest state.
+    all updates, the files of the run are written for the newest state, with its page if `report`.
     """
     watch = watch or Watch()
     with lock_folder(run.folder, ModelError, wait=_waiting(run, watch) if wait else None):
@@ -221,7 +228,7 @@ def updating(
         model = stream.model(base, device, verify=False)
         if epochs is not None:
             model = _with_epochs(model, epochs)
-        updater = Updater(run, model, stream, watch, made)
+        updater = Updater(run, model, stream, watch, made, report)
         try:
             yield updater
         except KeyboardInterrupt:  # Ctrl-C, pressed twice, stops at once

@@ -12,14 +12,14 @@ from dysat.cli.output.terminal import foreign
 from dysat.data.windows import write_edges
 from dysat.evaluation.reliability import mean_gap
 from dysat.models.base.embedding import EmbeddingModel
-from dysat.runs.backtest import FEWEST_LINKS, TOP
+from dysat.runs.backtest import FEWEST_LINKS, TOP, verdict_text, with_windows
 
 CLASSES = {"new": "new pairs", "known": "pairs linked before"}
 
 
 def show_backtest(backtest: dict[str, Any], model: EmbeddingModel, console: Console) -> None:
     """Print the entry `backtest` of metrics.json, also of a run of an earlier version."""
-    backtest = backtest if "windows" in backtest else _with_windows(backtest)
+    backtest = with_windows(backtest)
     windows, forecast, rival = backtest["windows"], backtest.get("forecast"), backtest["comparison"]
     name = "AUC" if forecast is None else "forecast score, AUC"
     rivals = [] if rival is None else [f">{foreign(rival['heuristic'])}, AUC"]
@@ -105,37 +105,9 @@ def _calibration(forecast: dict[str, Any]) -> Iterator[str]:
 
 
 def _verdict(backtest: dict[str, Any]) -> Iterator[str]:
-    """One line: the strongest heuristic on this data, and whether the model beats it."""
-    rival, what = backtest["comparison"], "The forecast score" if "forecast" in backtest else "The model"
-    if rival is None:
-        return
-    heuristic = f"the strongest heuristic, [bold]{foreign(rival['heuristic'])}[/bold]"
-    figures = f"AUC {_figure(backtest['mean']['auc'])} against {_figure(rival['auc'])}"
-    if rival["verdict"] is None:  # of an earlier version
-        yield f"{what} has AUC {_figure(backtest['mean']['auc'])}; {heuristic}, has {_figure(rival['auc'])}."
-        return
-    many = len(backtest["windows"]) > 1
-    over = "over windows and links" if many else "over links"
-    spread = "no spread is known" if rival["spread"] is None else f"spread {over} {rival['spread']:.4f}"
-    words = {"beats": f"beats {heuristic}", "behind": f"is behind {heuristic}", "tie": f"ties with {heuristic}"}
-    doubt = "" if backtest["reliable"] else " The windows have few links, so this is not a reliable comparison."
-    yield (
-        f"{what} {words[rival['verdict']]}: {figures}, difference {rival['difference']:+.4f}, {spread}.{doubt} "
-        "Compare them step by step with dysat evaluate."
-    )
-
-
-def _with_windows(backtest: dict[str, Any]) -> dict[str, Any]:
-    """The backtest of an earlier version, which predicted one window, in today's form."""
-    measured = backtest.get("forecast") or backtest
-    strongest = measured.get("heuristic")
-    window = {"step": backtest["step"], "links": backtest["links"], "auc": measured["auc"], "heuristics": {}}
-    comparison = None
-    if strongest is not None and measured["auc"] is not None:
-        window["heuristics"] = {strongest["name"]: {"auc": strongest["auc"]}}
-        comparison = {"heuristic": strongest["name"], "auc": strongest["auc"], "verdict": None}
-    mean = {"auc": measured["auc"]}
-    return {**backtest, "windows": [window], "mean": mean, "comparison": comparison, "left_out": None}
+    if (found := verdict_text(backtest)) is not None:
+        known = backtest["comparison"]["verdict"] is not None  # not of an earlier version
+        yield foreign(f"{found} Compare them step by step with dysat evaluate." if known else found)
 
 
 def _mean(value: float | None, deviation: float | None) -> str:

@@ -22,7 +22,7 @@ from dysat.cli.output.terminal import SafeConsole, SafeTable, foreign
 from dysat.data.attributes import describe_features
 from dysat.data.summary import SnapshotSummary
 from dysat.data.windows import write_edges
-from dysat.models.base.forecasts import DIGITS, score_text
+from dysat.models.base.forecasts import DIGITS, SCORE, score_text
 from dysat.models.base.link_model import Calibrate
 from dysat.system.ranks import ranks
 from dysat.system.text.json_text import json_text
@@ -32,7 +32,6 @@ WIDE = 120  # columns if the output is not a terminal
 BAR = 12
 UNLIMITED = 10_000  # columns; wider than any table
 EIGHTHS = " ▏▎▍▌▋▊▉"
-SCORE = "score: calibrated probability of a link, for a balanced mix of links and non-links"
 
 
 def show_graph(

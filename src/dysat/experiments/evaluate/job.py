@@ -16,7 +16,7 @@ from dysat.errors import DysatError, GraphError, ModelError
 from dysat.evaluation.hard_negatives import with_negatives
 from dysat.evaluation.probe import ProbeResult, evaluate_probe, evaluate_scores, validation_auc
 from dysat.evaluation.protocols import LinkSplit, TooFewLinksError
-from dysat.evaluation.ranking import hits, mrr, ranking_candidates, ranks
+from dysat.evaluation.ranking import hits, link_ranks, mrr, ranking_candidates
 from dysat.experiments.evaluate.outcome import TENSORS, StepResult
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import method_version
@@ -245,6 +245,5 @@ def _ranking(model: LinkModel, graph: DynamicGraph, split: LinkSplit, request: R
         return {}  # a small graph may have fewer
     tested = ~split.validation[split.labels]  # validation links may have selected the best epoch
     links, others = split.pairs[split.labels][tested], others[tested]
-    pairs = torch.stack([links[:, :1].expand_as(others), others], 2).flatten(0, 1)
-    found = ranks(model.pair_scores(links).double(), model.pair_scores(pairs).double().view_as(others))
+    found = link_ranks(model.pair_scores, links, others)
     return {"mrr": mrr(found), "hits_at_10": hits(found, 10)}

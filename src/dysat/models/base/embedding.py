@@ -49,12 +49,13 @@ class EmbeddingModel(LinkModel):
     def embed(self, step: int = -1) -> Tensor:
         """Return the embeddings of the nodes known at a step, in node order.  # [known, d]"""
 
-    def roles(self, step: int = -1) -> Tensor:
+    def roles(self, step: int = -1, *, nodes: Tensor | None = None) -> Tensor:
         """Return the embeddings of a step, or both roles of each node if it has two.  # [known, d] or [known, 2, d]
 
-        The roles are source and target, in this order.
+        The roles are source and target, in this order. `nodes` are ids to embed these nodes only.
         """
-        return self.embed(step)
+        found = self.embed(step)
+        return found if nodes is None else found[nodes.to(found.device)]
 
     def table(self, step: int = -1) -> dict[str, Any]:
         """Return the columns of a table of the nodes known at a step: label, kind if any, step and embedding.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = 10  # rows of a text or HTML table
 AT_ONCE = 4_096  # tuples made at once by an iteration
+SCORE = "score: calibrated probability of a link, for a balanced mix of links and non-links"
 DIGITS = 9  # most digits shown of a score, so that scores near 1 stay distinct
 
 

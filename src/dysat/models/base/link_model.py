@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from os import PathLike
@@ -31,7 +31,7 @@ from dysat.data.csr import Snapshot, distinct
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError, listed, nearest, reporting_damage
 from dysat.models.base.best_pairs import OnProgress, among, highest, highest_of_each, pair_keys
-from dysat.models.base.forecasts import Forecasts
+from dysat.models.base.forecasts import SCORE, Forecasts
 from dysat.models.base.memory import GIB, LEAST_FREE, GraphSize, nodes_that_fit
 from dysat.models.base.option import Option
 from dysat.models.base.preset import Presets, read_preset
@@ -43,7 +43,12 @@ from dysat.system.notebook import html_table
 from dysat.system.superseded import CONFIG, check_model_file
 from dysat.system.tensors import check_finite, read_tensors, write_tensors
 
+if TYPE_CHECKING:
+    from dysat.report.content import Why
+    from dysat.report.page import Page
+
 FORMAT_VERSION = 1
+NOT_TESTED = "There is no backtest of this model; dysat fit makes one."
 MODEL_FILE, GRAPH_FOLDER = "model.safetensors", "graph"
 INFINITE = ("threshold",)  # ends of the names of tensors that may be infinite: of a leaf
 Calibrate = Literal["balanced", "real"]  # what mix of pairs a probability refers to
@@ -348,8 +353,21 @@ class LinkModel(ABC):
         if each and node is not None:
             raise ModelError("each=True ranks the links of every node: give no node")
         self._must_be_fitted()
+        return self.ranked_links(k, self._asked(node, kind, each), known, calibrate, on_progress)
+
+    def ranked_links(
+        self,
+        k: int,
+        asked: NDArray[np.int64] | None = None,
+        known: Literal["include", "exclude"] = "include",
+        calibrate: Calibrate = "balanced",
+        on_progress: OnProgress | None = None,
+    ) -> Forecasts:
+        """Return the k most likely links, or those of each of the nodes with these ids, in this order; see `top_links`.
+
+        Shapes: asked [R]
+        """
         graph, linked = self.graph_, self._linked()
-        asked = self._asked(node, kind, each)  # [R], in the order asked for
         rows = None if asked is None else torch.from_numpy(np.unique(asked))
         pairs, chances = self.top_pairs(k, rows, linked if known == "exclude" else None, on_progress)
         ids, scores = pairs.numpy(), self._rebased(chances, calibrate).double().numpy()
@@ -401,6 +419,32 @@ class LinkModel(ABC):
     def likeliest(self, k: int) -> tuple[Tensor, Tensor]:
         """Return ids of the k most likely pairs, and of the k most likely never linked before, best first.  # [k, 2]"""
         return self.top_pairs(k)[0], self.top_pairs(k, None, self._linked())[0]
+
+    def view(self, *, nodes: Sequence[Hashable] = (), title: str = "", about: Mapping[str, Any] | None = None) -> Page:
+        """Return an interactive page of the fitted model: a notebook shows it, and `save(file)` writes it.
+
+        It has the forecast, and what the model offers of reasons, a map of the embeddings, and temporal attention.
+
+        Parameters:
+            nodes: labels of nodes that must be on the page; of a large graph it shows the most active ones.
+            title: name of the page.
+            about: facts for its overview.
+        """
+        from dysat.report.content import content
+        from dysat.report.page import Page
+
+        self._must_be_fitted()
+        asked = self.graph_.ids(nodes)
+        facts = {
+            "method": self.method,
+            "score_note": SCORE,
+            "verdict": "There is no backtest of this model; dysat fit makes one.",
+        }
+        return Page(title or self.method, content(self, asked=asked, why=self._reasons()), {**facts, **(about or {})})
+
+    def _reasons(self) -> Why | None:
+        """A function that says why links are likely, if the model can say it."""
+        return None
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model and its graph to a folder in open formats; `load` reads it."""

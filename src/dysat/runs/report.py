@@ -1,0 +1,117 @@
+"""The page of a run: report.html, with its backtest and what it was learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dysat
+from dysat.data.attributes import describe_features
+from dysat.data.graph import DynamicGraph
+from dysat.models.base.embedding import EmbeddingModel
+from dysat.report.page import Page
+from dysat.runs.backtest import verdict_text, with_windows
+from dysat.runs.newest import REPORT
+from dysat.runs.run import Run
+from dysat.system.ranks import alone, ranks
+
+CURVES = {"all": "reliability", "new": "reliability_new", "known": "reliability_known"}
+
+
+def run_page(run: Run, model: EmbeddingModel | None = None, *, nodes: Sequence[Hashable] = ()) -> Page:
+    """Return the page of a run with its newest state; `nodes` are labels of nodes that must be on it.
+
+    `model` is the model of the run, if it is at hand.
+    """
+    metrics = run.metrics()
+    model = run.model_at_hand() if model is None else model
+    backtest = None if metrics["backtest"] is None else with_windows(metrics["backtest"])
+    about = {
+        "made_by": f"dysat {dysat.__version__}",
+        "learned_from": list(_learned_from(run.config, model, metrics)),
+        "notes": [*model.graph_.notes, *_update_notes(metrics["updates"])],
+        "verdict": _verdict(backtest),
+        "backtest": None if backtest is None else _tested(backtest),
+    }
+    return model.view(nodes=nodes, title=run.folder.absolute().name, about=about)
+
+
+def write_report(run: Run, model: EmbeddingModel | None = None) -> Path | None:
+    """Write report.html of a run and return its path; of several ranks only the first does."""
+    if not ranks().first:
+        return None
+    with alone():
+        return run_page(run, model).save(run.folder / REPORT)
+
+
+def _verdict(backtest: Mapping[str, Any] | None) -> str:
+    if backtest is None:
+        return "How well the model predicts was not measured: there was no backtest."
+    return verdict_text(dict(backtest)) or "No heuristic could be measured on these windows to compare the model with."
+
+
+def _learned_from(
+    config: Mapping[str, Any], model: EmbeddingModel, metrics: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    graph = model.graph_
+    if config.get("source"):
+        yield "source", str(config["source"])
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in graph.kind_counts.items())
+    yield "nodes", f"{graph.num_nodes:,}{f' ({kinds})' * bool(kinds)}"
+    links = sum(snapshot.num_links for snapshot in graph)
+    yield "links", f"{links:,} ({graph.num_distinct_links:,} distinct pairs), {_direction(graph)}"
+    yield "windows", f"{len(graph):,}"
+    if graph.report is not None:
+        yield "events", f"{graph.report.used:,} of {graph.report.events:,} used"
+    if attributes := describe_features(graph.features, graph.feature_names):
+        yield "attributes", ", ".join(attributes)
+    yield "method", str(config["method"])
+    epochs = metrics["epochs"]
+    trained = f"{epochs} epoch{'s' * (epochs != 1)} on {metrics['device']}, " if epochs else ""
+    yield "training", f"{trained}{metrics['seconds']:,.1f} s"
+
+
+def _direction(graph: DynamicGraph) -> str:
+    return "directed" if graph.directed else "undirected"
+
+
+def _update_notes(updates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if updates:
+        last = updates[-1]
+        number = f"{len(updates):,} update{'s' * (len(updates) != 1)}"
+        added = f"The last added {last['start']} … {last['stop']}."
+        yield f"{number} since the fit; the backtest is that of the fit. {added}"
+
+
+def _tested(backtest: Mapping[str, Any]) -> dict[str, Any]:
+    """The backtest in the form of the page."""
+    rival, forecast, windows = backtest["comparison"], backtest.get("forecast") or {}, backtest["windows"]
+    found = backtest.get("precision") or {}
+    return {
+        "windows": [
+            {
+                "step": window["step"] + 1,
+                **{name: window.get(name) for name in ("links", "auc", "average_precision", "mrr")},
+                "heuristics": [
+                    {"name": name, "auc": figures.get("auc"), "mrr": figures.get("mrr")}
+                    for name, figures in window["heuristics"].items()
+                ],
+            }
+            for window in windows
+        ],
+        "heuristic": None if rival is None else rival["heuristic"],
+        "mean": {name: backtest["mean"].get(name) for name in ("auc", "mrr")},
+        "precision": [
+            {
+                "k": "as many as links" if k == "links" else k,
+                **{name: found.get(name, {}).get(k) for name in ("all", "new")},
+            }
+            for k in dict.fromkeys([*found.get("all", {}), *found.get("new", {})])
+        ],
+        "reliability": [
+            {"name": name, "bins": [part for part in forecast[key] if part["pairs"]]}
+            for name, key in CURVES.items()
+            if forecast.get(key)
+        ],
+    }
