@@ -51,7 +51,11 @@ def view(
         set_status(f"loading {run}")
         model = opened.model(device)
         labels = [label_of(model.graph_, text) for text in node or []]
-        with listening(lambda what, done=0, total=0: set_status(f"{what} {done} of {total}" if total else what)):
+
+        def show(what: str, done: int = 0, total: int = 0) -> None:
+            set_status(f"{what} {done} of {total}" if total else what)
+
+        with listening(show):
             page = run_page(opened, model, nodes=labels)
             set_status(f"writing {file}")
             page.save(file)

@@ -58,9 +58,8 @@ class Viewed(Protocol):
     """The part of a fitted model that a page shows. Models without embeddings lack `roles`, and some `attention`."""
 
     graph_: DynamicGraph
-    method: Any
 
-    def top_links(self, k: int, *, node: Any = None) -> Any: ...
+    def ranked_links(self, k: int, asked: Ids | None = None) -> Any: ...
 
 
 @dataclass
@@ -128,10 +127,12 @@ def _degrees(graph: DynamicGraph, step: int) -> NDArray[np.uint32]:
 def _graph_facts(graph: DynamicGraph, first: int) -> dict[str, Any]:
     stop = next_window(graph.boundaries, graph.clock)[1]
     edges = write_edges([*graph.boundaries, stop], graph.clock)
+    days = [edge.split(" ")[0] for edge in edges]
+    labels = days if len(set(days)) == len(edges) else edges  # without the time, if windows are longer than a day
     origins = link_origins(graph.snapshots)
     windows = [
         {
-            "label": since,
+            "label": labels[step],
             "start": since,
             "end": until,
             "known": graph.known[step],
@@ -144,7 +145,7 @@ def _graph_facts(graph: DynamicGraph, first: int) -> dict[str, Any]:
     return {
         "directed": graph.directed,
         "windows": windows,
-        "next": {"label": edges[-2], "start": edges[-2], "end": edges[-1]},
+        "next": {"label": labels[-2], "start": edges[-2], "end": edges[-1]},
         "first_step": first,
         "num_nodes": graph.num_nodes,
         "kinds": None if graph.kinds is None else list(map(printable, graph.kind_names)),
@@ -257,13 +258,13 @@ def _forecasts(
     place = np.full(graph.num_nodes, NONE, dtype=np.uint32)
     place[nodes] = np.arange(len(nodes), dtype=np.uint32)
     report("page: forecasts")
-    best: Forecasting = model.top_links(LIKELIEST)
+    best: Forecasting = model.ranked_links(LIKELIEST)
     active = np.argsort(-arrays["degree"].sum(0, dtype=np.int64), kind="stable")
     chosen = np.unique([*nodes[active[:CONTACT_NODES]], *asked]).astype(np.int64)
     parts, ranks = [best], [np.arange(1, len(best.ids) + 1)]
     if len(chosen) and len(graph.nodes) > 1:
         report("page: likely contacts")
-        parts.append(_contacts(model, chosen))
+        parts.append(model.ranked_links(CONTACTS, chosen))
         ranks.append(np.zeros(len(parts[1].ids), dtype=np.int64))
     names = ("ids", "scores", "known")
     ids, scores, known = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
@@ -292,9 +293,3 @@ def _forecasts(
         share[:, : shares.shape[1]] = shares
     arrays["row_phrase"], arrays["row_share"] = phrase, share
     return list(phrases)
-
-
-def _contacts(model: Any, nodes: Ids) -> Forecasting:
-    """The likeliest links of some nodes."""
-    found: Forecasting = model.ranked_links(CONTACTS, nodes)
-    return found
