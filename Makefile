@@ -12,7 +12,7 @@ MINUTES ?= 30
 # Containers often forbid it, and then every process that a test starts compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick test-all test-docs check docs bench fuzz sanitize soak format clean
+.PHONY: help demo test quick test-all test-docs check docs page bench fuzz sanitize soak format clean
 .DEFAULT_GOAL := help
 
 help:            ## Show this list.
@@ -47,6 +47,9 @@ sanitize: $(VENV)/.developer  ## Run everything that calls the C code with the a
 
 docs: $(VENV)/.developer     ## Build the documentation site into site/, warnings as errors.
 	$(BIN)/python -m sphinx -q -W --keep-going -d .sphinx docs site
+
+page:            ## Build the template of the page of a run from web/ (needs node 20); dysat itself needs no node.
+	cd web && npm ci --silent && npm run --silent build
 
 bench: $(VENV)/.developer    ## Time reading and building against pandas; writes results/ and docs/performance.md.
 	$(BIN)/python benchmarks/events.py --events $(EVENTS)

@@ -1,0 +1,43 @@
+/** Numbers and labels as text. */
+
+const COUNT = new Intl.NumberFormat("en-GB");
+
+export function count(value: number): string {
+  return COUNT.format(value);
+}
+
+export function counted(value: number, one: string, many = `${one}s`): string {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}
+
+/** Return a figure between 0 and 1 with three decimals. */
+export function figure(value: number | null): string {
+  return value === null ? "–" : value.toFixed(3);
+}
+
+export function score(value: number): string {
+  const size = Math.abs(value);
+  return size === 0 ? "0" : size >= 0.0995 ? value.toFixed(3) : size < 1e-4 ? value.toExponential(1) : value.toPrecision(2);
+}
+
+export function percent(value: number | null, digits = 0): string {
+  return value === null ? "–" : `${(100 * value).toFixed(digits)} %`;
+}
+
+/** Return a share with its sign: "+31 %", "−4 %". */
+export function signed(value: number): string {
+  return `${value < 0 ? "−" : "+"}${Math.abs(100 * value).toFixed(0)} %`;
+}
+
+/** Return the beginning of a text, with an ellipsis if something is cut off. */
+export function cut(text: string, length: number): string {
+  if (text.length <= length) return text;
+  const characters = Array.from(text.slice(0, 2 * length));
+  return characters.length <= length && text.length <= 2 * length ? text : `${characters.slice(0, length).join("")}…`;
+}
+
+/** Return a name that every file system takes. */
+export function fileName(...parts: string[]): string {
+  const safe = parts.map((part) => cut(part.replace(/[^\p{L}\p{N}._-]+/gu, "-"), 60).replace(/…$/, ""));
+  return safe.map((part) => part.replace(/^[.-]+|[.-]+$/g, "")).filter(Boolean).join("-");
+}
