@@ -49,6 +49,9 @@ SIGNATURES = {
     "standings": "xxdnnn",
     "grow_tree": "bidddhiinnnneee",
     "tree_sums": "diiidddnnnn",
+    "map_attraction": "xiixxn",
+    "map_spread": "xxxnnn",
+    "map_collect": "xxxnnn",
 }
 # Least number of elements of each array, from the numbers of a call and E, the size of its array `_COUNTED`; 0 is any,
 # for arrays that others index; callers build these indices themselves, from graphs and trees whose content was checked.
@@ -79,6 +82,9 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
         *(0, levels * K, n, n, (K * B) << levels, n, (1 << levels) - 1, (1 << levels) - 1),
     ),
     "tree_sums": lambda E, n, F, R, M: (n * F, R * M, R * M, R * M, R * M, R * M, n),
+    "map_attraction": lambda E, N: (2 * N, N + 1, E, E, 2 * N),
+    "map_spread": lambda E, N, C, G: (2 * N, C * N, C * G * G),
+    "map_collect": lambda E, N, C, G: (2 * N, C * G * G, C * N),
 }
 _COUNTED = {
     "weighted_sum": 3,
@@ -87,6 +93,7 @@ _COUNTED = {
     "history_attention": 4,
     "history_attention_backward": 6,
     "three_steps": 1,
+    "map_attraction": 2,
 }
 PARTS = 64  # the same as in native.c
 _TYPES = {

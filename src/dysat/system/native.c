@@ -719,3 +719,63 @@ void tree_sums(const double *x, const int64_t *feature, const int64_t *left, con
             }
     })
 }
+
+/* ---- the map of a run (report/projection.py) ---- */
+
+/* Attraction along entries with weights p: out_i = Σ_j p_ij (y_i − y_j) / (1 + ‖y_i − y_j‖²).
+   y [N, 2], offsets [N + 1], senders, p [E] → out [N, 2] */
+void map_attraction(const float *y, const int64_t *offsets, const int64_t *senders, const float *p, float *out,
+                    int64_t N, int64_t threads) {
+    IN_THREADS(8 * offsets[N], offsets, N, for (int64_t i = low; i < high; i++) {
+        float sum_a = 0, sum_b = 0;
+        for (int64_t e = offsets[i]; e < offsets[i + 1]; e++) {
+            const float a = y[2 * i] - y[2 * senders[e]], b = y[2 * i + 1] - y[2 * senders[e] + 1];
+            const float w = p[e] / fma_(a, a, fma_(b, b, 1));
+            sum_a = fma_(w, a, sum_a);
+            sum_b = fma_(w, b, sum_b);
+        }
+        out[2 * i] = sum_a;
+        out[2 * i + 1] = sum_b;
+    })
+}
+
+/* Weights of the four cells around x, of which the first is returned: cubic interpolation. */
+INLINE int64_t cubic(float x, float *w) {
+    const int64_t cell = (int64_t)x;
+    const float f = x - cell;
+    w[0] = -f * (f - 1) * (f - 2) / 6;
+    w[1] = (f + 1) * (f - 1) * (f - 2) / 2;
+    w[2] = -(f + 1) * f * (f - 2) / 2;
+    w[3] = (f + 1) * f * (f - 1) / 6;
+    return cell - 1;
+}
+
+/* Spread C charges of each point over the cells around it; the grid starts as 0.
+   x [N, 2] in cells, at least 1 and below G − 2, charges [C, N] → grid [C, G, G] */
+void map_spread(const float *x, const float *charges, float *grid, int64_t N, int64_t C, int64_t G, int64_t threads) {
+    IN_THREADS(24 * N * C, NULL, C, for (int64_t c = low; c < high; c++) for (int64_t i = 0; i < N; i++) {
+        float across[4], along[4];
+        const int64_t row = cubic(x[2 * i], across), column = cubic(x[2 * i + 1], along);
+        for (int r = 0; r < 4; r++) {
+            float *cells = grid + (c * G + row + r) * G + column;
+            const float share = across[r] * charges[c * N + i];
+            for (int k = 0; k < 4; k++) cells[k] = fma_(share, along[k], cells[k]);
+        }
+    })
+}
+
+/* Read C fields at each point. x as above, fields [C, G, G] → out [C, N] */
+void map_collect(const float *x, const float *fields, float *out, int64_t N, int64_t C, int64_t G, int64_t threads) {
+    IN_THREADS(24 * N * C, NULL, N, for (int64_t i = low; i < high; i++) {
+        float across[4], along[4];
+        const int64_t row = cubic(x[2 * i], across), column = cubic(x[2 * i + 1], along);
+        for (int64_t c = 0; c < C; c++) {
+            float sum = 0;
+            for (int r = 0; r < 4; r++) {
+                const float *cells = fields + (c * G + row + r) * G + column;
+                for (int k = 0; k < 4; k++) sum = fma_(across[r] * along[k], cells[k], sum);
+            }
+            out[c * N + i] = sum;
+        }
+    })
+}

@@ -1,0 +1,269 @@
+"""The map of a run: positions of nodes at every step, the nearest nodes of each, and communities.
+
+Positions come from a t-SNE of the last step. Earlier steps follow backwards: each starts from the positions of the step
+after it, which also hold its nodes in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dysat.errors import ModelError
+from dysat.system.compiled import native
+
+Floats = NDArray[np.float32]
+UNKNOWN = -32768  # position of a node that is not known yet
+MOST = 32767  # largest coordinate
+CLIPPED = 0.001  # fraction of the positions that may lie outside of the square, and move to its border
+NEIGHBOURS = 15  # that attract a node
+NO_NODE = 0xFFFFFFFF
+EXACT_NODES = 4_000  # among more nodes, neighbours are searched in nearby cells only
+PROBED = 10  # cells searched for the neighbours of the nodes of a cell
+BLOCK = 1_024  # nodes compared with all others at once
+CELL = 0.7  # width of a cell of the grid that sums repulsion, in units of the layout
+MOST_CELLS = 256  # of the grid, per side
+# Iterations, factor of the attraction, learning rate and momentum of the parts of the layout of the last step.
+PHASES = ((50, 12.0, 0.3, 0.5), (120, 1.0, 1.2, 0.8))
+EARLIER = (20, 1.0, 1.2, 0.5)  # and of every step before it
+HOLD = 1.0  # weight of the later position of a node, relative to all of its neighbours
+
+
+def positions(
+    embeddings: Sequence[Floats], seed: int = 0, on_progress: Callable[[float], None] | None = None
+) -> NDArray[np.int16]:
+    """Return the place of each node on the map at each step, −32767 to 32767; −32768 while it is unknown.  # [s, N, 2]
+
+    All steps have the same scale. The outermost 0.1 % of the positions move to the border.
+
+    Shapes:
+        - embeddings: one [known, d] per step; the nodes known at a step are the first of those known later
+    """
+    known = [len(e) for e in embeddings]
+    if known != sorted(known):
+        raise ModelError("a step has fewer nodes than the step before it: a known node stays known")
+    layout = np.zeros((len(known), max(known, default=0), 2), dtype=np.float32)
+    later, later_rows = torch.zeros(0, 2), torch.zeros(0, 0)
+    for step in reversed(range(len(known))):
+        if known[step]:
+            rows = _unit_rows(embeddings[step])
+            if len(later):
+                later = _earlier_layout(rows, later, later_rows, seed)
+            else:
+                later = _first_layout(rows, seed)
+            layout[step, : known[step]], later_rows = later.numpy(), rows
+        if on_progress is not None:
+            on_progress(1 - step / len(known))
+    return _on_square(layout, known)
+
+
+def _first_layout(rows: Tensor, seed: int) -> Tensor:
+    """A t-SNE that starts from the two principal axes.  # [N, d] → [N, 2]"""
+    centred = rows - rows.mean(0)
+    axes = torch.linalg.eigh(centred.mT @ centred).eigenvectors[:, -2:]
+    axes = axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
+    y = torch.zeros(len(rows), 2)
+    y[:, : axes.shape[1]] = (centred @ axes).flip(1)
+    y /= y.std(correction=0).clamp(min=1e-3)
+    # Equal nodes would stay on one point.
+    y += 1e-3 * torch.randn(y.shape, generator=torch.Generator().manual_seed(seed))
+    attraction, repulsion = _Attraction(_neighbours(rows, NEIGHBOURS, seed)), _Repulsion()
+    for phase in PHASES:
+        y = _moved(y, attraction, repulsion, phase)
+        y -= y.mean(0)
+    return y
+
+
+def _earlier_layout(rows: Tensor, later: Tensor, later_rows: Tensor, seed: int) -> Tensor:
+    """The layout of a step that stays close to that of the step after it.  # [N, d], [≥ N, 2], [≥ N, d] → [N, 2]"""
+    n = len(rows)
+    neighbours = _neighbours(rows, NEIGHBOURS, seed)
+    change = (rows - later_rows[:n]).square().sum(1)  # [N]
+    near = (2 - 2 * (rows[neighbours] @ rows.unsqueeze(2)).squeeze(2)).mean(1) if neighbours.shape[1] else change
+    hold = HOLD / (1 + change / near.clamp(min=1e-6))
+    return _moved(later[:n], _Attraction(neighbours), _Repulsion(), EARLIER, (later[:n], hold))
+
+
+def _moved(
+    y: Tensor,
+    attraction: _Attraction,
+    repulsion: _Repulsion,
+    phase: tuple[int, float, float, float],
+    hold: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Follow the gradient of t-SNE with momentum and a step size per coordinate.  # [N, 2] → [N, 2]"""
+    iterations, factor, rate, momentum = phase
+    step, gain = torch.zeros_like(y), torch.ones_like(y)
+    for _ in range(iterations):
+        force = factor * attraction(y) - repulsion(y)
+        if hold is not None:
+            away = y - hold[0]
+            force += away * (hold[1] / (1 + away.square().sum(1))).unsqueeze(1)
+        gain = torch.where(force * step < 0, gain + 0.2, gain * 0.8).clamp(min=0.01)
+        step = momentum * step - rate * gain * force
+        step *= 5 / step.norm(dim=1, keepdim=True).clamp(min=5)
+        y = y + step
+    return y
+
+
+class _Attraction:
+    """Σ_j p_ij (y_i − y_j) / (1 + ‖y_i − y_j‖²) over the k neighbours of i and the nodes that have i as a neighbour."""
+
+    def __init__(self, neighbours: Tensor) -> None:
+        from scipy.sparse import csr_array
+
+        n, k = neighbours.shape
+        starts, shares = np.arange(n + 1) * k, np.full(n * k, 0.5 / max(1, k), dtype=np.float32)
+        one_way = csr_array((shares, neighbours.numpy().ravel(), starts), shape=(n, n))
+        both: Any = one_way + one_way.T
+        self.offsets, self.nodes = (torch.from_numpy(part.astype(np.int64)) for part in (both.indptr, both.indices))
+        self.p = torch.from_numpy(both.data)  # [E]
+        self.rows = torch.arange(n).repeat_interleave(self.offsets.diff())
+
+    def __call__(self, y: Tensor) -> Tensor:
+        if (call := native()) is not None:
+            call("map_attraction", y, self.offsets, self.nodes, self.p, out := torch.empty_like(y), len(y))
+            return out
+        away = y[self.rows] - y[self.nodes]  # [E, 2]
+        terms = away * (self.p / (1 + away.square().sum(1))).unsqueeze(1)
+        return torch.zeros_like(y).index_add_(0, self.rows, terms)
+
+
+class _Repulsion:
+    """n / Z · Σ_j (y_i − y_j) / (1 + ‖y_i − y_j‖²)² with Z = Σ_ij 1 / (1 + ‖y_i − y_j‖²), i ≠ j.
+
+    The sums are convolutions of charges on a grid, computed by the fast Fourier transform (Linderman et al., 2019).
+    """
+
+    def __init__(self) -> None:
+        self.size, self.width, self.kernels = 0, 0.0, torch.zeros(0)
+
+    def __call__(self, y: Tensor) -> Tensor:
+        from scipy.fft import next_fast_len
+
+        n, low = len(y), y.amin(0)
+        span = float((y.amax(0) - low).max())
+        width = max(CELL, span / (MOST_CELLS - 6))
+        size = next_fast_len(2 * (int(span / width) + 6), real=True) // 2
+        if (size, width) != (self.size, self.width):
+            self.size, self.width = size, width
+            distance = width * torch.minimum(torch.arange(2 * size), 2 * size - torch.arange(2 * size))
+            kernel = 1 / (1 + distance.square() + distance.square().unsqueeze(1))
+            squared = torch.fft.rfft2(kernel.square())
+            self.kernels = torch.stack([torch.fft.rfft2(kernel), squared, squared, squared])
+        x = (y - low) / width + 2  # in cells
+        middle = y - low - span / 2
+        charges = torch.cat([torch.ones(1, n), middle.mT])  # [3, N]
+        waves = torch.fft.rfft2(_spread(x, charges, size), s=(2 * size, 2 * size))  # [3, 2G, G + 1]
+        fields = torch.fft.irfft2(waves[[0, 0, 1, 2]] * self.kernels, s=(2 * size, 2 * size))[:, :size, :size]
+        total, ones, first, second = _collected(x, fields.contiguous())
+        force = middle * ones.unsqueeze(1) - torch.stack([first, second], 1)
+        return force * (n / max(float(total.sum()) - n, 1e-6))
+
+
+def _spread(x: Tensor, charges: Tensor, size: int) -> Tensor:
+    """Spread charges over the cells around each point.  # [N, 2], [C, N] → [C, G, G]"""
+    grid = torch.zeros(len(charges), size, size)
+    if (call := native()) is not None:
+        call("map_spread", x, charges, grid, len(x), len(charges), size)
+        return grid
+    cells, shares = _cubic(x, size)
+    terms = charges.unsqueeze(2) * shares  # [C, N, 16]
+    return grid.flatten(1).index_add_(1, cells.flatten(), terms.flatten(1)).reshape(grid.shape)
+
+
+def _collected(x: Tensor, fields: Tensor) -> Tensor:
+    """Read fields at each point.  # [N, 2], [C, G, G] → [C, N]"""
+    size = fields.shape[1]
+    if (call := native()) is not None:
+        call("map_collect", x, fields, out := torch.empty(len(fields), len(x)), len(x), len(fields), size)
+        return out
+    cells, shares = _cubic(x, size)
+    return (fields.flatten(1)[:, cells] * shares).sum(2)
+
+
+def _cubic(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The 16 cells around each point and their weights in a cubic interpolation.  # [N, 16], [N, 16]"""
+    cell = x.floor()
+    f = (x - cell).unsqueeze(1)  # [N, 1, 2]
+    parts = -f * (f - 1) * (f - 2) / 6, (f + 1) * (f - 1) * (f - 2) / 2, -(f + 1) * f * (f - 2) / 2
+    shares = torch.cat([*parts, (f + 1) * f * (f - 1) / 6], 1)  # [N, 4, 2]
+    at = cell.long().unsqueeze(1) + torch.arange(-1, 3).reshape(4, 1)  # [N, 4, 2]
+    cells = at[:, :, None, 0] * size + at[:, None, :, 1]
+    return cells.flatten(1), (shares[:, :, None, 0] * shares[:, None, :, 1]).flatten(1)
+
+
+def _neighbours(rows: Tensor, number: int, seed: int) -> Tensor:
+    """The most similar other rows of each row; among many rows, most of them.  # [N, d] → [N, k]"""
+    n, number = len(rows), min(number, len(rows) - 1)
+    if n <= EXACT_NODES:
+        return _exact_neighbours(rows, number)[0]
+    centres = _centres(rows, seed)
+    cell = _most_similar(rows, centres)
+    order = cell.argsort(stable=True)
+    starts = torch.searchsorted(cell[order], torch.arange(len(centres) + 1)).tolist()
+    probed = (centres @ centres.mT).topk(PROBED).indices.tolist()
+    found = torch.empty(n, number, dtype=torch.long)
+    for own, cells in enumerate(probed):
+        members = order[starts[own] : starts[own + 1]]
+        others = torch.cat([order[starts[c] : starts[c + 1]] for c in {own: 0, **dict.fromkeys(cells)}])
+        if not len(members):
+            continue
+        similar = rows[members] @ rows[others].mT
+        similar[torch.arange(len(members)), torch.arange(len(members))] = -9.0
+        found[members] = others[similar.topk(number).indices]
+    return found
+
+
+def _centres(rows: Tensor, seed: int) -> Tensor:
+    """Centres of about √N cells of similar rows: three rounds of k-means on the sphere.  # [√N, d]"""
+    generator = torch.Generator().manual_seed(seed)
+    centres = rows[torch.randperm(len(rows), generator=generator)[: int(len(rows) ** 0.5)]]
+    for _ in range(3):
+        sums = torch.zeros_like(centres).index_add_(0, _most_similar(rows, centres), rows)
+        norm = sums.norm(dim=1, keepdim=True)
+        centres = torch.where(norm > 0, sums / norm.clamp(min=1e-12), centres)
+    return centres
+
+
+def _most_similar(rows: Tensor, centres: Tensor) -> Tensor:
+    return torch.cat([(part @ centres.mT).argmax(1) for part in rows.split(16 * BLOCK)])
+
+
+def _exact_neighbours(rows: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """The most similar other rows, best first, and their products.  # [N, d] → [N, k], [N, k]"""
+    ids, values = torch.empty(len(rows), number, dtype=torch.long), torch.empty(len(rows), number)
+    for first in range(0, len(rows), BLOCK):
+        similar = rows[first : first + BLOCK] @ rows.mT
+        similar.diagonal(first).fill_(-9.0)
+        best = similar.topk(number)
+        ids[first : first + BLOCK], values[first : first + BLOCK] = best.indices, best.values
+    return ids, values
+
+
+def _unit_rows(embedding: Floats) -> Tensor:
+    """Rows of length 1, since similarity is the cosine; rows of zeros stay zeros.  # [N, d]"""
+    if not np.isfinite(embedding).all():
+        raise ModelError("the embeddings are not finite numbers")
+    rows = torch.from_numpy(np.asarray(embedding, dtype=np.float32))
+    largest = rows.abs().amax(1, keepdim=True) if rows.shape[1] else rows.sum(1, keepdim=True)
+    rows = rows / torch.where(largest > 0, largest, 1.0)  # so that no square overflows
+    return torch.nn.functional.normalize(rows)
+
+
+def _on_square(layout: Floats, known: Sequence[int]) -> NDArray[np.int16]:
+    """Scale all steps together, so that all but the outermost positions fill the square.  # [s, N, 2]"""
+    at = np.full(layout.shape, UNKNOWN, dtype=np.int16)
+    every = np.concatenate([part[:size] for part, size in zip(layout, known, strict=True)] or [np.zeros((0, 2))])
+    if not len(every):
+        return at
+    low, high = np.quantile(every, [CLIPPED / 4, 1 - CLIPPED / 4], axis=0)
+    scale = MOST / max(float((high - low).max()) / 2, 1e-9)
+    for part, out, size in zip(layout, at, known, strict=True):
+        out[:size] = np.clip(np.rint((part[:size] - (low + high) / 2) * scale), -MOST, MOST)
+    return at
