@@ -16,7 +16,6 @@ Column = tuple[str, NDArray[Any]]  # the fact, and the values of a feature [B]
 # Of any pair.
 LAST_CONTACT = "last contact"
 PAST_LINKS = "past links"
-LINKED_BEFORE = "linked before"  # no feature: which of two formulas the pair score uses
 COMMON_NEIGHBOURS = "common neighbours"
 LONGER_PATHS = "longer paths"
 SHARES = "share of contacts"

@@ -85,9 +85,10 @@ class ExtendedSums(NamedTuple):
     """Sums behind the extended features.
 
     Shapes:
-        node_values [k, N], and the fact of each; num_links and first_link [E]: number of snapshots in which a pair is linked, and the first
-        of them; normalized, one [E] per path: weights divided by the root of both degrees; same_time, two [E] per
-        period: weights and counts of links in windows at the next window's time of day and week, as log(1 + x)
+        node_values [k, N], with the facts of all k; num_links and first_link [E]: number of snapshots in which a pair
+        is linked, and the first of them; normalized, one [E] per path: weights divided by the root of both degrees;
+        same_time, two [E] per period: weights and counts of links in windows at the next window's time of day and
+        week, as log(1 + x)
     """
 
     node_values: Reals
