@@ -109,7 +109,8 @@ def _products(kinds: NDArray[np.uint8], sides: Sequence[Axes], x: Tensor, pairs:
     second = np.where(kinds[pairs[:, 0]] == 0, pairs[:, 1], pairs[:, 0])
     across = kinds[first] != kinds[second]
     one, two = (axes(x)[ends] for axes, ends in zip(sides, (first, second), strict=True))
-    return list(np.einsum("ba,bc->acb", one, two).reshape(-1, len(pairs)) * across)
+    products = np.einsum("ba,bc->acb", one, two) * across  # [A, A, B]
+    return [column for part in products for column in part]
 
 
 class Axes(NamedTuple):
