@@ -22,6 +22,7 @@ from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.forecasts import Forecast, Forecasts
 from dysat.models.base.link_model import LinkModel
 from dysat.models.dysat import DySAT
+from dysat.models.forecast.why import Reason, Why
 from dysat.models.incsat import IncSAT
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ __all__ = [
     "LinkModel",
     "ModelError",
     "NodeTable",
+    "Reason",
     "Run",
     "Snapshot",
     "SnapshotsError",
+    "Why",
     "build_snapshots",
     "cut_on_disk",
     "evaluate",

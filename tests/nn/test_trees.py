@@ -65,3 +65,64 @@ def test_wrong_shapes_types_and_too_few_features_are_refused() -> None:
     with pytest.raises(ModelError, match=r"^2 features given, but the trees use feature 2$"):
         trees.sum(np.zeros((5, 2)))
     assert trees.sum(np.zeros((5, 3), dtype=np.float32)[::-1]).tolist() == [0.0] * 5
+
+
+def some_trees() -> tuple[Trees, np.ndarray]:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(600, 5)).round(1)
+    y = x[:, 0] * x[:, 1] + x[:, 2] + rng.normal(size=600) > 0.5
+    return Trees.grown(x, y, rounds=12, leaves=8, seed=0), x
+
+
+def leaf_values(trees: Trees, r: int, node: int, x: np.ndarray) -> list[float]:
+    """The values of the leaves that rows reach from a node."""
+    left, right = int(trees.left[r, node]), int(trees.right[r, node])
+    if left == right == node:
+        return [float(trees.value[r, node])] * len(x)
+    smaller = x[:, int(trees.feature[r, node])] <= float(trees.threshold[r, node])
+    return leaf_values(trees, r, left, x[smaller]) + leaf_values(trees, r, right, x[~smaller])
+
+
+def expected_at(trees: Trees, r: int, node: int, x: np.ndarray) -> float:
+    """The mean over rows that reach a node; without any, the mean of both children."""
+    if len(x):
+        return float(np.mean(leaf_values(trees, r, node, x)))
+    left, right = int(trees.left[r, node]), int(trees.right[r, node])
+    if left == right == node:
+        return float(trees.value[r, node])
+    return (expected_at(trees, r, left, x) + expected_at(trees, r, right, x)) / 2
+
+
+@pytest.mark.parametrize("rows", [0, 1, 50])
+def test_expected_values_and_effects_along_paths(rows: int) -> None:
+    """Against a walk from the root to the leaf, one row and one tree at a time; rows=1 leaves most nodes unreached."""
+    trees, x = some_trees()
+    background, fresh, groups = x[:rows], x[100:140] * 1.5, np.array([0, 1, 1, 2, 0])
+    expected = trees.expected(background)
+    found = trees.path_effects(fresh, expected, groups, 4)
+    for b, row in enumerate(fresh):
+        effects = np.zeros(4)
+        for r in range(len(trees.feature)):
+            node, reached = 0, background
+            while int(trees.left[r, node]) != node:
+                feature, threshold = int(trees.feature[r, node]), float(trees.threshold[r, node])
+                smaller = bool(row[feature] <= threshold)
+                child = int((trees.left if smaller else trees.right)[r, node])
+                below = reached[(reached[:, feature] <= threshold) == smaller]
+                change = expected_at(trees, r, child, below) - expected_at(trees, r, node, reached)
+                effects[groups[feature]] += change
+                node, reached = child, below
+        np.testing.assert_allclose(found[b], effects, rtol=0, atol=1e-12)
+    total = float(trees.baseline) + expected[:, 0].sum() + found.sum(1)
+    np.testing.assert_allclose(total, trees.sum(fresh), rtol=0, atol=1e-12)
+    if rows > 1:
+        mean = float(trees.baseline) + expected[:, 0].sum()
+        np.testing.assert_allclose(mean, trees.sum(background).mean(), rtol=0, atol=1e-12)
+
+
+def test_no_trees_have_no_effects() -> None:
+    tables = {key: torch.zeros(0, 3, dtype=torch.int64) for key in ("feature", "left", "right")}
+    numbers = {key: torch.zeros(0, 3, dtype=torch.float64) for key in ("threshold", "value")}
+    trees, x = Trees(**tables, **numbers, baseline=torch.tensor(0.5)), np.ones((2, 3))
+    assert trees.expected(x).shape == (0, 3)
+    assert trees.path_effects(x, trees.expected(x), np.zeros(3, dtype=np.int64), 1).tolist() == [[0.0], [0.0]]

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from dysat.data.attributes import Group, groups
 from dysat.data.graph import DynamicGraph
+from dysat.features import facts
+from dysat.features.facts import Column, columns_of
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -25,8 +27,8 @@ MAX_WIDTH = 1_024  # wider features are projected to PROJECTED random directions
 PROJECTED = 256
 
 
-def pair_attributes(graph: DynamicGraph, step: int, pairs: Ids) -> Reals:
-    """Return columns on the attributes of both nodes, valid at a step.  # [B, 2] → [B, K]
+def attribute_columns(graph: DynamicGraph, step: int, pairs: Ids) -> list[Column]:
+    """Return columns on the attributes of both nodes, valid at a step.  # [B, 2] → K times [B]
 
     A graph without features has none. With named features there are, for each category, whether both values are the
     same, and whether both are known; for each number the absolute difference, the smaller and the larger value, and
@@ -36,8 +38,8 @@ def pair_attributes(graph: DynamicGraph, step: int, pairs: Ids) -> Reals:
     """
     x = None if graph.features is None else features_at(graph, step)
     if x is None or not x.shape[1]:
-        return np.empty((len(pairs), 0))
-    return np.column_stack([column for compare in _comparisons(graph) for column in compare(x, pairs)])
+        return []
+    return [named for fact, compare in _comparisons(graph) for named in columns_of(fact, compare(x, pairs))]
 
 
 def features_at(graph: DynamicGraph, step: int) -> Tensor:
@@ -48,20 +50,22 @@ def features_at(graph: DynamicGraph, step: int) -> Tensor:
     return (features[step] if isinstance(features, tuple) else features[: graph.known[step]]).cpu().double()
 
 
-Comparison = Callable[[Tensor, Ids], list[Reals]]
+Comparison = tuple[str, Callable[[Tensor, Ids], list[Reals]]]  # the fact, and how to compare two nodes
 # Axes are computed once per graph, from the features at its last step, so that they mean the same at all steps.
 _CACHE: WeakKeyDictionary[DynamicGraph, list[Comparison]] = WeakKeyDictionary()
 
 
 def _comparisons(graph: DynamicGraph) -> list[Comparison]:
-    """How to compare two nodes; the choice depends on names and number of features, not on values."""
+    """All comparisons of two nodes; the choice depends on names and number of features, not on values."""
     if graph not in _CACHE:
         named = groups(graph.feature_names)
         found: list[Comparison] = []
         if 0 < sum(2 if group.is_category else 4 for group in named) <= MAX_COLUMNS:
-            found += [partial(_same if group.is_category else _difference, group) for group in named]
+            for group in named:
+                compare = partial(_same if group.is_category else _difference, group)
+                found.append((f"{facts.ATTRIBUTE}{group.name}", compare))
         else:
-            found.append(partial(_close, Axes.of(features_at(graph, -1), AXES)))
+            found.append((facts.ATTRIBUTES, partial(_close, Axes.of(features_at(graph, -1), AXES))))
         if graph.kinds is not None:
             found += _cross_products(graph)
         _CACHE[graph] = found
@@ -97,7 +101,7 @@ def _cross_products(graph: DynamicGraph) -> list[Comparison]:
     """Products of the principal axes of the first and the second kind."""
     x, kinds = features_at(graph, -1), torch.from_numpy(np.array(graph.kinds))
     sides = [Axes.of(x[kinds == kind], SIDE_AXES) for kind in (0, 1)]
-    return [partial(_products, np.array(graph.kinds), sides)]
+    return [(facts.COMBINATION, partial(_products, np.array(graph.kinds), sides))]
 
 
 def _products(kinds: NDArray[np.uint8], sides: Sequence[Axes], x: Tensor, pairs: Ids) -> list[Reals]:
@@ -105,7 +109,8 @@ def _products(kinds: NDArray[np.uint8], sides: Sequence[Axes], x: Tensor, pairs:
     second = np.where(kinds[pairs[:, 0]] == 0, pairs[:, 1], pairs[:, 0])
     across = kinds[first] != kinds[second]
     one, two = (axes(x)[ends] for axes, ends in zip(sides, (first, second), strict=True))
-    return list(np.einsum("ba,bc->acb", one, two).reshape(-1, len(pairs)) * across)
+    products = np.einsum("ba,bc->acb", one, two) * across  # [A, A, B]
+    return [column for part in products for column in part]
 
 
 class Axes(NamedTuple):

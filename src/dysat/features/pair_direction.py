@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.data.csr import distinct
+from dysat.features import facts
+from dysat.features.facts import Column, columns_of
 from dysat.features.link_memory import Snapshots, past_arcs
 
 Ids = NDArray[np.int64]
@@ -15,6 +17,7 @@ Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 DECAYS = (0.0, 0.6, 1.0)  # weight of a snapshot relative to the one after it
 EVEN = 0.5  # the fraction sent by a node without links
+AMOUNT = "amount"  # what a node sent and received: a fact of the sender, and one of the receiver
 
 
 class DirectedPaths(NamedTuple):
@@ -64,10 +67,12 @@ class PairDirection:
         self.weights: Reals = np.log1p(sums)
         self.sent: Reals = np.log1p(sent)
         self.received: Reals = np.log1p(received)
-        self.node_values = self._node_values(np.array(sent), np.array(received))
+        own = self._node_values(np.array(sent), np.array(received))
+        self.node_facts = tuple(fact for fact, _ in own)
+        self.node_values: Reals = np.array([values for _, values in own])
 
-    def _node_values(self, sent: Reals, received: Reals) -> Reals:
-        """Return the fractions sent of all weight, targets and senders, and fractions answered.  # [k, N]"""
+    def _node_values(self, sent: Reals, received: Reals) -> list[Column]:
+        """Return the fractions sent of all weight, targets and senders, and fractions answered.  # k times [N]"""
         n = self.num_nodes
         total = sent + received
         fraction = np.divide(sent, total, out=np.full(total.shape, EVEN), where=total > 0)
@@ -76,24 +81,31 @@ class PairDirection:
         targets, senders = np.bincount(u, minlength=n), np.bincount(v, minlength=n)
         mutual = np.bincount(u[both], minlength=n)
         answered, answers = mutual / np.maximum(targets, 1), mutual / np.maximum(senders, 1)
-        return np.array([*fraction, np.log1p(targets), np.log1p(senders), answered, answers])
+        return [
+            *columns_of(facts.ROLES, fraction),
+            *columns_of(AMOUNT, [np.log1p(targets), np.log1p(senders)]),
+            *columns_of(facts.ANSWERS, [answered, answers]),
+        ]
 
     def linked(self, pairs: Ids, links: Ids) -> Bools:
         """Return whether u has sent to v; `links` are the indices of the links of these pairs.  # [B, 2], [B] → [B]"""
         sent: Bools = self.last_arc[_flipped(pairs), links] >= 0
         return sent
 
-    def columns(self, pairs: Ids, links: Ids, paths: DirectedPaths) -> list[Reals]:
+    def columns(self, pairs: Ids, links: Ids, paths: DirectedPaths) -> list[Column]:
         """Return the features of a chunk of ordered pairs.  # [B, 2], [B] → F times [B]"""
         there = _flipped(pairs)
-        columns: list[Reals] = []
-        for side in (there, 1 - there):  # u → v, then v → u
-            columns += [weights[side, links] for weights in self.weights]
+        columns: list[Column] = []
+        for fact, side in ((facts.SENT, there), (facts.RECEIVED, 1 - there)):  # u → v, then v → u
+            columns += columns_of(fact, [weights[side, links] for weights in self.weights])
             last = self.last_arc[side, links]
-            columns += [self.counts[side, links], np.where(last < 0, self.now + 1, self.now - last).astype(np.float64)]
-        for values in (*self.sent, *self.received, *self.node_values):
-            columns += [values[pairs[:, 0]], values[pairs[:, 1]]]
-        return columns + self._paths(pairs, paths)
+            age = np.where(last < 0, self.now + 1, self.now - last).astype(np.float64)
+            columns += columns_of(fact, [self.counts[side, links], age])
+        amounts = columns_of(AMOUNT, [*self.sent, *self.received])
+        for fact, values in (*amounts, *zip(self.node_facts, self.node_values, strict=True)):
+            for end, role in enumerate((facts.SENDER, facts.RECEIVER)):
+                columns.append((role if fact == AMOUNT else fact, values[pairs[:, end]]))
+        return columns + columns_of(facts.DIRECTED_PATHS, self._paths(pairs, paths))
 
     def _paths(self, pairs: Ids, paths: DirectedPaths) -> list[Reals]:
         """Return log(1 + Σ_z a b / log(2 + degree of z)) of u → z → v, v → z → u, common targets, common senders."""

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from dysat.data.csr import distinct
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
+from dysat.features import facts
+from dysat.features.facts import Column, columns_of, stacked
 from dysat.features.link_memory import (
     RANKS,
     Snapshots,
@@ -27,7 +29,7 @@ from dysat.features.link_memory import (
     scaled_by_degree,
     some_past_links,
 )
-from dysat.features.pair_attributes import pair_attributes
+from dysat.features.pair_attributes import attribute_columns
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.system.compiled import native
 from dysat.system.process import in_threads
@@ -83,12 +85,14 @@ class ExtendedSums(NamedTuple):
     """Sums behind the extended features.
 
     Shapes:
-        node_values [k, N]; num_links and first_link [E]: number of snapshots in which a pair is linked, and the first
-        of them; normalized, one [E] per path: weights divided by the root of both degrees; same_time, two [E] per
-        period: weights and counts of links in windows at the next window's time of day and week, as log(1 + x)
+        node_values [k, N], with the facts of all k; num_links and first_link [E]: number of snapshots in which a pair
+        is linked, and the first of them; normalized, one [E] per path: weights divided by the root of both degrees;
+        same_time, two [E] per period: weights and counts of links in windows at the next window's time of day and
+        week, as log(1 + x)
     """
 
     node_values: Reals
+    node_facts: tuple[str, ...]
     num_links: Ids
     first_link: Ids
     normalized: list[Reals]
@@ -155,10 +159,19 @@ class PairHistory:
         """
         ends = self._ends(pairs)
         links, paths = self.find(ends), self.two_step_paths(ends)
-        columns = self._basic_columns(ends, links, paths, low_rank=True) + self._extended_columns(ends, links, paths)
-        columns += self._ordered_columns(pairs, links, paths)
+        columns = self._columns(pairs, ends, links, paths)
         before = links < len(self.keys) if self.direction is None else self.direction.linked(pairs, links)
-        return np.column_stack(columns), before
+        return stacked(columns, len(pairs)), before
+
+    @cached_property
+    def column_facts(self) -> tuple[str, ...]:
+        """The fact that each feature belongs to.  # F"""
+        none = np.empty((0, 2), dtype=np.int64)
+        return tuple(fact for fact, _ in self._columns(none, none, self.find(none), self.two_step_paths(none)))
+
+    def _columns(self, pairs: Ids, ends: Ids, links: Ids, paths: TwoStepPaths) -> list[Column]:
+        columns = self._basic_columns(ends, links, paths, low_rank=True) + self._extended_columns(ends, links, paths)
+        return columns + self._ordered_columns(pairs, links, paths)
 
     def basic_features(self, pairs: Ids, *, low_rank: bool) -> Reals:
         """Return the first of these features alone, for any number of pairs.  # [B, 2] → [B, F']"""
@@ -167,7 +180,7 @@ class PairHistory:
             ends = self._ends(part)
             links, paths = self.find(ends), self.two_step_paths(ends)
             columns = self._basic_columns(ends, links, paths, low_rank=low_rank)
-            return np.column_stack(columns + self._ordered_columns(part, links, paths))
+            return stacked(columns + self._ordered_columns(part, links, paths), len(part))
 
         self.prepare(low_rank=low_rank, extended=False)
         return np.concatenate(list(in_threads(of_part, chunks(pairs))))
@@ -194,14 +207,18 @@ class PairHistory:
         """Return pairs as u ≤ v.  # [B, 2]"""
         return pairs if self.direction is None else np.sort(pairs, axis=1)
 
-    def _ordered_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths) -> list[Reals]:
+    def _ordered_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths) -> list[Column]:
         if self.direction is None:
             return []
+        return self.direction.columns(pairs, links, self.directed_paths(pairs, paths))
+
+    def directed_paths(self, pairs: Ids, paths: TwoStepPaths) -> DirectedPaths:
+        """Return the two-step paths of ordered pairs, with the link of each end."""
         first = paths.first  # a path starts at either end
         starts = self.keys[first] // self.num_nodes + self.keys[first] % self.num_nodes - paths.middle
         at_u = starts == pairs[paths.pair, 0]
         u_link, v_link = np.where(at_u, first, paths.second), np.where(at_u, paths.second, first)
-        return self.direction.columns(pairs, links, DirectedPaths(paths.pair, paths.middle, u_link, v_link))
+        return DirectedPaths(paths.pair, paths.middle, u_link, v_link)
 
     def ranks(self, features: Reals) -> Reals:
         """Return the rank of each feature among random pairs of the same step, in [0, 1].  # [B, F] → [B, F]"""
@@ -210,15 +227,18 @@ class PairHistory:
     @cached_property
     def uniform_features(self) -> NDArray[np.float32]:
         """Features of uniformly drawn pairs, rounded; each column is sorted by itself.  # [B', F]"""
+        return np.sort(rounded(self.features(self.uniform_pairs)[0]), axis=0)
+
+    @cached_property
+    def uniform_pairs(self) -> Ids:
+        """Uniformly drawn pairs of different nodes; all of them if they are few.  # [B', 2]"""
         n = self.num_nodes
         if n * (n - 1) // 2 <= UNIFORM_PAIRS:
             pairs = np.stack(np.triu_indices(n, 1), axis=1)
-            pairs = pairs if self.direction is None else np.concatenate([pairs, pairs[:, ::-1]])
-        else:
-            drawn = np.random.default_rng([n, len(self.snapshots)]).integers(0, n, (UNIFORM_PAIRS, 2))
-            pairs = drawn[drawn[:, 0] != drawn[:, 1]]
-            pairs = np.sort(pairs, axis=1) if self.direction is None else pairs
-        return np.sort(rounded(self.features(pairs)[0]), axis=0)
+            return pairs if self.direction is None else np.concatenate([pairs, pairs[:, ::-1]])
+        drawn = np.random.default_rng([n, len(self.snapshots)]).integers(0, n, (UNIFORM_PAIRS, 2))
+        pairs = drawn[drawn[:, 0] != drawn[:, 1]]
+        return np.sort(pairs, axis=1) if self.direction is None else pairs
 
     def find(self, pairs: Ids) -> Ids:
         """Return the indices of pairs u ≤ v into `keys`, E for pairs that were never linked.  # [B, 2] → [B]"""
@@ -240,21 +260,26 @@ class PairHistory:
 
     # ---- basic features ----
 
-    def _basic_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths, *, low_rank: bool) -> list[Reals]:
-        columns: list[Reals] = []
-        for values in (*self.strengths, *self.degrees, self.now - self.first_seen, self.now - self.last_active):
-            columns += low_and_high(values, pairs)
-        columns += [at_links(weights, links) for weights in self.weights]
-        columns.append(self.now - at_links(self.last_link, links, -1))
+    def _basic_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths, *, low_rank: bool) -> list[Column]:
+        columns: list[Column] = []
+        for values in (*self.strengths, *self.degrees):
+            columns += columns_of(facts.ACTIVITY, low_and_high(values, pairs))
+        columns += columns_of(facts.TIME_KNOWN, low_and_high(self.now - self.first_seen, pairs))
+        columns += columns_of(facts.LAST_ACTIVE, low_and_high(self.now - self.last_active, pairs))
+        columns += columns_of(facts.PAST_LINKS, [at_links(weights, links) for weights in self.weights])
+        columns.append((facts.LAST_CONTACT, self.now - at_links(self.last_link, links, -1)))
         for decay in TWO_STEP_DECAYS:  # Σ_z a_uz a_zv / log(2 + degree of z)
             f = DECAYS.index(decay)
             terms = self.weights[f, paths.first] * self.weights[f, paths.second] * self.damping[f, paths.middle]
-            columns.append(np.log1p(np.bincount(paths.pair, terms, minlength=len(pairs))))
+            sums = np.log1p(np.bincount(paths.pair, terms, minlength=len(pairs)))
+            columns.append((facts.COMMON_NEIGHBOURS, sums))
         if self.three_step:  # with b_uz = a_uz / log(2 + degree of z), so that both middle nodes are damped
             weights = self.weights[-1][self.entry_links]
-            columns.append(self._three_steps(pairs, weights * self.damping[-1][self.neighbours], weights))
+            sums = self._three_steps(pairs, weights * self.damping[-1][self.neighbours], weights)
+            columns.append((facts.LONGER_PATHS, sums))
         for (values, vectors), norms in zip(self.spectra, self.norms, strict=True) if low_rank else ():
-            columns += low_rank_scores(values, vectors, pairs) + low_and_high(norms, pairs)
+            scores = low_rank_scores(values, vectors, pairs) + low_and_high(norms, pairs)
+            columns += columns_of(facts.POSITION, scores)
         return columns
 
     @cached_property
@@ -305,31 +330,34 @@ class PairHistory:
 
     # ---- extended features ----
 
-    def _extended_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths) -> list[Reals]:
+    def _extended_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths) -> list[Column]:
         n, sums = self.num_nodes, self.extended
-        columns: list[Reals] = []
-        for values in sums.node_values:
-            columns += low_and_high(values, pairs)
+        columns: list[Column] = []
+        for fact, values in zip(sums.node_facts, sums.node_values, strict=True):
+            columns += columns_of(fact, low_and_high(values, pairs))
         num_links = at_links(sums.num_links, links)
         first, last = (at_links(steps, links, self.now) for steps in (sums.first_link, self.last_link))
         gap = (last - first) / np.maximum(num_links - 1, 1)  # mean number of steps between two links
-        columns += [np.log1p(num_links), self.now - first, gap, (self.now - last) - gap]
-        columns += self._shares(pairs, links)
-        columns += [at_links(values, links) for values in sums.same_time]
-        for values in sums.normalized:  # times N: a product of 1 / N counts as 1
+        columns += columns_of(facts.PAST_LINKS, [np.log1p(num_links), self.now - first, gap])
+        columns.append((facts.LAST_CONTACT, (self.now - last) - gap))
+        columns += columns_of(facts.SHARES, self._shares(pairs, links))
+        columns += columns_of(facts.RHYTHM, [at_links(values, links) for values in sums.same_time])
+        for number, values in enumerate(sums.normalized):  # times N: a product of 1 / N counts as 1
+            by_age = number < len(PATH_DECAYS)
             two_steps = np.bincount(paths.pair, values[paths.first] * values[paths.second], minlength=len(pairs))
-            columns.append(np.log1p(n * two_steps))
+            columns.append((facts.COMMON_NEIGHBOURS if by_age else facts.RHYTHM, np.log1p(n * two_steps)))
             if self.three_step:
                 three_steps = np.zeros(len(pairs))
                 if values.any():
                     entries = values[self.entry_links]
                     three_steps = np.log1p(n * np.expm1(self._three_steps(pairs, entries, entries)))
-                columns.append(three_steps)
+                columns.append((facts.LONGER_PATHS if by_age else facts.RHYTHM, three_steps))
         common = np.bincount(paths.pair, minlength=len(pairs))  # common neighbours, relative to all neighbours of both
-        columns.append(common / np.maximum(self.num_neighbours[pairs].sum(axis=1) - common, 1))
+        fraction = common / np.maximum(self.num_neighbours[pairs].sum(axis=1) - common, 1)
+        columns.append((facts.COMMON_NEIGHBOURS, fraction))
         for values, vectors in self.spectra[1:]:
             products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)
-            columns.append(products @ values**3)
+            columns.append((facts.POSITION, products @ values**3))
         return columns
 
     def _shares(self, pairs: Ids, links: Ids) -> list[Reals]:
@@ -376,9 +404,9 @@ class PairHistory:
                 at_nodes[number] = self.matrix(values[self.entry_links]).sum(axis=1)
         paths = [*(self.weights[DECAYS.index(decay)] for decay in PATH_DECAYS), *same_time[: len(counts)]]
         normalized = [self._normalized(path) if path.any() else none for path in paths]
-        node_values = self._node_values(links, active, at_step, first_link)
-        node_values = np.concatenate([node_values, np.log1p(at_nodes)])
-        return ExtendedSums(node_values, num_links, first_link, normalized, same_time)
+        own = self._node_values(links, active, at_step, first_link) + columns_of(facts.RHYTHM, np.log1p(at_nodes))
+        node_facts, node_values = zip(*own, strict=True)
+        return ExtendedSums(np.array(node_values), node_facts, num_links, first_link, normalized, same_time)
 
     def _normalized(self, values: Reals) -> Reals:
         """Return values of links divided by the root of both degrees.  # [E] → [E]"""
@@ -386,26 +414,29 @@ class PairHistory:
         normalized[self.entry_links] = scaled_by_degree(self.matrix(values[self.entry_links])).data
         return normalized
 
-    def _node_values(self, links: Ids, active: Ids, at_step: Ids, first_link: Ids) -> Reals:
-        """Return values of each node.  # [N], [N], [latest steps, N], [E] → [k, N]"""
+    def _node_values(self, links: Ids, active: Ids, at_step: Ids, first_link: Ids) -> list[Column]:
+        """Return values of each node.  # [N], [N], [latest steps, N], [E] → k times [N]"""
         n, now, f, neighbours = self.num_nodes, self.now, DECAYS.index(0.6), self.num_neighbours
         new = self.keys[first_link == now]
         recent = self.matrix(np.expm1(self.weights[f])[self.entry_links])
         ever = self.matrix(np.ones(len(self.entry_links)))
         degrees = self.degrees[[DECAYS.index(decay) for decay in SHARE_DECAYS]].T
-        return np.array(
-            [
-                np.log1p(active),
-                active / (now - self.first_seen + 1),
-                np.log1p(neighbours),
-                1 - neighbours / np.maximum(links, 1),  # fraction of links that repeat an earlier one
-                np.log1p(np.bincount(np.concatenate([new // n, new % n]), minlength=n)),  # neighbours new in this step
-                (recent @ self.strengths[f]) / np.maximum(np.asarray(recent.sum(axis=1)), TINY),  # mean over neighbours
-                (ever @ self.degrees[f]) / np.maximum(neighbours, 1),
-                *np.log1p(at_step[1:]),
-                *fractional_ranks(degrees, np.sort(rounded(degrees), axis=0)).T,
-            ]
-        )
+        partners = [
+            np.log1p(neighbours),
+            1 - neighbours / np.maximum(links, 1),  # fraction of links that repeat an earlier one
+            np.log1p(np.bincount(np.concatenate([new // n, new % n]), minlength=n)),  # neighbours new in this step
+        ]
+        around = [
+            (recent @ self.strengths[f]) / np.maximum(np.asarray(recent.sum(axis=1)), TINY),  # mean over neighbours
+            (ever @ self.degrees[f]) / np.maximum(neighbours, 1),
+        ]
+        ranks = fractional_ranks(degrees, np.sort(rounded(degrees), axis=0)).T
+        return [
+            *columns_of(facts.REGULARITY, [np.log1p(active), active / (now - self.first_seen + 1)]),
+            *columns_of(facts.PARTNERS, partners),
+            *columns_of(facts.AROUND, around),
+            *columns_of(facts.ACTIVITY, [*np.log1p(at_step[1:]), *ranks]),
+        ]
 
 
 def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> list[Reals]:
@@ -449,8 +480,16 @@ def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> I
 
 def with_attributes(columns: Reals, graph: DynamicGraph, step: int, pairs: Ids) -> Reals:
     """Append whether both nodes differ in kind, and their attributes at a step.  # [B, F] → [B, F + K]"""
-    own = [] if graph.features is None else [pair_attributes(graph, step, pairs)]
-    return np.column_stack([columns, differ_in_kind(graph, pairs), *own])
+    return np.column_stack([columns, stacked(_attribute_columns(graph, step, pairs), len(pairs))])
+
+
+def attribute_facts(graph: DynamicGraph, step: int) -> tuple[str, ...]:
+    """Return the fact that each column of `with_attributes` belongs to.  # K"""
+    return tuple(fact for fact, _ in _attribute_columns(graph, step, np.empty((0, 2), dtype=np.int64)))
+
+
+def _attribute_columns(graph: DynamicGraph, step: int, pairs: Ids) -> list[Column]:
+    return [(facts.KINDS, differ_in_kind(graph, pairs)), *attribute_columns(graph, step, pairs)]
 
 
 def differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:

@@ -24,12 +24,14 @@ from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import FAN_OUT, MOST_ROWS, AttentionModel, Sizes
 from dysat.models.base.best_pairs import OnProgress, among, best_of_each
-from dysat.models.base.link_model import LinkModel
+from dysat.models.base.forecasts import Forecasts
+from dysat.models.base.link_model import LinkModel, as_pairs
 from dysat.models.base.memory import GraphSize
 from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import latest_links, likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.examples import forget_histories
 from dysat.models.forecast.pair_score import PairScore
+from dysat.models.forecast.why import Why, reason_rows, reasons
 from dysat.nn.device import choose_device
 from dysat.nn.future_objective import Ahead, Cells, ProductScore, Transitions
 from dysat.nn.network import Inputs
@@ -440,6 +442,54 @@ class DySAT(AttentionModel):
         with self._eigenvectors():
             return self._chances(self.pair_score_.class_log_odds(self.graph_, self._check_step(step), pairs))
 
+    def why(self, pairs: Any, number: int = 5, *, step: int = -1, ids: bool = False) -> list[Why]:
+        """Return why links between these pairs are likely or unlikely: the facts with the largest effect on the score.
+
+        Effects compare a pair with random pairs of the same step, in log-odds. The effects of all facts add up to the
+        score of the pair minus that of a random pair.
+
+        Parameters:
+            pairs: pairs of labels, as in `score_links`, or what `top_links` returned.
+            number: number of reasons per pair; facts without any effect are left out.
+            step: the last step that is used.
+            ids: whether pairs are node ids instead of labels.
+
+        Example:
+            >>> import dysat
+            >>> model = dysat.DySAT(embeddings=False).fit(dysat.load_dataset("uci")[:3])
+            >>> found = model.why(model.top_links(1), number=3)[0]
+            >>> for reason in found.reasons:
+            ...     print(f"{reason.share:+.0%}", reason.text)
+        """
+        if number < 1:
+            raise ModelError(f"number={number} must be at least 1")
+        numbers = self._explained_pairs(pairs, step, ids)
+        with self._eigenvectors():
+            scores, baseline, found = reasons(
+                self._explained_score(), self.graph_, self._check_step(step), numbers, number
+            )
+        labels = self.graph_.nodes[numbers.numpy()].tolist()
+        return [
+            Why(u, v, score, baseline, own) for (u, v), score, own in zip(labels, scores.tolist(), found, strict=True)
+        ]
+
+    def _explained_pairs(self, pairs: Any, step: int, ids: bool) -> Tensor:
+        """Ids of pairs to explain.  # [B, 2]"""
+        self._explained_score()
+        if not isinstance(pairs, Forecasts):
+            return self._check_pairs(as_pairs(pairs) if ids else self._find_pairs(pairs), step)
+        if pairs.graph is not self.graph_ and pairs.graph.fingerprint != self.graph_.fingerprint:
+            raise ModelError("these forecasts are of another graph than the model")
+        return self._check_pairs(torch.from_numpy(pairs.ids.copy()), step)
+
+    def _explained_score(self) -> PairScore:
+        self._must_be_fitted()
+        if not self.pair_score or self.pair_score_ is None:
+            raise ModelError(
+                "only a pair score can be explained, and this model has none; fit one with pair_score=True"
+            )
+        return self.pair_score_
+
     def _fit_scorer(self) -> None:
         if ranks().size > 1:
             return_freed_memory()  # of the last steps of training
@@ -623,6 +673,16 @@ class DySAT(AttentionModel):
         found.graph_ = graph
         found._take_state(self._state())
         return found
+
+
+def why_rows(model: DySAT, ids: NDArray[np.int64], number: int) -> tuple[list[list[str]], NDArray[np.float32]]:
+    """Return the reasons of many pairs of node ids at the last step, as texts and shares.  # [B, 2] → [B, number] each
+
+    A pair with fewer reasons has empty texts with share 0 at the end.
+    """
+    pairs = model._explained_pairs(ids, -1, ids=True)
+    with model._eigenvectors():
+        return reason_rows(model._explained_score(), model.graph_, len(model.graph_) - 1, pairs, number)
 
 
 def _are_axes(axes: Tensor | None, width: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from dysat.errors import ModelError
 from dysat.system.compiled import native
 
+Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 SKLEARN_NAMES = {"feature": "feature_idx", "threshold": "num_threshold", "left": "left", "right": "right"}
 
@@ -99,24 +101,70 @@ class Trees:
 
     def sum(self, x: Reals) -> Reals:
         """Return the baseline plus the values of all trees, added in order.  # [B, F] → [B]"""
-        if self.feature.numel() and x.shape[1] <= int(self.feature.max()):
-            raise ModelError(f"{x.shape[1]} features given, but the trees use feature {int(self.feature.max())}")
+        self._check_width(x)
         x, total = np.ascontiguousarray(x, dtype=np.float64), np.full(len(x), float(self.baseline))
         if (call := native()) is not None:
             tables = (self.feature, self.left, self.right, self.threshold, self.value)
             call("tree_sums", torch.from_numpy(x), *tables, torch.from_numpy(total), *x.shape, *self.feature.shape)
             return total
-        columns = np.ascontiguousarray(x.T).ravel()  # feature f of row b at f · B + b
-        rows = np.arange(len(x))
-        feature, threshold = self.feature.numpy() * len(x), self.threshold.numpy()
-        left, right, value = self.left.numpy(), self.right.numpy(), self.value.numpy()
-        for r in range(len(feature)):
-            at = np.zeros(len(x), dtype=np.int64)
-            while True:
-                smaller = columns[feature[r][at] + rows] <= threshold[r][at]
-                child = np.where(smaller, left[r][at], right[r][at])
-                if np.array_equal(child, at):
-                    break
-                at = child
-            total += value[r][at]
+        columns, value = np.ascontiguousarray(x.T), self.value.numpy()
+        for r in range(len(value)):
+            total += value[r][self._path(columns, r)[-1]]
         return total
+
+    def expected(self, x: Reals) -> Reals:
+        """Return the value expected at each node: the mean of the leaves that the rows of x below it reach.
+
+        Below a node that no row reaches, both children count the same.
+
+        Shapes: [B, F] → [R, M]
+        """
+        self._check_width(x)
+        columns, size = np.ascontiguousarray(x.T), tuple(self.value.shape)
+        value, left, right = self.value.numpy().copy(), self.left.numpy(), self.right.numpy()
+        count = np.zeros(size)
+        for r in range(size[0]):
+            count[r] = np.bincount(self._path(columns, r)[-1], minlength=size[1])
+        every = np.arange(size[0])
+        for node in reversed(range(size[1])):  # children come after their parents
+            one, two = left[:, node], right[:, node]
+            inner = (one != node) | (two != node)
+            rows = np.stack([count[every, one], count[every, two]])
+            weights = np.where(rows.sum(0) > 0, rows, 1.0)
+            mean = (weights[0] * value[every, one] + weights[1] * value[every, two]) / weights.sum(0)
+            value[inner, node], count[inner, node] = mean[inner], rows.sum(0)[inner]
+        return value
+
+    def path_effects(self, x: Reals, expected: Reals, groups: Ids, number: int) -> Reals:
+        """Return by how much splits on each group of features change the value expected on the path of each row.
+
+        The effects of a row and the values expected at all roots add up to its sum without the baseline.
+
+        Shapes: x [B, F], expected [R, M], groups [F] below `number` → [B, number]
+        """
+        self._check_width(x)
+        columns, rows, size = np.ascontiguousarray(x.T), np.arange(len(x)), len(x)
+        effects = np.zeros(number * size)
+        for r, feature in enumerate(self.feature.numpy()):
+            place = groups[feature] * size if len(groups) else feature
+            for at, child in pairwise(self._path(columns, r)):
+                effects[place[at] + rows] += expected[r][child] - expected[r][at]
+        return effects.reshape(number, size).T
+
+    def _path(self, columns: Reals, tree: int) -> list[Ids]:
+        """Return the nodes of one tree that rows pass, level by level; a row stays at its leaf.  # [F, B] → [B] each"""
+        size = columns.shape[1]
+        values, rows = columns.ravel(), np.arange(size)  # feature f of row b at f · B + b
+        feature, threshold = self.feature[tree].numpy() * size, self.threshold[tree].numpy()
+        left, right = self.left[tree].numpy(), self.right[tree].numpy()
+        nodes = [np.zeros(size, dtype=np.int64)]
+        while True:
+            at = nodes[-1]
+            child = np.where(values[feature[at] + rows] <= threshold[at], left[at], right[at])
+            if np.array_equal(child, at):
+                return nodes
+            nodes.append(child)
+
+    def _check_width(self, x: Reals) -> None:
+        if self.feature.numel() and x.shape[1] <= int(self.feature.max()):
+            raise ModelError(f"{x.shape[1]} features given, but the trees use feature {int(self.feature.max())}")

@@ -53,7 +53,7 @@ MODEL_FILE, GRAPH_FOLDER = "model.safetensors", "graph"
 INFINITE = ("threshold",)  # ends of the names of tensors that may be infinite: of a leaf
 Calibrate = Literal["balanced", "real"]  # what mix of pairs a probability refers to
 # Methods that not every model has.
-ABILITIES = ("embed", "attention", "partial_fit", "take_in")
+ABILITIES = ("embed", "attention", "partial_fit", "take_in", "why")
 
 
 class NotAbleError(ModelError, AttributeError):
@@ -306,7 +306,7 @@ class LinkModel(ABC):
             calibrate: "balanced", or "real" for probabilities among all pairs.
         """
         self._must_be_fitted()
-        numbers = _as_pairs(pairs) if ids else self._find_pairs(pairs)
+        numbers = as_pairs(pairs) if ids else self._find_pairs(pairs)
         return self._rebased(self._probabilities(self._check_pairs(numbers, step), step), calibrate, step)
 
     def _find_pairs(self, pairs: Any) -> Tensor:
@@ -581,7 +581,7 @@ def _gib(size: float) -> str:
     return f"{size / GIB:,.0f} GiB" if size >= 10 * GIB else f"{size / GIB:.1f} GiB"
 
 
-def _as_pairs(pairs: Any) -> Tensor:
+def as_pairs(pairs: Any) -> Tensor:
     """Pairs of whole numbers in any array-like form, as a tensor.  # [B, 2]"""
     try:
         found = torch.as_tensor(pairs.copy() if isinstance(pairs, np.ndarray) else pairs)  # it may be read-only

@@ -135,16 +135,19 @@ class PairScore:
 
     def raw(self, features: Reals, ranks: Reals, linked_before: Bools) -> Reals:
         """Return scores that are not calibrated.  # [B, F], [B, F − K], [B] → [B]"""
-        columns = np.column_stack([features, ranks])
-        if columns.shape[1] != len(self.means):
-            counts = f"{len(self.means)} columns, and there are {columns.shape[1]} now"
-            raise ModelError(f"the pair score was learned from {counts}; fit the model again")
-        standard = ((torch.from_numpy(columns) - self.means) / self.scales).clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS)
-        logistic, recurring = (standard @ self.weights.mT + self.bias).numpy().T
+        logistic, recurring = (self.standard(features, ranks) @ self.weights.mT + self.bias).numpy().T
         with np.errstate(over="ignore", invalid="ignore"):  # of a hostile file; the caller refuses what is not finite
             score: Reals = (1 - self.tree_share) * logistic + self.tree_share * self.trees.sum(features)
             repeated = (1 - self.recurring_share) * score + self.recurring_share * recurring + self.recurring_shift
         return np.where(linked_before, repeated, score)
+
+    def standard(self, features: Reals, ranks: Reals) -> Tensor:
+        """Return what both regressions multiply with their weights.  # [B, F], [B, F − K] → [B, 2F − K]"""
+        columns = np.column_stack([features, ranks])
+        if columns.shape[1] != len(self.means):
+            counts = f"{len(self.means)} columns, and there are {columns.shape[1]} now"
+            raise ModelError(f"the pair score was learned from {counts}; fit the model again")
+        return ((torch.from_numpy(columns) - self.means) / self.scales).clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS)
 
     @classmethod
     def learn(cls, graph: DynamicGraph, *, transitions: int = 6, negatives: int = 3, seed: int = 0) -> PairScore | None:
