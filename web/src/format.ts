@@ -35,7 +35,7 @@ export interface Backtest {
   windows: Tested[]; // oldest first
   heuristic: string | null; // the best one
   mean: { auc: number | null; mrr: number | null };
-  precision: { k: string; all: number | null; new: number | null }[]; // how many of the k likeliest pairs came true
+  precision: { k: string; all: number | null; new: number | null }[]; // fraction of the k likeliest pairs that came true
   reliability: { name: "all" | "new" | "known"; bins: Bin[] }[]; // may be empty
 }
 

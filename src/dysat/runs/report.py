@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import dysat
@@ -11,7 +12,7 @@ from dysat.data.attributes import describe_features
 from dysat.data.graph import DynamicGraph
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.report.page import Page
-from dysat.runs.backtest import verdict_text, with_windows
+from dysat.runs.backtest import MOST, verdict_text, with_windows
 from dysat.runs.newest import REPORT
 from dysat.runs.run import Run
 from dysat.system.ranks import alone, ranks
@@ -87,7 +88,6 @@ def _update_notes(updates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _tested(backtest: Mapping[str, Any]) -> dict[str, Any]:
     """The backtest in the form of the page."""
     rival, forecast, windows = backtest["comparison"], backtest.get("forecast") or {}, backtest["windows"]
-    found = backtest.get("precision") or {}
     return {
         "windows": [
             {
@@ -102,16 +102,24 @@ def _tested(backtest: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "heuristic": None if rival is None else rival["heuristic"],
         "mean": {name: backtest["mean"].get(name) for name in ("auc", "mrr")},
-        "precision": [
-            {
-                "k": "as many as links" if k == "links" else k,
-                **{name: found.get(name, {}).get(k) for name in ("all", "new")},
-            }
-            for k in dict.fromkeys([*found.get("all", {}), *found.get("new", {})])
-        ],
+        "precision": list(_precision(windows)),
         "reliability": [
             {"name": name, "bins": [part for part in forecast[key] if part["pairs"]]}
             for name, key in CURVES.items()
             if forecast.get(key)
         ],
     }
+
+
+def _precision(windows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """For each k that all windows have, the fraction of the k likeliest pairs that came true, on average."""
+    counts = [window.get("precision", {}).get("all", {}) for window in windows]
+    for k in counts[0]:
+        if all(k in count for count in counts):
+            sizes = [min(MOST, window["links"]) if k == "links" else int(k) for window in windows]
+            found = {
+                name: fmean(window["precision"][name][k] / size for window, size in zip(windows, sizes, strict=True))
+                for name in ("all", "new")
+                if all(k in window["precision"][name] for window in windows)
+            }
+            yield {"k": "as many as links" if k == "links" else k, "all": None, "new": None, **found}
