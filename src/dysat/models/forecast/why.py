@@ -135,28 +135,27 @@ class Explainer:
 
     def effects(self, pairs: Tensor) -> Effects:
         """Return the effects of all facts on these pairs.  # [B, 2]"""
-        ends = self._ends(pairs)
-        parts = self._of_parts(lambda rows: self._effects(self._examined(ends[rows])), len(ends))
-        return Effects(self.facts, np.concatenate(parts), self.baseline)
+        parts, places = self._of_parts(self._effects, self._ends(pairs))
+        return Effects(self.facts, np.concatenate(parts)[places], self.baseline)
 
     def reasons(self, pairs: Tensor, number: int) -> tuple[Effects, Ids, list[list[str]]]:
         """Return effects, the most important facts of each pair, and these facts in words.  # [B, 2] → [B, number]
 
         Facts without any effect come last and have no words.
         """
-        ends = self._ends(pairs)
         words = Words(self.history, self.graph, self.step, self.columns, self.random.features)
 
-        def explain(rows: Ids) -> tuple[Reals, Ids, list[list[str]]]:
-            part = self._examined(ends[rows])
+        def explain(part: Examined) -> tuple[Reals, Ids, list[list[str]]]:
             effects = self._effects(part)
             best = np.argsort(-np.abs(effects), axis=1, kind="stable")[:, :number]
             told = np.where(np.take_along_axis(effects, best, axis=1) == 0, -1, best)
             return effects, best, self._texts(words, part, told)
 
-        effects, best, texts = zip(*self._of_parts(explain, len(ends)), strict=True)
+        parts, places = self._of_parts(explain, self._ends(pairs))
+        effects, best, texts = zip(*parts, strict=True)
         every = [row for part in texts for row in part]
-        return Effects(self.facts, np.concatenate(effects), self.baseline), np.concatenate(best), every
+        found = Effects(self.facts, np.concatenate(effects)[places], self.baseline)
+        return found, np.concatenate(best)[places], [every[place] for place in places.tolist()]
 
     def _texts(self, words: Words, part: Examined, chosen: Ids) -> list[list[str]]:
         found = np.full(chosen.shape, "", dtype=object)
@@ -201,10 +200,12 @@ class Explainer:
         ranks = self.history.ranks(features)
         return Examined(ends, with_attributes(features, self.graph, self.step, ends), ranks, linked_before)
 
-    def _of_parts(self, compute: Callable[[Ids], Result], number: int) -> list[Result]:
-        """Return the results of chunks of rows, some at the same time."""
+    def _of_parts(self, compute: Callable[[Examined], Result], ends: Ids) -> tuple[list[Result], Ids]:
+        """Return the results of chunks of pairs, and the place of each pair in them.  # [B, 2] → [B]"""
+        order = np.argsort(ends[:, 0], kind="stable")  # the chunks of `log_odds`: features have the same bits
         with few_blas_threads(self.graph.known[self.step]):
-            return list(in_threads(compute, chunks(np.arange(number))))
+            parts = list(in_threads(lambda rows: compute(self._examined(ends[rows])), chunks(order)))
+        return parts, np.argsort(order, kind="stable")
 
     def _effects(self, part: Examined) -> Reals:
         """Return the effects of a chunk of pairs, in log-odds.  # [b, G]"""

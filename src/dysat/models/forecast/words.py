@@ -276,8 +276,10 @@ class Words:
         for one, two in value:
             if one == two == other:
                 found.append(f"{name}: a rare value for both")
+            elif one == two:
+                found.append(f"same {name}: {names[one]}")
             else:
-                found.append(_both(f"same {name}: {{}}", f"different {name}: {{}} and {{}}", [names[one], names[two]]))
+                found.append(f"different {name}: {names[one]} and {names[two]}")
         return found
 
     def _numbers(self, group: Group, x: Reals, pairs: Ids, name: str) -> list[str]:
