@@ -149,7 +149,7 @@ def test_a_forecast_says_why(page: Opened, run: Run) -> None:
     go_to(tab, "forecast")
     tab.locator('tr[data-test="row"]').first.click()
     shown = tab.locator(hook("why")).first
-    reasons = run.model_at_hand().why(run.forecasts(1), number=5)[0]
+    reasons = run.model_at_hand().why(run.forecasts(1), number=5)[0].reasons
     text = shown.inner_text()
     assert all(reason.text in text for reason in reasons)
     shares = [float(s) for s in shown.locator(".share").evaluate_all("all => all.map(e => e.dataset.value)")]

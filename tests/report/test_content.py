@@ -86,7 +86,7 @@ def test_reasons_are_words_with_a_share(model: dysat.DySAT) -> None:
     assert (arrays["row_phrase"][:, 0] < len(facts["phrases"])).all()
     total = np.abs(arrays["row_share"]).sum(1)
     assert (total > 0).all() and (total <= 1 + 1e-5).all()
-    reasons = model.why(model.top_links(1), number=5)[0]
+    reasons = model.why(model.top_links(1), number=5)[0].reasons
     assert [facts["phrases"][at] for at in arrays["row_phrase"][0] if at != module.NONE] == [
         why.text for why in reasons
     ]

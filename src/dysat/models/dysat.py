@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, get_args
 
@@ -472,6 +473,9 @@ class DySAT(AttentionModel):
         return [
             Why(u, v, score, baseline, own) for (u, v), score, own in zip(labels, scores.tolist(), found, strict=True)
         ]
+
+    def _reasons(self) -> Callable[..., Any] | None:
+        return partial(why_rows, self) if self.pair_score and self.pair_score_ is not None else None
 
     def _explained_pairs(self, pairs: Any, step: int, ids: bool) -> Tensor:
         """Ids of pairs to explain.  # [B, 2]"""

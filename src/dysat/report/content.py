@@ -288,7 +288,7 @@ def _forecasts(
         report("page: reasons")
         texts, shares = why(ids, REASONS)
         for row, reasons in enumerate(texts):
-            for column, text in enumerate(reasons):
+            for column, text in enumerate(filter(None, reasons)):
                 phrase[row, column] = phrases.setdefault(text, len(phrases))
         share[:, : shares.shape[1]] = shares
     arrays["row_phrase"], arrays["row_share"] = phrase, share
