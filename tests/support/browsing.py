@@ -16,7 +16,7 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 SOFTWARE = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-sandbox")  # WebGL without a GPU
-PATIENCE = 60_000  # milliseconds
+PATIENCE = 20_000  # milliseconds
 
 
 @cache
@@ -96,6 +96,7 @@ def table_of(page: Any, name: str) -> list[list[Any]]:
     details = page.locator(f"{hook(name)} details.numbers").first
     if details.get_attribute("open") is None:
         details.locator("summary").click()
+    details.locator("tbody tr").first.wait_for()
     cells = "row => [...row.cells].map(cell => cell.dataset.value ?? cell.textContent)"
     rows = details.locator("tbody tr").evaluate_all(f"rows => rows.map({cells})")
     return [[_number(cell) for cell in row] for row in rows]

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from dysat.errors import ModelError, reporting_damage
+from dysat.errors import ModelError
 from dysat.report.content import Content
 from dysat.report.pack import html_page
 from dysat.system.storage import replace_file
@@ -37,10 +37,15 @@ def check_page(file: Path) -> None:
     check_place(file.absolute(), ModelError)
     if file.suffix.lower() not in (".html", ".htm"):
         raise ModelError(f"{file}: a page needs a name that ends with .html")
-    if file.exists():
-        with reporting_damage(file, ModelError), file.open("rb") as opened:
-            if MARK not in opened.read(4096):
-                raise ModelError(f"{file}: exists already and is no page of dysat; choose another name")
+    if not file.exists():
+        return
+    try:
+        with file.open("rb") as opened:
+            is_page = MARK in opened.read(4096)
+    except OSError as problem:
+        raise ModelError(f"{file}: cannot be replaced: {problem.strerror or problem}") from None
+    if not is_page:
+        raise ModelError(f"{file}: exists already and is no page of dysat; choose another name")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any
@@ -32,7 +33,7 @@ TOP = (10, 100)  # numbers of most likely links that are counted
 MOST = 1_000  # at most as many, if a window has more links
 FIGURES = ("auc", "average_precision")
 RANKED = 200  # links of a window that are ranked for the MRR; more are sampled
-CANDIDATES = 100  # other nodes that each of them is ranked among
+CANDIDATES = (100, 50, 20, 10)  # other nodes that each of them is ranked among: as many of these as a graph has
 
 
 def incomplete(graph: DynamicGraph) -> bool:
@@ -102,7 +103,7 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
     else:
         facts |= {name: None if probe is None else probe[name] for name in FIGURES}
         facts["heuristics"] = {name: _rival(result, found) | mrrs[name] for name, _, found in rivals}
-    facts |= _mrr(model, ranked)
+    facts |= _mrr(model, ranked) | {"candidates": None if ranked is None else ranked[1].shape[1]}
     facts["precision"] = precision(model, graph, split)
     if probe is not None:
         best = max(((found.auc, name) for name, _, found in rivals if found.auc == found.auc), default=None)
@@ -115,11 +116,11 @@ def _to_rank(graph: DynamicGraph, split: LinkSplit) -> tuple[Tensor, Tensor] | N
     links = split.pairs[split.labels]
     if len(links) > RANKED:
         links = links[np.sort(np.random.default_rng(split.step).choice(len(links), RANKED, replace=False))]
-    try:
-        every = torch.ones(len(links), dtype=torch.bool)
-        return links, ranking_candidates(graph, replace(split, pairs=links, labels=every), CANDIDATES)
-    except GraphError:  # too few nodes
-        return None
+    chosen = replace(split, pairs=links, labels=torch.ones(len(links), dtype=torch.bool))
+    for number in CANDIDATES:
+        with suppress(GraphError):  # a small graph has fewer nodes
+            return links, ranking_candidates(graph, chosen, number)
+    return None
 
 
 def _mrr(model: LinkModel, ranked: tuple[Tensor, Tensor] | None) -> Facts:

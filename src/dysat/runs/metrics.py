@@ -45,6 +45,7 @@ WINDOW = {
     "auc": FIGURE,
     "average_precision": FIGURE,
     "mrr?": FIGURE,
+    "candidates?": Maybe(WHOLE),
     "heuristics": Each({"auc": FIGURE, "error?": FIGURE, "mrr?": FIGURE}),
 }
 COMPARISON = {
