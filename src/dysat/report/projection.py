@@ -14,7 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dysat.data.csr import Snapshot
 from dysat.errors import ModelError
+from dysat.features.link_memory import decayed_links, lanczos, scaled_by_degree
 from dysat.system.compiled import native
 
 Floats = NDArray[np.float32]
@@ -29,9 +31,13 @@ BLOCK = 1_024  # nodes compared with all others at once
 CELL = 0.7  # width of a cell of the grid that sums repulsion, in units of the layout
 MOST_CELLS = 256  # of the grid, per side
 # Iterations, factor of the attraction, learning rate and momentum of the parts of the layout of the last step.
-PHASES = ((50, 12.0, 0.3, 0.5), (120, 1.0, 1.2, 0.8))
-EARLIER = (20, 1.0, 1.2, 0.5)  # and of every step before it
-HOLD = 1.0  # weight of the later position of a node, relative to all of its neighbours
+PHASES = ((50, 12.0, 0.3, 0.5), (150, 1.0, 1.2, 0.8))
+EARLIER = ((10, 4.0, 0.5, 0.5), (20, 1.0, 1.2, 0.5))  # and of every step before it
+HOLD = 0.1  # weight of the later position of a node that has not changed; all neighbours together weigh 1
+MOST_COMMUNITIES = 8
+STARTS = 4  # of the search for communities
+SWEEPS = 20  # at most, over all nodes
+PARTS = 8  # of a sweep: nodes that move at the same time
 
 
 def positions(
@@ -47,6 +53,8 @@ def positions(
     known = [len(e) for e in embeddings]
     if known != sorted(known):
         raise ModelError("a step has fewer nodes than the step before it: a known node stays known")
+    if len({e.shape[1] for e in embeddings}) > 1:
+        raise ModelError("embeddings of two steps differ in width")
     layout = np.zeros((len(known), max(known, default=0), 2), dtype=np.float32)
     later, later_rows = torch.zeros(0, 2), torch.zeros(0, 0)
     for step in reversed(range(len(known))):
@@ -62,6 +70,84 @@ def positions(
     return _on_square(layout, known)
 
 
+def nearest(embedding: Floats, number: int = 8) -> tuple[NDArray[np.uint32], Floats]:
+    """Return the most similar other nodes of each node by cosine, best first, and the cosines.  # both [N, number]
+
+    Ids are 0xffffffff, and cosines 0, where there are fewer nodes. The cosine with a vector of zeros is 0.
+    """
+    rows = _unit_rows(embedding)
+    ids = np.full((len(rows), number), NO_NODE, dtype=np.uint32)
+    cosines = np.zeros((len(rows), number), dtype=np.float32)
+    if found := max(0, min(number, len(rows) - 1)):
+        nodes, values = _exact_neighbours(rows, found)
+        ids[:, :found], cosines[:, :found] = nodes.numpy(), values.clamp(-1, 1).numpy()
+    return ids, cosines
+
+
+def communities(snapshots: Sequence[Snapshot], number: int = MOST_COMMUNITIES, seed: int = 0) -> NDArray[np.uint8]:
+    """Return the community of each node: at most `number` groups with many links inside, the largest first.  # [N]
+
+    A link counts once per snapshot. Groups of the leading eigenvectors are refined by moving nodes as long as the
+    modularity rises; the best of four starts is kept. Nodes without links join the last community.
+    """
+    links = decayed_links(snapshots, 1.0, weighted=False).matrix()
+    if not links.nnz:
+        return np.zeros(links.shape[0], dtype=np.uint8)
+    linked = np.flatnonzero(np.diff(links.indptr))
+    matrix: Any = links[linked][:, linked]
+    rows = torch.nn.functional.normalize(torch.from_numpy(_leading(scaled_by_degree(matrix), number)))
+    starts = [_most_similar(rows, _centres(rows, number, 10, seed + each)).numpy() for each in range(STARTS)]
+    best = max((_refined(matrix, start, number, seed) for start in starts), key=lambda found: modularity(matrix, found))
+    sizes = np.bincount(best, minlength=number)
+    order = np.argsort(-sizes, kind="stable")
+    groups = np.full(links.shape[0], np.count_nonzero(sizes) - 1, dtype=np.uint8)
+    groups[linked] = np.argsort(order, kind="stable")[best]
+    return groups
+
+
+def modularity(matrix: Any, groups: NDArray[Any]) -> float:
+    """Return Σ_g (links inside g − links expected there by degree), as a fraction of all links.
+
+    `matrix` is sparse and symmetric, and not empty.
+    """
+    degree = np.asarray(matrix.sum(axis=1), dtype=np.float64)
+    rows = np.repeat(groups, np.diff(matrix.indptr))
+    inside = float(matrix.data[rows == groups[matrix.indices]].sum())
+    return inside / degree.sum() - float(np.square(np.bincount(groups, degree) / degree.sum()).sum())
+
+
+def _leading(matrix: Any, number: int) -> Floats:
+    """Eigenvectors of the largest eigenvalues, times their roots; zeros instead of negative ones.  # [N, number]"""
+    if matrix.shape[0] <= 4 * number:
+        values, vectors = np.linalg.eigh(matrix.toarray())
+    else:
+        values, vectors = lanczos(matrix, 2 * number, which="BE", tol=1e-3)
+    leading = np.argsort(-values, kind="stable")[:number]
+    scaled: Floats = (vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0))).astype(np.float32)
+    return scaled
+
+
+def _refined(matrix: Any, groups: NDArray[np.int64], number: int, seed: int) -> NDArray[np.int64]:
+    """Move nodes to the group that raises the modularity most, a part of the nodes at a time.  # [N] → [N]"""
+    degree, rng = np.asarray(matrix.sum(axis=1), dtype=np.float64), np.random.default_rng(seed)
+    total, groups = degree.sum(), groups.copy()
+    best, highest = groups.copy(), modularity(matrix, groups)
+    for _ in range(SWEEPS):
+        for part in np.array_split(rng.permutation(len(groups)), PARTS):
+            member = np.eye(number)[groups]  # [N, groups]
+            expected = np.outer(degree[part], degree @ member) / total
+            own = degree[part] ** 2 / total  # a node does not expect links to itself
+            gain = matrix[part] @ member - expected
+            gain[np.arange(len(part)), groups[part]] += own
+            groups[part] = np.where(
+                gain.max(1) > gain[np.arange(len(part)), groups[part]], gain.argmax(1), groups[part]
+            )
+        if (now := modularity(matrix, groups)) <= highest + 1e-6:
+            break
+        best, highest = groups.copy(), now
+    return best
+
+
 def _first_layout(rows: Tensor, seed: int) -> Tensor:
     """A t-SNE that starts from the two principal axes.  # [N, d] → [N, 2]"""
     centred = rows - rows.mean(0)
@@ -72,7 +158,7 @@ def _first_layout(rows: Tensor, seed: int) -> Tensor:
     y /= y.std(correction=0).clamp(min=1e-3)
     # Equal nodes would stay on one point.
     y += 1e-3 * torch.randn(y.shape, generator=torch.Generator().manual_seed(seed))
-    attraction, repulsion = _Attraction(_neighbours(rows, NEIGHBOURS, seed)), _Repulsion()
+    attraction, repulsion = _Attraction(_neighbours(rows, NEIGHBOURS, seed)[0]), _Repulsion()
     for phase in PHASES:
         y = _moved(y, attraction, repulsion, phase)
         y -= y.mean(0)
@@ -80,13 +166,21 @@ def _first_layout(rows: Tensor, seed: int) -> Tensor:
 
 
 def _earlier_layout(rows: Tensor, later: Tensor, later_rows: Tensor, seed: int) -> Tensor:
-    """The layout of a step that stays close to that of the step after it.  # [N, d], [≥ N, 2], [≥ N, d] → [N, 2]"""
+    """The layout of a step, held by that of the step after it.  # [N, d], [≥ N, 2], [≥ N, d] → [N, 2]
+
+    A node that changes less than the distance to its neighbours starts near its later position and is held there. One
+    that changes more starts among its neighbours: a node cannot cross a map full of others by small steps.
+    """
     n = len(rows)
-    neighbours = _neighbours(rows, NEIGHBOURS, seed)
-    change = (rows - later_rows[:n]).square().sum(1)  # [N]
-    near = (2 - 2 * (rows[neighbours] @ rows.unsqueeze(2)).squeeze(2)).mean(1) if neighbours.shape[1] else change
-    hold = HOLD / (1 + change / near.clamp(min=1e-6))
-    return _moved(later[:n], _Attraction(neighbours), _Repulsion(), EARLIER, (later[:n], hold))
+    neighbours, similar = _neighbours(rows, NEIGHBOURS, seed)
+    place, nearby = later[:n], later[neighbours].median(1).values if n > 1 else later[:n]
+    change, distance = 1 - (rows * later_rows[:n]).sum(1), 1 - similar.mean(1) if n > 1 else torch.ones(n)
+    unchanged = 1 / (1 + change.clamp(min=0) / distance.clamp(min=1e-6))  # [N], 1 if the node is the same
+    y = nearby + unchanged.unsqueeze(1) * (place - nearby)
+    attraction, repulsion = _Attraction(neighbours), _Repulsion()
+    for phase in EARLIER:
+        y = _moved(y, attraction, repulsion, phase, (place, HOLD * unchanged))
+    return y
 
 
 def _moved(
@@ -198,17 +292,17 @@ def _cubic(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return cells.flatten(1), (shares[:, :, None, 0] * shares[:, None, :, 1]).flatten(1)
 
 
-def _neighbours(rows: Tensor, number: int, seed: int) -> Tensor:
-    """The most similar other rows of each row; among many rows, most of them.  # [N, d] → [N, k]"""
+def _neighbours(rows: Tensor, number: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The most similar other rows of each row, and their products; most of them if N is large.  # both [N, k]"""
     n, number = len(rows), min(number, len(rows) - 1)
     if n <= EXACT_NODES:
-        return _exact_neighbours(rows, number)[0]
-    centres = _centres(rows, seed)
+        return _exact_neighbours(rows, number)
+    centres = _centres(rows, int(n**0.5), 3, seed)
     cell = _most_similar(rows, centres)
     order = cell.argsort(stable=True)
     starts = torch.searchsorted(cell[order], torch.arange(len(centres) + 1)).tolist()
     probed = (centres @ centres.mT).topk(PROBED).indices.tolist()
-    found = torch.empty(n, number, dtype=torch.long)
+    ids, values = torch.empty(n, number, dtype=torch.long), torch.empty(n, number)
     for own, cells in enumerate(probed):
         members = order[starts[own] : starts[own + 1]]
         others = torch.cat([order[starts[c] : starts[c + 1]] for c in {own: 0, **dict.fromkeys(cells)}])
@@ -216,15 +310,16 @@ def _neighbours(rows: Tensor, number: int, seed: int) -> Tensor:
             continue
         similar = rows[members] @ rows[others].mT
         similar[torch.arange(len(members)), torch.arange(len(members))] = -9.0
-        found[members] = others[similar.topk(number).indices]
-    return found
+        best = similar.topk(number)
+        ids[members], values[members] = others[best.indices], best.values
+    return ids, values
 
 
-def _centres(rows: Tensor, seed: int) -> Tensor:
-    """Centres of about √N cells of similar rows: three rounds of k-means on the sphere.  # [√N, d]"""
+def _centres(rows: Tensor, number: int, rounds: int, seed: int) -> Tensor:
+    """Centres of groups of similar rows: k-means on the sphere, from random rows.  # [N, d] → [number, d]"""
     generator = torch.Generator().manual_seed(seed)
-    centres = rows[torch.randperm(len(rows), generator=generator)[: int(len(rows) ** 0.5)]]
-    for _ in range(3):
+    centres = rows[torch.randperm(len(rows), generator=generator)[:number]]
+    for _ in range(rounds):
         sums = torch.zeros_like(centres).index_add_(0, _most_similar(rows, centres), rows)
         norm = sums.norm(dim=1, keepdim=True)
         centres = torch.where(norm > 0, sums / norm.clamp(min=1e-12), centres)
@@ -251,7 +346,7 @@ def _unit_rows(embedding: Floats) -> Tensor:
     if not np.isfinite(embedding).all():
         raise ModelError("the embeddings are not finite numbers")
     rows = torch.from_numpy(np.asarray(embedding, dtype=np.float32))
-    largest = rows.abs().amax(1, keepdim=True) if rows.shape[1] else rows.sum(1, keepdim=True)
+    largest = rows.abs().amax(1, keepdim=True)
     rows = rows / torch.where(largest > 0, largest, 1.0)  # so that no square overflows
     return torch.nn.functional.normalize(rows)
 
