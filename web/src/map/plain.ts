@@ -59,11 +59,12 @@ export class Shape2D implements Renderer {
     if (!seen || x < -20 || y < -20 || x > frame.width + 20 || y > frame.height + 20) return;
     const { n, radii } = this.cloud;
     const context = this.context!;
-    const r = 0.1 * frame.grow * (radii[frame.from * n + node] * (1 - frame.part) + radii[frame.to * n + node] * frame.part);
+    const size = 0.1 * (radii[frame.from * n + node] * (1 - frame.part) + radii[frame.to * n + node] * frame.part);
+    const r = frame.grow * size;
     const step = frame.part < 0.5 ? frame.from : frame.to;
     const at = 3 * (this.colours.length > 3 * n ? step * n + node : node);
     const dim = this.marks[node] >= DIM;
-    context.globalAlpha = seen * (dim ? 0.13 : 0.92);
+    context.globalAlpha = seen * (dim ? 0.1 : 0.5 + 0.44 * Math.max(0, Math.min(1, size - 2)));
     context.fillStyle = `rgb(${this.colours[at]}, ${this.colours[at + 1]}, ${this.colours[at + 2]})`;
     context.fill(new Path2D(shapePath(this.marks[node] % DIM, x, y, r)));
   }

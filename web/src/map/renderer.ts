@@ -42,12 +42,19 @@ export interface Renderer {
   dispose(): void;
 }
 
-export function rendererOf(canvas: HTMLCanvasElement, cloud: Cloud): Renderer {
+/** Add a canvas to the host, below what is there, and return what draws on it. */
+export function rendererIn(host: HTMLElement, cloud: Cloud): Renderer {
+  let canvas = document.createElement("canvas");
+  let renderer: Renderer;
   try {
-    return new WebGL(canvas, cloud);
+    renderer = new WebGL(canvas, cloud);
   } catch {
-    return new Shape2D(canvas, cloud);
+    canvas = document.createElement("canvas"); // a canvas keeps its first kind of context
+    renderer = new Shape2D(canvas, cloud);
   }
+  canvas.setAttribute("aria-hidden", "true");
+  host.prepend(canvas);
+  return renderer;
 }
 
 /** Return x, y and visibility of a node in a frame; visibility 0: not known yet. */
