@@ -1,4 +1,4 @@
-import { DIM, place, type Cloud, type Frame, type Renderer } from "./renderer";
+import { DIM, place, type Cloud, type Frame, type Renderer } from "./cloud";
 
 /** Return the outline of a shape of radius 1, scaled and moved: the same shapes as in the shader. */
 export function shapePath(shape: number, x: number, y: number, r: number): string {
@@ -21,7 +21,7 @@ export function shapePath(shape: number, x: number, y: number, r: number): strin
 }
 
 /** Points on a canvas without WebGL. */
-export class Shape2D implements Renderer {
+export class Plain implements Renderer {
   readonly name = "canvas";
   private context: CanvasRenderingContext2D | null;
   private colours: Uint8Array;

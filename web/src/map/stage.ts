@@ -3,7 +3,8 @@
 import { polygonContains } from "d3-polygon";
 import { UNKNOWN } from "../format";
 import { cut } from "../text";
-import { DIM, place, rendererIn, type Cloud, type Frame, type Renderer, type Transform } from "./renderer";
+import { DIM, place, type Cloud, type Frame, type Renderer, type Transform } from "./cloud";
+import { rendererIn } from "./renderer";
 
 const STEP_TIME = 1100; // milliseconds per step while playing
 const MOVE_TIME = 450; // to a step that was chosen

@@ -1,5 +1,5 @@
 import { UNKNOWN } from "../format";
-import { DIM, type Cloud, type Frame, type Renderer } from "./renderer";
+import { DIM, type Cloud, type Frame, type Renderer } from "./cloud";
 
 const VERTEX = `#version 300 es
 in vec2 before; in vec2 after;
@@ -12,8 +12,8 @@ out vec4 colour;
 flat out int shape;
 out float radius;
 void main() {
-  float a = before.x > ${UNKNOWN}.5 ? 1.0 : 0.0;
-  float b = after.x > ${UNKNOWN}.5 ? 1.0 : 0.0;
+  float a = before.x > ${UNKNOWN + 1}.5 ? 1.0 : 0.0;
+  float b = after.x > ${UNKNOWN + 1}.5 ? 1.0 : 0.0;
   float seen = mix(a, b, part);
   float way = a * b > 0.0 ? part : b;
   bool dim = mark >= ${DIM}.0;

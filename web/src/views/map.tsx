@@ -7,7 +7,7 @@ import { colourings, css, described, rampColour, slotColour, UNSET, type Colouri
 import { download, type Cell } from "../csv";
 import { UNKNOWN } from "../format";
 import { shapePath } from "../map/plain";
-import { DIM, type Cloud } from "../map/renderer";
+import { DIM, type Cloud } from "../map/cloud";
 import { Stage } from "../map/stage";
 import { attributeValue, kindName, model, partnersAt, rawLabel, stepLabels, windowLabels, windowOf } from "../model";
 import { Chooser, Label, Lacking, Search, tip } from "../parts";
