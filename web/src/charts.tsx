@@ -23,7 +23,11 @@ export function Figure(props: { title: string; note?: string; test: string; tabl
     <figure class="chart" data-test={test}>
       <figcaption>
         <h3>{title}</h3>
-        {note && <p class="quiet">{note}</p>}
+        {note && (
+          <p class="quiet">
+            <bdi>{note}</bdi>
+          </p>
+        )}
       </figcaption>
       {children}
       <Numbers table={table} />
@@ -89,30 +93,34 @@ function useWidth(initial: number) {
 }
 
 const MARGIN = { top: 10, right: 14, bottom: 26, left: 40 };
-const LETTER = 6.3; // width in pixels, on average, at the size of the axes
+const LETTER = 6.8; // width in pixels, on average, at the size of the axes
 
-/** Return which labels fit beside each other below an axis, counted from the last. */
-function fitting(labels: string[], distance: number): (i: number) => boolean {
-  const longest = Math.max(...labels.map((label) => label.length), 1) * LETTER + 14;
-  const every = Math.max(1, Math.ceil(longest / distance));
-  return (i) => (labels.length - 1 - i) % every === 0;
+/** Return the labels that fit below an axis, counted from the last, with the places of their centres. */
+function fitting(labels: string[], x: (i: number) => number, end: number): { label: string; at: number }[] {
+  const longest = Math.max(...labels.map((label) => label.length), 1) * LETTER;
+  const distance = labels.length > 1 ? x(1) - x(0) : end;
+  const every = Math.max(1, Math.ceil((longest + 14) / distance));
+  const result: { label: string; at: number }[] = [];
+  let free = end;
+  for (let i = labels.length - 1; i >= 0; i -= every) {
+    const half = (labels[i].length * LETTER) / 2;
+    const at = Math.max(half, Math.min(end - half, x(i)));
+    if (at + half > free + 1) continue; // the last label was moved towards this one
+    result.push({ label: labels[i], at });
+    free = at - half - 8;
+  }
+  return result;
 }
 
-function XAxis(props: { labels: string[]; x: (i: number) => number; y: number; distance: number; width: number }) {
-  const { labels, x, y, distance, width } = props;
-  const shown = fitting(labels, distance);
+function XAxis(props: { labels: string[]; x: (i: number) => number; y: number; width: number }) {
+  const { labels, x, y, width } = props;
   return (
     <g class="axis" aria-hidden="true">
-      {labels.map((label, i) => {
-        if (!shown(i)) return null;
-        const half = (label.length * LETTER) / 2;
-        const at = Math.max(half, Math.min(width - half, x(i)));
-        return (
-          <text x={at} y={y + 18} text-anchor="middle">
-            {label}
-          </text>
-        );
-      })}
+      {fitting(labels, x, width).map(({ label, at }) => (
+        <text x={at} y={y + 18} text-anchor="middle">
+          {label}
+        </text>
+      ))}
     </g>
   );
 }
@@ -211,7 +219,7 @@ export function Lines(props: {
           onPointerLeave={leave}
         >
           <YAxis ticks={y.ticks(4)} y={y} width={width} format={format} />
-          <XAxis labels={labels} x={x} y={height - MARGIN.bottom} distance={distance} width={width} />
+          <XAxis labels={labels} x={x} y={height - MARGIN.bottom} width={width} />
           {hovered.value !== null && (
             <line class="cursor" x1={x(hovered.value)} x2={x(hovered.value)} y1={MARGIN.top} y2={height - MARGIN.bottom} />
           )}
@@ -252,7 +260,7 @@ export function Stacks(props: {
       <div class="plot" ref={ref}>
         <svg viewBox={`0 0 ${width} ${height}`} role="img" aria-label={label} onPointerLeave={() => (tip.value = null)}>
           <YAxis ticks={ticks} y={y} width={width} format={format} />
-          <XAxis labels={labels} x={x} y={height - MARGIN.bottom} distance={distance} width={width} />
+          <XAxis labels={labels} x={x} y={height - MARGIN.bottom} width={width} />
           {labels.map((name, i) => {
             let below = 0;
             const lines = series.map(({ name: part, values }) => [part, format(values[i] ?? 0)] as [string, string]);
@@ -405,20 +413,19 @@ export function Heat(props: {
   columns: string[];
   values: (number | null)[][];
   max: number;
+  isCut?: boolean; // some values are larger than max
   format: (value: number) => string;
   rowName: string;
   columnName: string;
 }) {
-  const { label, rows, columns, values, max, format, rowName, columnName } = props;
+  const { label, rows, columns, values, max, isCut = false, format, rowName, columnName } = props;
   const [ref, full] = useWidth(560);
   const theme = dark.value;
   const left = Math.min(110, Math.max(...rows.map((row) => row.length)) * LETTER + 16);
   const size = Math.max(6, Math.min(rows.length === 1 ? 72 : 52, (full - left - 4) / columns.length));
   const tall = rows.length === 1 ? 34 : Math.min(size, 40);
-  const width = left + size * columns.length + 4;
   const top = 24;
   const height = top + tall * rows.length + 26;
-  const shown = fitting(columns, size);
   return (
     <>
       <div class="plot" ref={ref}>
@@ -427,7 +434,6 @@ export function Heat(props: {
           role="img"
           aria-label={label}
           onPointerLeave={() => (tip.value = null)}
-          data-width={width}
         >
           <g class="axis" aria-hidden="true">
             <text class="name" x={left} y={12}>
@@ -438,24 +444,13 @@ export function Heat(props: {
                 {rowName}
               </text>
             )}
-            {columns.map(
-              (column, j) =>
-                shown(j) && (
-                  <text
-                    x={left + (j + (j === columns.length - 1 ? 1 : 0.5)) * size}
-                    y={height - 8}
-                    text-anchor={j === columns.length - 1 ? "end" : "middle"}
-                  >
-                    {column}
-                  </text>
-                ),
-            )}
             {rows.map((row, i) => (
               <text x={left - 10} y={top + (i + 0.5) * tall} dy="0.32em" text-anchor="end">
                 {cut(row, 16)}
               </text>
             ))}
           </g>
+          <XAxis labels={columns} x={(j) => left + (j + 0.5) * size} y={height - 26} width={full} />
           {values.map((line, i) =>
             line.map((value, j) => {
               if (value === null) return null;
@@ -502,7 +497,7 @@ export function Heat(props: {
           )}
         </svg>
       </div>
-      <Ramp low={format(0)} high={format(max)} />
+      <Ramp low={format(0)} high={isCut ? `${format(max)} or more` : format(max)} />
     </>
   );
 }

@@ -2,7 +2,7 @@
 
 import { interpolateCividis } from "d3-scale-chromatic";
 import { attributeText, model, stepLabels, windowLabels } from "./model";
-import { count } from "./text";
+import { count, number } from "./text";
 
 export type Colour = [number, number, number];
 
@@ -31,13 +31,16 @@ export function css([r, g, b]: Colour): string {
   return `rgb(${r}, ${g}, ${b})`;
 }
 
+const PALE = 236;
 const ramps: Record<string, Colour[]> = {};
 
 /** Return the colour of a number between 0 and 1: the more, the further from the background. */
 export function rampColour(part: number, dark: boolean): Colour {
   const ramp = (ramps[String(dark)] ??= Array.from({ length: 256 }, (_, i) => {
-    const at = dark ? 0.18 + (0.82 * i) / 255 : 0.97 - (0.97 * i) / 255;
-    return interpolateCividis(at).match(/\d+/g)!.map(Number) as Colour;
+    const part = i / 255;
+    const colour = interpolateCividis(dark ? 0.16 + 0.84 * part : 0.72 * (1 - part)).match(/\d+/g)!.map(Number);
+    const pale = dark ? 0 : 0.8 * (1 - part) ** 2; // a bright yellow is lost on white
+    return colour.map((value) => Math.round(value + pale * (PALE - value))) as Colour;
   }));
   return ramp[Math.max(0, Math.min(255, Math.round(part * 255)))];
 }
@@ -120,7 +123,7 @@ function byNumber(attribute: number, name: string, values: Float32Array): Colour
   const sorted = values.filter((value) => Number.isFinite(value)).sort();
   const low = sorted.length ? sorted[Math.floor(0.02 * (sorted.length - 1))] : 0;
   const high = sorted.length ? sorted[Math.ceil(0.98 * (sorted.length - 1))] : 1;
-  const text = (value: number) => value.toLocaleString("en-GB", { maximumSignificantDigits: 4 });
+  const text = (value: number) => number(value, 5);
   return {
     id: `attribute-${attribute}`,
     name,

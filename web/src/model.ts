@@ -1,6 +1,7 @@
 /** The content of the page as typed arrays, with the questions that the views ask about it. */
 
 import { NONE, type Content, type Facts } from "./format";
+import { number } from "./text";
 
 export interface Model {
   facts: Facts;
@@ -107,7 +108,7 @@ export function kindName(node: number): string | null {
 export function attributeText(attribute: number, node: number): string | null {
   const value = attributeValue(attribute, node);
   if (value === null) return null;
-  return typeof value === "number" ? value.toLocaleString("en-GB", { maximumSignificantDigits: 6 }) : value;
+  return typeof value === "number" ? number(value) : value;
 }
 
 export function attributeValue(attribute: number, node: number): string | number | null {

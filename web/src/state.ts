@@ -188,6 +188,7 @@ export function keepInAddress(): void {
   let place = `${view.value} ${node.value}`;
   let written = fragment();
   let timer = 0;
+  let isRestoring = false;
   const write = (change: "pushState" | "replaceState") => {
     clearTimeout(timer);
     const hash = fragment();
@@ -201,8 +202,9 @@ export function keepInAddress(): void {
   };
   const restore = () => {
     if (location.hash === written) return;
-    clearTimeout(timer);
+    isRestoring = true;
     apply(location.hash);
+    isRestoring = false;
     place = `${view.value} ${node.value}`;
     written = fragment();
   };
@@ -212,6 +214,7 @@ export function keepInAddress(): void {
     fragment(); // reads all signals
     const now = `${view.value} ${node.value}`;
     clearTimeout(timer);
+    if (isRestoring) return;
     if (now !== place) {
       place = now;
       write("pushState"); // the back button returns to the view and node before

@@ -6,6 +6,12 @@ export function count(value: number): string {
   return COUNT.format(value);
 }
 
+/** Return a number of any size; a year gets no comma. */
+export function number(value: number, digits = 6): string {
+  const isLong = Math.abs(value) >= 10_000;
+  return value.toLocaleString("en-GB", { maximumSignificantDigits: digits, useGrouping: isLong });
+}
+
 export function counted(value: number, one: string, many = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }

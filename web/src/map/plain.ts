@@ -1,4 +1,4 @@
-import { DIM, place, type Cloud, type Frame, type Renderer } from "./renderer";
+import { DIM, place, type Cloud, type Frame, type Renderer } from "./cloud";
 
 /** Return the outline of a shape of radius 1, scaled and moved: the same shapes as in the shader. */
 export function shapePath(shape: number, x: number, y: number, r: number): string {
@@ -21,7 +21,7 @@ export function shapePath(shape: number, x: number, y: number, r: number): strin
 }
 
 /** Points on a canvas without WebGL. */
-export class Shape2D implements Renderer {
+export class Plain implements Renderer {
   readonly name = "canvas";
   private context: CanvasRenderingContext2D | null;
   private colours: Uint8Array;
@@ -59,11 +59,12 @@ export class Shape2D implements Renderer {
     if (!seen || x < -20 || y < -20 || x > frame.width + 20 || y > frame.height + 20) return;
     const { n, radii } = this.cloud;
     const context = this.context!;
-    const r = 0.1 * frame.grow * (radii[frame.from * n + node] * (1 - frame.part) + radii[frame.to * n + node] * frame.part);
+    const size = 0.1 * (radii[frame.from * n + node] * (1 - frame.part) + radii[frame.to * n + node] * frame.part);
+    const r = frame.grow * size;
     const step = frame.part < 0.5 ? frame.from : frame.to;
     const at = 3 * (this.colours.length > 3 * n ? step * n + node : node);
     const dim = this.marks[node] >= DIM;
-    context.globalAlpha = seen * (dim ? 0.13 : 0.92);
+    context.globalAlpha = seen * (dim ? 0.1 : 0.5 + 0.44 * Math.max(0, Math.min(1, size - 2)));
     context.fillStyle = `rgb(${this.colours[at]}, ${this.colours[at + 1]}, ${this.colours[at + 2]})`;
     context.fill(new Path2D(shapePath(this.marks[node] % DIM, x, y, r)));
   }

@@ -3,13 +3,14 @@
 import { polygonContains } from "d3-polygon";
 import { UNKNOWN } from "../format";
 import { cut } from "../text";
-import { DIM, place, rendererOf, type Cloud, type Frame, type Renderer, type Transform } from "./renderer";
+import { DIM, place, type Cloud, type Frame, type Renderer, type Transform } from "./cloud";
+import { rendererIn } from "./renderer";
 
 const STEP_TIME = 1100; // milliseconds per step while playing
 const MOVE_TIME = 450; // to a step that was chosen
 const REACH = 12; // pixels around the pointer
 const ZOOM: [number, number] = [0.5, 60]; // of the scale at which all is seen
-const MOST_LABELS = 36;
+const MOST_LABELS = 28;
 const EXAMINED = 1500; // nodes that may get a label
 const RANGE = 32767;
 
@@ -69,13 +70,12 @@ export class Stage {
 
   constructor(
     private host: HTMLElement,
-    points: HTMLCanvasElement,
     private overlay: HTMLCanvasElement,
     private cloud: Cloud,
     step: number,
     private hooks: Hooks,
   ) {
-    this.renderer = rendererOf(points, cloud);
+    this.renderer = rendererIn(host, cloud);
     this.context = overlay.getContext("2d")!;
     this.orders = new Array(cloud.s).fill(null);
     this.clock = step;
@@ -391,7 +391,7 @@ export class Stage {
       taken.push(box);
       placed++;
       context.textBaseline = "middle";
-      context.lineWidth = 3.5;
+      context.lineWidth = 4;
       context.strokeStyle = look.halo;
       context.globalAlpha = important ? 1 : 0.9;
       context.strokeText(text, left, y);
@@ -403,7 +403,7 @@ export class Stage {
     // While playing, the same few labels stay, so that nothing flickers.
     const moving = this.playing;
     const order = this.order(moving ? this.cloud.s - 1 : Math.round(this.clock));
-    const room = Math.round((frame.width * frame.height) / 16000);
+    const room = Math.round((frame.width * frame.height) / 20000);
     const most = moving ? 10 : Math.min(MOST_LABELS, room) + strong.size;
     for (let i = 0; i < Math.min(EXAMINED, order.length) && placed < most; i++) {
       const node = order[i];

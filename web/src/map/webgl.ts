@@ -1,5 +1,5 @@
 import { UNKNOWN } from "../format";
-import { DIM, type Cloud, type Frame, type Renderer } from "./renderer";
+import { DIM, type Cloud, type Frame, type Renderer } from "./cloud";
 
 const VERTEX = `#version 300 es
 in vec2 before; in vec2 after;
@@ -12,20 +12,21 @@ out vec4 colour;
 flat out int shape;
 out float radius;
 void main() {
-  float a = before.x > ${UNKNOWN}.5 ? 1.0 : 0.0;
-  float b = after.x > ${UNKNOWN}.5 ? 1.0 : 0.0;
+  float a = before.x > ${UNKNOWN + 1}.5 ? 1.0 : 0.0;
+  float b = after.x > ${UNKNOWN + 1}.5 ? 1.0 : 0.0;
   float seen = mix(a, b, part);
   float way = a * b > 0.0 ? part : b;
   bool dim = mark >= ${DIM}.0;
   shape = int(mark) - (dim ? ${DIM} : 0);
-  radius = mix(radiusBefore, radiusAfter, way) * 0.1 * grow * ratio;
-  colour = vec4(mix(colourBefore, colourAfter, way), seen * (dim ? 0.13 : 0.92));
+  float size = mix(radiusBefore, radiusAfter, way) * 0.1;
+  radius = size * grow * ratio;
+  colour = vec4(mix(colourBefore, colourAfter, way), seen * (dim ? 0.1 : mix(0.5, 0.94, smoothstep(2.0, 3.0, size))));
   gl_Position = seen > 0.0 ? vec4(mix(before, after, way) * transform.xy + transform.zw, 0.0, 1.0) : vec4(2.0, 2.0, 2.0, 1.0);
   gl_PointSize = 2.0 * (radius + 1.5 * ratio) + 2.0;
 }`;
 
 const FRAGMENT = `#version 300 es
-precision mediump float;
+precision highp float;
 in vec4 colour;
 flat in int shape;
 in float radius;

@@ -7,7 +7,7 @@ import { colourings, css, described, rampColour, slotColour, UNSET, type Colouri
 import { download, type Cell } from "../csv";
 import { UNKNOWN } from "../format";
 import { shapePath } from "../map/plain";
-import { DIM, type Cloud } from "../map/renderer";
+import { DIM, type Cloud } from "../map/cloud";
 import { Stage } from "../map/stage";
 import { attributeValue, kindName, model, partnersAt, rawLabel, stepLabels, windowLabels, windowOf } from "../model";
 import { Chooser, Label, Lacking, Search, tip } from "../parts";
@@ -15,7 +15,7 @@ import { choose, colour, dark, follow, followed, node, only, show, step } from "
 import { count, counted, cut, fileName } from "../text";
 
 const LISTED = 200; // members of a lasso
-const [SMALLEST, LARGEST] = [24, 75]; // radii in tenths of a pixel
+const [IDLE, SMALLEST, LARGEST] = [20, 30, 85]; // radii in tenths of a pixel; idle: without links in the window
 
 export const stage = signal<Stage | null>(null);
 const members = signal<number[] | null>(null); // of the lasso
@@ -26,7 +26,9 @@ function cloudOf(positions: Int16Array): Cloud {
   if (cloud) return cloud;
   const { n, s, degree } = model;
   const most = Math.sqrt(degree.reduce((max, value) => Math.max(max, value), 1));
-  const radii = Uint8Array.from(degree, (value) => SMALLEST + ((LARGEST - SMALLEST) * Math.sqrt(value)) / most);
+  const radii = Uint8Array.from(degree, (value) =>
+    value ? SMALLEST + ((LARGEST - SMALLEST) * Math.sqrt(value)) / most : IDLE,
+  );
   cloud = { n, s, positions, radii };
   return cloud;
 }
@@ -100,12 +102,11 @@ export function MapView() {
 }
 
 function Canvas({ positions }: { positions: Int16Array }) {
-  const host = useRef<HTMLDivElement>(null);
-  const points = useRef<HTMLCanvasElement>(null);
+  const layer = useRef<HTMLDivElement>(null);
   const overlay = useRef<HTMLCanvasElement>(null);
   const lassoing = useSignal(false);
   useEffect(() => {
-    const made = new Stage(host.current!, points.current!, overlay.current!, cloudOf(positions), step.value, {
+    const made = new Stage(layer.current!, overlay.current!, cloudOf(positions), step.value, {
       labels: model.facts.labels,
       hover: (found, x, y) => {
         const said = found === null ? null : described(currentColouring(), found, step.value);
@@ -162,8 +163,8 @@ function Canvas({ positions }: { positions: Int16Array }) {
     };
   }, []);
   return (
-    <div class={lassoing.value ? "stage lassoing" : "stage"} ref={host} data-test="stage">
-      <canvas ref={points} aria-hidden="true" />
+    <div class={lassoing.value ? "stage lassoing" : "stage"} data-test="stage">
+      <div class="layer" ref={layer} />
       <canvas
         ref={overlay}
         class="overlay"
@@ -309,7 +310,7 @@ function Legend() {
           <p class="quiet">{colouring.note}.</p>
         </>
       )}
-      <p class="quiet">Size: links in the window.</p>
+      <p class="quiet">Size: links in the window; pale if there are none.</p>
     </div>
   );
 }

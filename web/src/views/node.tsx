@@ -42,9 +42,8 @@ function Nobody() {
           .map((i) => (
             <li>
               <Chooser node={i} onChoose={choose} />
-              <span class="quiet">
-                {[kindName(i), counted(model.totalDegree[i], "link")].filter(Boolean).join(" · ")}
-              </span>
+              <span class="quiet kind">{cut(kindName(i) ?? "", 40)}</span>
+              <span class="quiet">{counted(model.totalDegree[i], "link")}</span>
             </li>
           ))}
       </ol>

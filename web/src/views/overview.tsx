@@ -220,7 +220,7 @@ function Links() {
   return (
     <Figure
       title="Links per window"
-      note="A method that only remembers can at best find the links that existed before."
+      note="A method that only repeats past links can find at most those that were linked before."
       test="chart-links"
       table={{
         head: ["Window", "From", "To", "Links", "Linked before", "Between known nodes", "With a new node", "Active nodes", "Known nodes"],
