@@ -80,7 +80,7 @@ def content(model: Viewed, *, asked: Ids | Sequence[int] = (), why: Why | None =
     report("page: links")
     facts, arrays = _graph_facts(graph, first), _node_arrays(graph, nodes, first, missing)
     facts |= _attributes(graph, nodes, arrays)
-    arrays["community"] = communities(graph)[nodes]
+    arrays["community"] = communities(graph.snapshots)[nodes]
     facts["communities"] = int(arrays["community"].max(initial=0)) + 1 if len(nodes) else 0
     facts["mean_attention"] = _embedded(model, nodes, first, arrays, missing)
     facts["phrases"] = _forecasts(model, nodes, asked, why, arrays, missing)
