@@ -12,7 +12,7 @@ from dysat.data.attributes import describe_features
 from dysat.data.graph import DynamicGraph
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.report.page import Page
-from dysat.runs.backtest import MOST, verdict_text, with_windows
+from dysat.runs.backtest import MOST, with_windows
 from dysat.runs.newest import REPORT
 from dysat.runs.run import Run
 from dysat.system.ranks import alone, ranks
@@ -47,9 +47,18 @@ def write_report(run: Run, model: EmbeddingModel | None = None) -> Path | None:
 
 
 def _verdict(backtest: Mapping[str, Any] | None) -> str:
+    """One sentence on how well the run predicts; `verdict_text` has the details."""
     if backtest is None:
-        return "How well the model predicts was not measured: there was no backtest."
-    return verdict_text(dict(backtest)) or "No heuristic could be measured on these windows to compare the model with."
+        return "How well this run predicts was not measured: it has no backtest."
+    own, rival = backtest["mean"]["auc"], backtest["comparison"]
+    if own is None:
+        return "How well this run predicts could not be measured: its embeddings are not finite numbers."
+    if rival is None:
+        return f"The forecast has AUC {own:.3f}; no heuristic could be measured on these windows."
+    words = {"beats": "beats", "behind": "is behind", "tie": "ties with", None: "stands beside"}[rival["verdict"]]
+    doubt = "" if backtest.get("reliable", True) else ", from too few links to be sure"
+    figures = f"AUC {own:.3f} against {rival['auc']:.3f}"
+    return f"The forecast {words} the strongest heuristic, {rival['heuristic']}: {figures}{doubt}."
 
 
 def _learned_from(
@@ -57,20 +66,20 @@ def _learned_from(
 ) -> Iterator[tuple[str, str]]:
     graph = model.graph_
     if config.get("source"):
-        yield "source", str(config["source"])
+        yield "Source", str(config["source"])
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in graph.kind_counts.items())
-    yield "nodes", f"{graph.num_nodes:,}{f' ({kinds})' * bool(kinds)}"
+    yield "Nodes", f"{graph.num_nodes:,}{f' ({kinds})' * bool(kinds)}"
     links = sum(snapshot.num_links for snapshot in graph)
-    yield "links", f"{links:,} ({graph.num_distinct_links:,} distinct pairs), {_direction(graph)}"
-    yield "windows", f"{len(graph):,}"
+    yield "Links", f"{links:,} ({graph.num_distinct_links:,} distinct pairs), {_direction(graph)}"
+    yield "Windows", f"{len(graph):,}"
     if graph.report is not None:
-        yield "events", f"{graph.report.used:,} of {graph.report.events:,} used"
+        yield "Events", f"{graph.report.used:,} of {graph.report.events:,} used"
     if attributes := describe_features(graph.features, graph.feature_names):
-        yield "attributes", ", ".join(attributes)
-    yield "method", str(config["method"])
+        yield "Attributes", ", ".join(attributes)
+    yield "Method", str(config["method"])
     epochs = metrics["epochs"]
     trained = f"{epochs} epoch{'s' * (epochs != 1)} on {metrics['device']}, " if epochs else ""
-    yield "training", f"{trained}{metrics['seconds']:,.1f} s"
+    yield "Training", f"{trained}{metrics['seconds']:,.1f} s"
 
 
 def _direction(graph: DynamicGraph) -> str:
