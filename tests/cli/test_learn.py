@@ -108,7 +108,7 @@ def test_fit_a_dataset(cli: Cli) -> None:
         *["backtest"] * 2,
         "training",
     ]
-    assert names(Path("run")) == RESULTS
+    assert names(Path("run")) == RESULTS | {"report.html"}
     run = Run.open("run")
     metrics, model = run.metrics(), run.model("cpu")
     assert f"AUC {metrics['backtest']['auc']:.4f} ± " in " ".join(out.split())
@@ -408,7 +408,7 @@ def test_ctrl_c_during_a_write_is_no_error(capfd: pytest.CaptureFixture[str]) ->
 def test_forecast_only(cli: Cli) -> None:
     small_graph().save("graph")
     code, out, _ = cli("fit", "graph", "--forecast-only", "-o", "run")
-    assert code == 0 and names(Path("run")) == RESULTS - {"embeddings.parquet"}
+    assert code == 0 and names(Path("run")) == RESULTS - {"embeddings.parquet"} | {"report.html"}
     assert "forecast score, AUC" in out and "probe" not in out and "epoch" not in out
     assert "no embeddings were learned (--forecast-only); the forecast score does not depend on them" in out
     run = Run.open("run")
