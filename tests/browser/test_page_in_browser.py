@@ -15,7 +15,6 @@ from browsing import Seen, browsing, hook, opened, table_of
 from page_reading import page_content
 
 import dysat
-from dysat.cli import app
 from dysat.runs.report import run_page
 from dysat.runs.run import Run
 from dysat.system.text.csv_text import csv_field
@@ -314,7 +313,6 @@ def test_the_page_works_in_the_frame_of_a_notebook(run: Run, context: Any, tmp_p
 
 
 def test_the_command_writes_the_page(run: Run, tmp_path: Path, cli: Any) -> None:
-    assert app is not None
     code, out, problem = cli("view", run.folder, "-o", tmp_path / "page.html", "--json")
     assert code == 0, problem
     facts = json.loads(out)
