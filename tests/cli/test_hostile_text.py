@@ -70,6 +70,7 @@ def test_run_commands(safe: Callable[..., str], log: Path, folder: Path) -> None
     rows = json.loads(safe("forecast", run, "--top", "300", "--json"))
     assert {row["u"] for row in rows} | {row["v"] for row in rows} == set(hostile_text.LABELS)
     safe("forecast", run, "--each")
+    safe("forecast", run, "--why")
     safe("forecast", run, "--node", hostile_text.LABELS[0])
     safe("forecast", run, "--node", "nobody \x1b[31m\u202e", code=2)
     for ending in ("csv", "parquet", "jsonl"):

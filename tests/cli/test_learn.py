@@ -289,6 +289,40 @@ def test_forecast(cli: Cli, trained: Path, args: list[object], options: dict[str
     assert not any(link.known for link in found) or "known" not in options
 
 
+@pytest.fixture(scope="module")
+def forecast_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the default model without embeddings."""
+    folder = tmp_path_factory.mktemp("forecast_only")
+    assert Run.start(folder / "run", small_graph(), dysat.DySAT(embeddings=False), backtest=False).train()
+    return folder / "run"
+
+
+def test_forecast_with_reasons(cli: Cli, forecast_only: Path) -> None:
+    model = Run.open(forecast_only).model("cpu")
+    assert isinstance(model, dysat.DySAT)
+    found = model.top_links(3)
+    whys = model.why(found)
+    code, out, err = cli("forecast", forecast_only, "--top", 3, "--why")
+    assert (code, err) == (0, "") and "share: part of all effects on the score" in out
+    text = " ".join(out.split())
+    for link, why in zip(found, whys, strict=True):
+        told = [f"{100 * reason.share:+.0f} % {reason.text}" for reason in why.reasons]
+        start = f"{link.u} {link.v} {score_text(link.score)} {'yes' if link.known else 'no'}"
+        assert len(told) == 5 and " ".join([start, *told]) in text
+    rows = json.loads(cli("forecast", forecast_only, "--top", 3, "--why", "--json")[1])
+    assert [row.pop("why") for row in rows] == [[reason._asdict() for reason in why.reasons] for why in whys]
+    assert rows == as_table(found)
+    code, out, _ = cli("forecast", forecast_only, "--each", "--top", 2, "--why")
+    assert code == 0 and out.count(" % ") >= 10 and "the first 10 of" in out
+
+
+def test_reasons_need_a_pair_score(cli: Cli, trained: Path) -> None:
+    code, out, err = cli("forecast", trained, "--why")
+    assert (
+        (code, out) == (2, "") and err.startswith("dysat: only a pair score can be explained") and err.count("\n") == 1
+    )
+
+
 @pytest.mark.parametrize(("node", "kind"), [("u1", None), ("f1", "film"), ("gandhi", "user"), ("gandhi", "film")])
 def test_forecast_of_kinds(cli: Cli, films: Path, node: str, kind: str | None) -> None:
     found = Run.open(films).model("cpu").top_links(20, node=node, kind=kind)
@@ -330,6 +364,7 @@ def test_forecast_of_each_node(cli: Cli, trained: Path) -> None:
         (["--each", "--node", 7], "--each ranks the links of every node; leave out --node"),
         (["-o", "links.xlsx"], "links.xlsx: tables are written as .parquet, .csv or .jsonl"),
         (["--each", "--kind", "film"], "no kind 'film'; nodes have no kinds"),
+        (["--why", "-o", "links.csv"], "--why shows reasons on the screen or with --json; leave out -o"),
     ],
 )
 def test_wrong_forecasts(cli: Cli, trained: Path, args: list[object], message: str) -> None:

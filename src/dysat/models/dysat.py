@@ -458,9 +458,11 @@ class DySAT(AttentionModel):
         Example:
             >>> import dysat
             >>> model = dysat.DySAT(embeddings=False).fit(dysat.load_dataset("uci")[:3])
-            >>> found = model.why(model.top_links(1), number=3)[0]
-            >>> for reason in found.reasons:
-            ...     print(f"{reason.share:+.0%}", reason.text)
+            >>> found = model.why(model.top_links(1))[0]
+            >>> found.reasons[0].fact, found.reasons[0].text
+            ('past links', 'linked in 3 of 3 windows')
+            >>> bool(found.reasons[0].effect > 0)  # makes the link more likely
+            True
         """
         if number < 1:
             raise ModelError(f"number={number} must be at least 1")

@@ -212,7 +212,7 @@ def test_senders_receivers_and_paths() -> None:
 
 def test_kinds_and_attributes() -> None:
     long = "x" * 60
-    names = (f"te{am}\x1b[31m={long}", "te{am}\x1b[31m=b", "te{am}\x1b[31m=other", "age", "age missing")
+    names = ("te{am}\x1b[31m=" + long, "te{am}\x1b[31m=b", "te{am}\x1b[31m=other", "age", "age missing")
     team, age = [0, 1, 2, None, 0, 2, 1, 0], [1.0, -0.5, None, 2.0, 1.0, None, 0.25, 0.75]
     rows = [[*(float(t == k) for k in range(3)), a or 0.0, float(a is None)] for t, a in zip(team, age, strict=True)]
     kinds = ["us\u202eer", "film"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import pairwise
@@ -32,6 +32,11 @@ WIDE = 120  # columns if the output is not a terminal
 BAR = 12
 UNLIMITED = 10_000  # columns; wider than any table
 EIGHTHS = " ▏▎▍▌▋▊▉"
+<<<<<<< HEAD
+=======
+WHY = "share: part of all effects on the score, compared with a random pair; below 0, a fact makes the link less likely"
+SCORE = "score: calibrated probability of a link, for a balanced mix of links and non-links"
+>>>>>>> why
 
 
 def show_graph(
@@ -170,12 +175,19 @@ def new_table(*columns: str) -> Table:
     return table
 
 
-def links_table(links: dysat.Forecasts) -> Table:
-    """A table of forecasts."""
+def links_table(links: dysat.Forecasts, whys: Sequence[dysat.Why] | None = None) -> Table:
+    """A table of forecasts; with their reasons, the first one beside the link and the others below."""
     ends = ("most likely next links: from →", "to") if links.graph.directed else ("most likely next links", "")
-    table = new_table(*ends, ">score", "linked before")
-    for link in links:
-        table.add_row(foreign(link.u), foreign(link.v), score_text(link.score), "yes" if link.known else "no")
+    table = new_table(*ends, ">score", "linked before", *([] if whys is None else [">share"]))
+    if whys is not None:
+        table.add_column("why", overflow="fold")
+    for number, link in enumerate(links):
+        cells = foreign(link.u), foreign(link.v), score_text(link.score), "yes" if link.known else "no"
+        reasons = () if whys is None else whys[number].reasons
+        shown = [(f"{100 * reason.share:+.0f} %", foreign(reason.text)) for reason in reasons]
+        table.add_row(*cells, *(shown[0] if shown else ()))
+        for cell in shown[1:]:
+            table.add_row(*[""] * len(cells), *cell)
     return table
 
 
