@@ -198,7 +198,6 @@ function Row({ row, open, toggle }: { row: number; open: boolean; toggle: () => 
         data-test="row"
         tabIndex={0}
         class={open ? "open" : undefined}
-        aria-expanded={open}
         onClick={toggle}
         onKeyDown={(event) => {
           if (event.target === event.currentTarget && (event.key === "Enter" || event.key === " ")) {
@@ -220,9 +219,9 @@ function Row({ row, open, toggle }: { row: number; open: boolean; toggle: () => 
           <span class={known ? "tag" : "tag new"}>{known ? "known" : "new"}</span>
         </td>
         <td class="number">
-          <span class="more" aria-hidden="true">
+          <button type="button" class="small more" data-test="why-toggle" aria-expanded={open} aria-label="Why this score">
             {open ? "▾" : "▸"}
-          </span>
+          </button>
         </td>
       </tr>
       {open && (

@@ -37,16 +37,16 @@ function coloursOf(colouring: Colouring, night: boolean): Uint8Array {
   const { n, s } = model;
   const grey = slotColour(UNSET, night);
   if (colouring.type === "category") {
-    const colours = new Uint8Array(3 * n);
-    for (let i = 0; i < n; i++) colours.set(slotColour(colouring.slots[i], night), 3 * i);
+    const colours = new Uint8Array(4 * n);
+    for (let i = 0; i < n; i++) colours.set(slotColour(colouring.slots[i], night), 4 * i);
     return colours;
   }
   const steps = colouring.perStep ? s : 1;
-  const colours = new Uint8Array(3 * n * steps);
+  const colours = new Uint8Array(4 * n * steps);
   for (let t = 0; t < steps; t++) {
     for (let i = 0; i < n; i++) {
       const part = colouring.part(i, t);
-      colours.set(Number.isNaN(part) ? grey : rampColour(part, night), 3 * (t * n + i));
+      colours.set(Number.isNaN(part) ? grey : rampColour(part, night), 4 * (t * n + i));
     }
   }
   return colours;
@@ -133,6 +133,7 @@ function Canvas({ positions }: { positions: Int16Array }) {
       playing: (on) => (playing.value = on),
     });
     stage.value = made;
+    if (node.value !== null) made.reveal(node.value);
     const stop = [
       effect(() => {
         const night = dark.value;
