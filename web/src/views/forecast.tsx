@@ -103,7 +103,7 @@ export function Forecast() {
             ? counted(rows.length, "pair")
             : `${count(rows.length)} of ${counted(ranked.value.length, "pair")}`}
         </p>
-        <Pager at={at} pages={pages} go={(to) => (page.value = to)} />
+        <Pager name="Pages of the table" at={at} pages={pages} go={(to) => (page.value = to)} />
         <button type="button" data-test="export" onClick={exportRows} disabled={!rows.length}>
           Export as CSV
         </button>
@@ -121,7 +121,7 @@ export function Forecast() {
       </div>
       {pages > 1 && (
         <div class="bar-line">
-          <Pager at={at} pages={pages} go={(to) => (page.value = to)} />
+          <Pager name="Pages, below the table" at={at} pages={pages} go={(to) => (page.value = to)} />
         </div>
       )}
     </>
@@ -245,10 +245,10 @@ function Meter({ value }: { value: number }) {
   );
 }
 
-function Pager({ at, pages, go }: { at: number; pages: number; go: (page: number) => void }) {
+function Pager({ at, pages, name, go }: { at: number; pages: number; name: string; go: (page: number) => void }) {
   if (pages < 2) return null;
   return (
-    <nav class="pager" aria-label="Pages of the table">
+    <nav class="pager" aria-label={name}>
       <button type="button" data-test="previous" disabled={at === 0} onClick={() => go(at - 1)} aria-label="Previous page">
         ‹
       </button>
