@@ -40,8 +40,8 @@ HOSTILE = (
     r"evil\u202egpj.exe",
 )  # fmt: skip
 RAW = {"a,b;c\\td": "a,b;c\td", r"evil\u202egpj.exe": "evil\u202egpj.exe"}
-FIRST = "Ada Ben Chloé David Elif Femi Grace Hiro Inês Jonas Kofi Lena Mei Noor".split()
-LAST = "Abbott Berg Castillo Dubois Eze Fischer Garcia Haddad Ivanova Jansen Kim Lopez".split()
+FIRST = ("Ada", "Ben", "Chloé", "David", "Elif", "Femi", "Grace", "Hiro", "Inês", "Jonas", "Kofi", "Lena", "Mei")
+LAST = ("Abbott", "Berg", "Castillo", "Dubois", "Eze", "Fischer", "Garcia", "Haddad", "Ivanova", "Jansen", "Kim")
 
 
 def main() -> None:
@@ -178,7 +178,8 @@ def reasons_in_words() -> list[str]:
 
 def label_all(random: Any, nodes: int) -> list[str]:
     """Return labels, some of them hostile."""
-    labels = [f"{FIRST[a]} {LAST[b]} {i}" for i, (a, b) in enumerate(random.integers(0, (14, 12), (nodes, 2)))]
+    names = random.integers(0, (len(FIRST), len(LAST)), (nodes, 2))
+    labels = [f"{FIRST[a]} {LAST[b]} {i}" for i, (a, b) in enumerate(names)]
     for i, label in zip(random.permutation(nodes), HOSTILE, strict=False):
         labels[i] = label
     return labels
