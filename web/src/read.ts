@@ -33,7 +33,7 @@ async function decoded(text: string): Promise<ArrayBuffer> {
   try {
     return await inflated(fromBase64(text));
   } catch {
-    throw new Error("its data are damaged");
+    throw new Error("its data is damaged");
   }
 }
 

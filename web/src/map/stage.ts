@@ -243,7 +243,7 @@ export class Stage {
   /** Return the factor of the radii: many points on a small map are drawn smaller. */
   private base(): number {
     const room = (this.width * this.height) / Math.max(1, this.cloud.n);
-    return Math.max(0.55, Math.min(1.5, Math.sqrt(room) / 16));
+    return Math.max(0.7, Math.min(1.5, Math.sqrt(room) / 16));
   }
 
   private draw(): void {

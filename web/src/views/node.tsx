@@ -112,7 +112,7 @@ function Facts({ chosen }: { chosen: number }) {
   });
   if (model.community) rows.push(["Community", `${model.community[chosen] + 1} of ${facts.communities}`]);
   rows.push(["First seen", windowLabels()[model.firstSeen[chosen]] ?? "–"]);
-  rows.push(["Links in all windows", count(model.totalDegree[chosen])]);
+  rows.push([model.facts.first_step ? "Links in the windows shown" : "Links in all windows", count(model.totalDegree[chosen])]);
   return (
     <dl class="facts" data-test="node-facts">
       {rows.map(([name, value]) => (
@@ -204,7 +204,8 @@ function Partners({ history }: { history: Map<number, number>[] }) {
       return t && history[t - 1].has(partner) ? "lost" : null;
     });
   };
-  const words = { new: "first link", again: "linked before", lost: "no longer linked" };
+  const fromStart = model.facts.first_step === 0;
+  const words = { new: fromStart ? "first link" : "first link shown", again: "linked before", lost: "no longer linked" };
   const ways = ["", "sent", "received", "sent and received"];
   const rows: (string | number | null)[][] = counts.map(({ partners, fresh, lost }, t) => [labels[t], partners, fresh, lost]);
   return (
