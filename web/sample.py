@@ -1,4 +1,4 @@
-"""Make a page from random data, to look at and to measure: python web/sample.py --nodes 20000 --steps 13 --out page.html"""
+"""Make a page from random data, to look at and to measure: python web/sample.py --nodes 20000 --out page.html."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ HOSTILE = (
     r"evil\u202egpj.exe",
 )  # fmt: skip
 RAW = {"a,b;c\\td": "a,b;c\td", r"evil\u202egpj.exe": "evil\u202egpj.exe"}
-FIRST = ("Ada", "Ben", "Chloé", "David", "Elif", "Femi", "Grace", "Hiro", "Inês", "Jonas", "Kofi", "Lena", "Mei", "Noor")
-LAST = ("Abbott", "Berg", "Castillo", "Dubois", "Eze", "Fischer", "Garcia", "Haddad", "Ivanova", "Jansen", "Kim", "Lopez")
+FIRST = ("Ada", "Ben", "Chloé", "David", "Elif", "Femi", "Grace", "Hiro", "Inês", "Jonas", "Kofi", "Lena", "Mei")
+LAST = ("Abbott", "Berg", "Castillo", "Dubois", "Eze", "Fischer", "Garcia", "Haddad", "Ivanova", "Jansen", "Kim")
 
 
 def main() -> None:
+    """Write the page, and its facts and arrays beside it for tests."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1899)
     parser.add_argument("--steps", type=int, default=13)
@@ -54,7 +55,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     facts, arrays = sample(options.nodes, options.steps, options.rows, options.seed, bare=options.bare)
-    options.out.write_text(pack().page(facts["title"], facts, arrays), encoding="utf-8")
+    options.out.write_text(pack().html_page(facts["title"], facts, arrays), encoding="utf-8")
     options.out.with_suffix(".json").write_text(json.dumps(facts), encoding="utf-8")
     np.savez(options.out.with_suffix(".npz"), **arrays)
 
@@ -68,6 +69,7 @@ def pack() -> Any:
 
 
 def sample(nodes: int, steps: int, rows: int, seed: int, *, bare: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return random facts and arrays."""
     random = np.random.default_rng(seed)
     groups = min(9, max(2, nodes // 50))
     group = np.sort(random.choice(groups, nodes, p=(weights := 0.78 ** np.arange(groups)) / weights.sum()))
@@ -94,7 +96,7 @@ def sample(nodes: int, steps: int, rows: int, seed: int, *, bare: bool) -> tuple
         "link_v": v,
         "row_pair": pair.astype(np.uint32),
         "row_rank": rank.astype(np.uint32),
-        "row_score": scores.astype(np.float32),
+        "row_score": scores.astype(np.float64),
         "row_known": known.astype(np.uint8),
         "row_phrase": random.integers(0, len(phrases), (len(pair), REASONS)).astype(np.uint32),
         "row_share": share.astype(np.float32),
@@ -106,6 +108,7 @@ def sample(nodes: int, steps: int, rows: int, seed: int, *, bare: bool) -> tuple
 
 
 def positions(random: Any, group: Any, groups: int, first_seen: Any, steps: int) -> Any:
+    """Return the map: groups that drift, and nodes that drift within them."""
     angle = 2 * np.pi * np.arange(groups) / groups
     centre = np.stack([np.cos(angle), np.sin(angle)], 1) * random.uniform(0.35, 0.75, (groups, 1))
     spread = random.uniform(0.06, 0.16, groups)
@@ -120,6 +123,7 @@ def positions(random: Any, group: Any, groups: int, first_seen: Any, steps: int)
 
 
 def links_of(random: Any, group: Any, groups: int, activity: Any, seen: Any) -> tuple[Any, Any]:
+    """Return the links of one window, most of them within groups."""
     weight = activity * seen * (random.random(len(group)) < 0.5)
     many = max(20, int(len(group) * 0.7))
     u = random.choice(len(group), many, p=weight / weight.sum())
@@ -135,6 +139,7 @@ def links_of(random: Any, group: Any, groups: int, activity: Any, seen: Any) -> 
 
 
 def forecasts(random: Any, group: Any, activity: Any, u: Any, v: Any, rows: int, nodes: int) -> Any:
+    """Return pairs with scores: half of them linked before, then one pair for each of the first nodes."""
     old = np.unique(np.stack([u, v], 1), axis=0)
     old = old[random.permutation(len(old))[: rows // 2]]
     chance = activity / activity.sum()
@@ -156,6 +161,7 @@ def forecasts(random: Any, group: Any, activity: Any, u: Any, v: Any, rows: int,
 
 
 def reasons_in_words() -> list[str]:
+    """Return phrases as a run gives them."""
     shared = [f"{count} shared partners in the last {windows} windows" for count in range(2, 30) for windows in (3, 5)]
     return [
         *shared,
@@ -171,13 +177,16 @@ def reasons_in_words() -> list[str]:
 
 
 def label_all(random: Any, nodes: int) -> list[str]:
-    labels = [f"{FIRST[a]} {LAST[b]} {i}" for i, (a, b) in enumerate(random.integers(0, (14, 12), (nodes, 2)))]
+    """Return labels, some of them hostile."""
+    names = random.integers(0, (len(FIRST), len(LAST)), (nodes, 2))
+    labels = [f"{FIRST[a]} {LAST[b]} {i}" for i, (a, b) in enumerate(names)]
     for i, label in zip(random.permutation(nodes), HOSTILE, strict=False):
         labels[i] = label
     return labels
 
 
 def optional(random: Any, position: Any, group: Any, first_seen: Any, steps: int, nodes: int) -> dict[str, Any]:
+    """Return the arrays that may be missing."""
     nearest = random.integers(0, nodes, (nodes, NEAREST)).astype(np.uint32)
     nearest[::29, 5:] = NONE
     similarity = -np.sort(-random.uniform(0.4, 0.99, (nodes, NEAREST)), axis=1)
@@ -202,9 +211,10 @@ def optional(random: Any, position: Any, group: Any, first_seen: Any, steps: int
 
 def facts_of(random: Any, arrays: Any, labels: Any, phrases: Any, dates: Any, groups: int, steps: int, nodes: int,
              *, bare: bool) -> dict[str, Any]:  # fmt: skip
+    """Return the facts."""
     windows = [window(arrays, dates, i, steps) for i in range(steps + 2)]
-    attention = [[1 / (i + 1) + 0.05 * float(np.sin(j)) if j <= i else None for j in range(steps)] for i in range(steps)]
-    attention = [[None if w is None else w / sum(x for x in row if x is not None) for w in row] for row in attention]
+    weights = [1 / (i + 1) + 0.05 * np.sin(np.arange(i + 1)) for i in range(steps)]
+    attention = [[*(row / row.sum()).tolist(), *[None] * (steps - len(row))] for row in weights]
     return {
         "format": 1,
         "title": "uci-messages <run> & co",
@@ -247,6 +257,7 @@ def facts_of(random: Any, arrays: Any, labels: Any, phrases: Any, dates: Any, gr
 
 
 def window(arrays: Any, dates: Any, i: int, steps: int) -> dict[str, Any]:
+    """Return the facts of one window."""
     t = min(max(i - 2, 0), steps - 1)
     links = int(arrays["link_start"][t + 1] - arrays["link_start"][t])
     recurring, between = int(links * 0.08 * min(i, 5)), int(links * 0.35)
@@ -264,6 +275,7 @@ def window(arrays: Any, dates: Any, i: int, steps: int) -> dict[str, Any]:
 
 
 def backtest(random: Any, steps: int) -> dict[str, Any]:
+    """Return the figures of six windows."""
     tested = []
     for i in range(6):
         base = 0.88 + 0.02 * random.standard_normal()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-TYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "i16": "<i2", "f32": "<f4"}
+TYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "i16": "<i2", "f32": "<f4", "f64": "<f8"}
 
 
 def page_content(html: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

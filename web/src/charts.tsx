@@ -38,6 +38,7 @@ export function Figure(props: { title: string; note?: string; test: string; tabl
 export function Numbers({ table, summary = "Numbers" }: { table: Table; summary?: string }) {
   const open = useSignal(false);
   const { head, rows, format = String } = table;
+  const isNumeric = head.map((_, column) => rows.some((row) => typeof row[column] === "number"));
   return (
     <details class="numbers" onToggle={(event) => (open.value = event.currentTarget.open)}>
       <summary>{summary}</summary>
@@ -46,8 +47,10 @@ export function Numbers({ table, summary = "Numbers" }: { table: Table; summary?
           <table>
             <thead>
               <tr>
-                {head.map((name) => (
-                  <th scope="col">{cut(name, 80)}</th>
+                {head.map((name, column) => (
+                  <th scope="col" class={isNumeric[column] ? "number" : undefined}>
+                    {cut(name, 80)}
+                  </th>
                 ))}
               </tr>
             </thead>
@@ -60,7 +63,7 @@ export function Numbers({ table, summary = "Numbers" }: { table: Table; summary?
                         {format(value, column)}
                       </td>
                     ) : (
-                      <td>
+                      <td class={isNumeric[column] ? "number" : undefined}>
                         <bdi>{value === null ? "–" : cut(value, 200)}</bdi>
                       </td>
                     ),

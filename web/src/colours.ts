@@ -16,7 +16,9 @@ const CATEGORIES: Colour[] = [
   [213, 94, 0],
   [240, 228, 66],
 ];
+// The blue is lighter on black, and the yellow darker on white.
 const CATEGORIES_DARK: Colour[] = CATEGORIES.map((colour, i) => (i === 0 ? [60, 148, 214] : colour));
+const CATEGORIES_LIGHT: Colour[] = CATEGORIES.map((colour, i) => (i === 6 ? [221, 205, 20] : colour));
 const OTHER: Colour = [138, 143, 152];
 export const OTHERS = CATEGORIES.length; // the slot of all further categories
 export const UNSET = OTHERS + 1; // the slot of nodes without a value
@@ -24,7 +26,7 @@ export const UNSET = OTHERS + 1; // the slot of nodes without a value
 export const SHAPES = ["circle", "square", "diamond", "triangle", "plus", "ring", "down", "dot", "dot"] as const;
 
 export function slotColour(slot: number, dark: boolean): Colour {
-  return slot < OTHERS ? (dark ? CATEGORIES_DARK : CATEGORIES)[slot] : OTHER;
+  return slot < OTHERS ? (dark ? CATEGORIES_DARK : CATEGORIES_LIGHT)[slot] : OTHER;
 }
 
 export function css([r, g, b]: Colour): string {
@@ -45,9 +47,10 @@ export function rampColour(part: number, dark: boolean): Colour {
   return ramp[Math.max(0, Math.min(255, Math.round(part * 255)))];
 }
 
-/** Return black or white, whichever reads better on a colour. */
-export function inkOn([r, g, b]: Colour): string {
-  return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#101214" : "#ffffff";
+/** Return black or white, whichever has the higher contrast with a colour. */
+export function inkOn(colour: Colour): string {
+  const [r, g, b] = colour.map((value) => (value / 255) ** 2.2);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#000000" : "#ffffff";
 }
 
 export interface Entry {

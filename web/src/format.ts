@@ -70,7 +70,7 @@ export interface Facts {
   arrays: Record<string, { type: ArrayType; shape: number[]; at: number }>;
 }
 
-export type ArrayType = "u8" | "u16" | "u32" | "i16" | "f32";
+export type ArrayType = "u8" | "u16" | "u32" | "i16" | "f32" | "f64";
 export const NONE = 0xffffffff; // no node, no phrase
 export const UNKNOWN = -32768; // position of a node that was not known yet
 
@@ -92,12 +92,12 @@ export const UNKNOWN = -32768; // position of a node that was not known yet
  *   link_u, link_v   u32 [l]        links between nodes of the page; u sends in a directed graph
  *   row_pair         u32 [r, 2]     forecasts: first the likeliest of all pairs, in order, then those of single nodes
  *   row_rank         u32 [r]        rank from 1 among all pairs; 0: only in the list of a node
- *   row_score        f32 [r]
+ *   row_score        f64 [r]        many are close to 1
  *   row_known        u8  [r]        1: linked before
  *   row_phrase       u32 [r, 5]     reasons, most important first: indices into phrases; NONE
  *   row_share        f32 [r, 5]     part of each in the sum of all absolute effects on the score; negative: it lowers it
  */
 export interface Content {
   facts: Facts;
-  array(name: string): Uint8Array | Uint16Array | Uint32Array | Int16Array | Float32Array | null;
+  array(name: string): Uint8Array | Uint16Array | Uint32Array | Int16Array | Float32Array | Float64Array | null;
 }

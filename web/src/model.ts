@@ -24,7 +24,7 @@ export interface Model {
   linkV: Uint32Array;
   rowPair: Uint32Array;
   rowRank: Uint32Array;
-  rowScore: Float32Array;
+  rowScore: Float64Array;
   rowKnown: Uint8Array;
   rowPhrase: Uint32Array;
   rowShare: Float32Array;
@@ -73,7 +73,7 @@ export function setModel(content: Content): Model {
     linkU: (content.array("link_u") ?? empty) as Uint32Array,
     linkV: (content.array("link_v") ?? empty) as Uint32Array,
     rowPair: (content.array("row_pair") ?? empty) as Uint32Array,
-    rowScore: (content.array("row_score") ?? new Float32Array(0)) as Float32Array,
+    rowScore: (content.array("row_score") ?? new Float64Array(0)) as Float64Array,
     rowKnown: (content.array("row_known") ?? new Uint8Array(0)) as Uint8Array,
     rowPhrase: (content.array("row_phrase") ?? empty) as Uint32Array,
     rowShare: (content.array("row_share") ?? new Float32Array(0)) as Float32Array,

@@ -10,11 +10,12 @@ const TYPES = {
   u32: Uint32Array,
   i16: Int16Array,
   f32: Float32Array,
+  f64: Float64Array,
 } satisfies Record<ArrayType, unknown>;
 
 /** Return the facts and arrays in a text that `dysat.report.pack` wrote. */
 export async function read(text: string): Promise<Content> {
-  const bytes = await inflated(fromBase64(text.trim()));
+  const bytes = await decoded(text.trim());
   const length = new DataView(bytes).getUint32(0, true);
   const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, 4, length))) as Facts;
   if (facts.format !== 1) throw new Error(`this page cannot read format ${String(facts.format)}`);
@@ -27,6 +28,14 @@ export async function read(text: string): Promise<Content> {
       return new TYPES[type](bytes, start + at, shape.reduce((product, size) => product * size, 1));
     },
   };
+}
+
+async function decoded(text: string): Promise<ArrayBuffer> {
+  try {
+    return await inflated(fromBase64(text));
+  } catch {
+    throw new Error("its data is damaged");
+  }
 }
 
 function fromBase64(text: string): Uint8Array<ArrayBuffer> {

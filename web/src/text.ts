@@ -21,7 +21,11 @@ export function figure(value: number | null): string {
   return value === null ? "–" : value.toFixed(3);
 }
 
+/** Return a score with three decimals, or more if it would read 0.000 or 1.000. */
 export function score(value: number): string {
+  for (let digits = 4; value < 1 && Number(value.toFixed(digits - 1)) === 1; digits++) {
+    if (digits === 9 || Number(value.toFixed(digits)) < 1) return value.toFixed(digits);
+  }
   const size = Math.abs(value);
   return size === 0 ? "0" : size >= 0.0995 ? value.toFixed(3) : size < 1e-4 ? value.toExponential(1) : value.toPrecision(2);
 }

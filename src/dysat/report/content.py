@@ -278,7 +278,7 @@ def _forecasts(
     ids = ids[once]
     arrays["row_pair"] = place[ids]
     arrays["row_rank"] = np.concatenate(ranks)[once].astype(np.uint32)
-    arrays["row_score"], arrays["row_known"] = scores[once].astype(np.float32), known[once].astype(np.uint8)
+    arrays["row_score"], arrays["row_known"] = scores[once].astype(np.float64), known[once].astype(np.uint8)
     phrase = np.full((len(ids), REASONS), NONE, dtype=np.uint32)
     share = np.zeros((len(ids), REASONS), dtype=np.float32)
     phrases = dict[str, int]()

@@ -27,7 +27,7 @@ from dysat.system.text.printable import printable
 
 TEMPLATE = "page.html"
 TITLE, DATA = "{{title}}", "{{data}}"  # places in the template
-TYPES = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "i16": np.int16, "f32": np.float32}
+TYPES = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "i16": np.int16, "f32": np.float32, "f64": np.float64}
 NAMES = {np.dtype(kind): name for name, kind in TYPES.items()}
 LEVEL = 6  # of compression; 9 saves 1 % and takes three times as long
 ALIGNED = 8

@@ -32,7 +32,7 @@ export const DIM = 16; // added to the shape of a node that stands back
 
 export interface Renderer {
   readonly name: string;
-  /** Set the colours, RGB, of n nodes or of n nodes at each of s steps. */
+  /** Set the colours, red, green, blue and one byte more, of n nodes or of n nodes at each of s steps. */
   colour(colours: Uint8Array): void;
   /** Set the shape of each node, plus DIM. */
   mark(marks: Uint8Array): void;

@@ -32,7 +32,7 @@ export class Plain implements Renderer {
     private cloud: Cloud,
   ) {
     this.context = canvas.getContext("2d");
-    this.colours = new Uint8Array(3 * cloud.n);
+    this.colours = new Uint8Array(4 * cloud.n);
     this.marks = new Uint8Array(cloud.n);
   }
 
@@ -62,7 +62,7 @@ export class Plain implements Renderer {
     const size = 0.1 * (radii[frame.from * n + node] * (1 - frame.part) + radii[frame.to * n + node] * frame.part);
     const r = frame.grow * size;
     const step = frame.part < 0.5 ? frame.from : frame.to;
-    const at = 3 * (this.colours.length > 3 * n ? step * n + node : node);
+    const at = 4 * (this.colours.length > 4 * n ? step * n + node : node);
     const dim = this.marks[node] >= DIM;
     context.globalAlpha = seen * (dim ? 0.1 : 0.5 + 0.44 * Math.max(0, Math.min(1, size - 2)));
     context.fillStyle = `rgb(${this.colours[at]}, ${this.colours[at + 1]}, ${this.colours[at + 2]})`;

@@ -36,6 +36,7 @@ export interface Focus {
   chosen: number | null;
   followed: number[];
   partners: number[]; // of the chosen node, in the window of the step
+  expected: number[]; // its likely next contacts, at the last step
 }
 
 let remembered: { transform: Transform; width: number; height: number } | null = null;
@@ -56,7 +57,7 @@ export class Stage {
   private playStart: { clock: number; time: number } | null = null;
   private waiting = 0;
   private look: Look | null = null;
-  private focus: Focus = { chosen: null, followed: [], partners: [] };
+  private focus: Focus = { chosen: null, followed: [], partners: [], expected: [] };
   private hovered: number | null = null;
   private path: [number, number][] | null = null;
   private pointers = new Map<number, { x: number; y: number }>();
@@ -242,7 +243,7 @@ export class Stage {
   /** Return the factor of the radii: many points on a small map are drawn smaller. */
   private base(): number {
     const room = (this.width * this.height) / Math.max(1, this.cloud.n);
-    return Math.max(0.55, Math.min(1.5, Math.sqrt(room) / 16));
+    return Math.max(0.7, Math.min(1.5, Math.sqrt(room) / 16));
   }
 
   private draw(): void {
@@ -289,17 +290,23 @@ export class Stage {
     const { context } = this;
     const [x, y, seen] = place(this.cloud, frame, chosen);
     if (!seen) return;
-    context.strokeStyle = look.ink;
-    context.globalAlpha = 0.3;
-    context.lineWidth = 1;
-    context.beginPath();
-    for (const partner of this.focus.partners) {
-      const [px, py, visible] = place(this.cloud, frame, partner);
-      if (!visible) continue;
-      context.moveTo(x, y);
-      context.lineTo(px, py);
-    }
-    context.stroke();
+    const lines = (nodes: number[], color: string, alpha: number, width: number, dash: number[]) => {
+      context.strokeStyle = color;
+      context.globalAlpha = alpha;
+      context.lineWidth = width;
+      context.setLineDash(dash);
+      context.beginPath();
+      for (const other of nodes) {
+        const [px, py, visible] = place(this.cloud, frame, other);
+        if (!visible) continue;
+        context.moveTo(x, y);
+        context.lineTo(px, py);
+      }
+      context.stroke();
+    };
+    lines(this.focus.partners, look.ink, 0.3, 1, []);
+    lines(this.focus.expected, look.accent, 0.9, 1.4, [2, 5]);
+    context.setLineDash([]);
     context.globalAlpha = 1;
   }
 
@@ -376,14 +383,15 @@ export class Stage {
       if (seen < 0.5 || x < 0 || y < 0 || x > frame.width || y > frame.height) return;
       const important = strong.has(node);
       context.font = `${important ? 600 : 500} ${important ? 13 : 11.5}px system-ui, sans-serif`;
-      const text = cut(this.hooks.labels[node], important ? 40 : 24);
+      const letters = Math.min(important ? 40 : 24, Math.floor(frame.width / 22));
+      const text = cut(this.hooks.labels[node], letters);
       let wide = important ? undefined : this.widths.get(node);
       if (wide === undefined) {
         wide = context.measureText(text).width;
         if (!important) this.widths.set(node, wide);
       }
       const gap = this.radius(frame, node) + (important ? 8 : 4);
-      const left = x + gap + wide > frame.width - 4 ? x - gap - wide : x + gap;
+      const left = x + gap + wide > frame.width - 4 ? Math.max(4, x - gap - wide) : x + gap;
       const box: [number, number, number, number] = [left - 3, y - 9, left + wide + 3, y + 9];
       if (!important) {
         if (taken.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1])) return;

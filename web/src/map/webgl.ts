@@ -4,7 +4,7 @@ import { DIM, type Cloud, type Frame, type Renderer } from "./cloud";
 const VERTEX = `#version 300 es
 in vec2 before; in vec2 after;
 in float radiusBefore; in float radiusAfter;
-in vec3 colourBefore; in vec3 colourAfter;
+in vec4 colourBefore; in vec4 colourAfter;
 in float mark;
 uniform vec4 transform; // scale and offset, in clip space
 uniform float part, grow, ratio;
@@ -20,7 +20,7 @@ void main() {
   shape = int(mark) - (dim ? ${DIM} : 0);
   float size = mix(radiusBefore, radiusAfter, way) * 0.1;
   radius = size * grow * ratio;
-  colour = vec4(mix(colourBefore, colourAfter, way), seen * (dim ? 0.1 : mix(0.5, 0.94, smoothstep(2.0, 3.0, size))));
+  colour = vec4(mix(colourBefore, colourAfter, way).rgb, seen * (dim ? 0.1 : mix(0.5, 0.94, smoothstep(2.0, 3.0, size))));
   gl_Position = seen > 0.0 ? vec4(mix(before, after, way) * transform.xy + transform.zw, 0.0, 1.0) : vec4(2.0, 2.0, 2.0, 1.0);
   gl_PointSize = 2.0 * (radius + 1.5 * ratio) + 2.0;
 }`;
@@ -81,7 +81,7 @@ export class WebGL implements Renderer {
     const gl = canvas.getContext("webgl2", { alpha: true, antialias: false, premultipliedAlpha: true });
     if (!gl) throw new Error("no WebGL 2");
     this.gl = gl;
-    this.colours = new Uint8Array(3 * cloud.n);
+    this.colours = new Uint8Array(4 * cloud.n);
     this.marks = new Uint8Array(cloud.n);
     this.start();
     canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
@@ -147,9 +147,9 @@ export class WebGL implements Renderer {
     point("after", buffers.positions, 2, gl.SHORT, false, 4 * n * frame.to);
     point("radiusBefore", buffers.radii, 1, gl.UNSIGNED_BYTE, false, n * frame.from);
     point("radiusAfter", buffers.radii, 1, gl.UNSIGNED_BYTE, false, n * frame.to);
-    const perStep = this.colours.length > 3 * n ? 3 * n : 0;
-    point("colourBefore", buffers.colours, 3, gl.UNSIGNED_BYTE, true, perStep * frame.from);
-    point("colourAfter", buffers.colours, 3, gl.UNSIGNED_BYTE, true, perStep * frame.to);
+    const perStep = this.colours.length > 4 * n ? 4 * n : 0;
+    point("colourBefore", buffers.colours, 4, gl.UNSIGNED_BYTE, true, perStep * frame.from);
+    point("colourAfter", buffers.colours, 4, gl.UNSIGNED_BYTE, true, perStep * frame.to);
     point("mark", buffers.marks, 1, gl.UNSIGNED_BYTE, false, 0);
     gl.uniform4f(
       uniforms.transform,

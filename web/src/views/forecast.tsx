@@ -103,7 +103,7 @@ export function Forecast() {
             ? counted(rows.length, "pair")
             : `${count(rows.length)} of ${counted(ranked.value.length, "pair")}`}
         </p>
-        <Pager at={at} pages={pages} go={(to) => (page.value = to)} />
+        <Pager name="Pages of the table" at={at} pages={pages} go={(to) => (page.value = to)} />
         <button type="button" data-test="export" onClick={exportRows} disabled={!rows.length}>
           Export as CSV
         </button>
@@ -121,7 +121,7 @@ export function Forecast() {
       </div>
       {pages > 1 && (
         <div class="bar-line">
-          <Pager at={at} pages={pages} go={(to) => (page.value = to)} />
+          <Pager name="Pages, below the table" at={at} pages={pages} go={(to) => (page.value = to)} />
         </div>
       )}
     </>
@@ -198,7 +198,6 @@ function Row({ row, open, toggle }: { row: number; open: boolean; toggle: () => 
         data-test="row"
         tabIndex={0}
         class={open ? "open" : undefined}
-        aria-expanded={open}
         onClick={toggle}
         onKeyDown={(event) => {
           if (event.target === event.currentTarget && (event.key === "Enter" || event.key === " ")) {
@@ -220,9 +219,9 @@ function Row({ row, open, toggle }: { row: number; open: boolean; toggle: () => 
           <span class={known ? "tag" : "tag new"}>{known ? "known" : "new"}</span>
         </td>
         <td class="number">
-          <span class="more" aria-hidden="true">
+          <button type="button" class="small more" data-test="why-toggle" aria-expanded={open} aria-label="Why this score">
             {open ? "▾" : "▸"}
-          </span>
+          </button>
         </td>
       </tr>
       {open && (
@@ -246,10 +245,10 @@ function Meter({ value }: { value: number }) {
   );
 }
 
-function Pager({ at, pages, go }: { at: number; pages: number; go: (page: number) => void }) {
+function Pager({ at, pages, name, go }: { at: number; pages: number; name: string; go: (page: number) => void }) {
   if (pages < 2) return null;
   return (
-    <nav class="pager" aria-label="Pages of the table">
+    <nav class="pager" aria-label={name}>
       <button type="button" data-test="previous" disabled={at === 0} onClick={() => go(at - 1)} aria-label="Previous page">
         ‹
       </button>

@@ -9,12 +9,13 @@ import { UNKNOWN } from "../format";
 import { shapePath } from "../map/plain";
 import { DIM, type Cloud } from "../map/cloud";
 import { Stage } from "../map/stage";
-import { attributeValue, kindName, model, partnersAt, rawLabel, stepLabels, windowLabels, windowOf } from "../model";
+import { attributeValue, kindName, model, partnersAt, rawLabel, rowsOf, stepLabels, windowLabels, windowOf } from "../model";
 import { Chooser, Label, Lacking, Search, tip } from "../parts";
 import { choose, colour, dark, follow, followed, node, only, show, step } from "../state";
 import { count, counted, cut, fileName } from "../text";
 
 const LISTED = 200; // members of a lasso
+const EXPECTED = 5; // likely next contacts
 const [IDLE, SMALLEST, LARGEST] = [20, 30, 85]; // radii in tenths of a pixel; idle: without links in the window
 
 export const stage = signal<Stage | null>(null);
@@ -37,16 +38,16 @@ function coloursOf(colouring: Colouring, night: boolean): Uint8Array {
   const { n, s } = model;
   const grey = slotColour(UNSET, night);
   if (colouring.type === "category") {
-    const colours = new Uint8Array(3 * n);
-    for (let i = 0; i < n; i++) colours.set(slotColour(colouring.slots[i], night), 3 * i);
+    const colours = new Uint8Array(4 * n);
+    for (let i = 0; i < n; i++) colours.set(slotColour(colouring.slots[i], night), 4 * i);
     return colours;
   }
   const steps = colouring.perStep ? s : 1;
-  const colours = new Uint8Array(3 * n * steps);
+  const colours = new Uint8Array(4 * n * steps);
   for (let t = 0; t < steps; t++) {
     for (let i = 0; i < n; i++) {
       const part = colouring.part(i, t);
-      colours.set(Number.isNaN(part) ? grey : rampColour(part, night), 3 * (t * n + i));
+      colours.set(Number.isNaN(part) ? grey : rampColour(part, night), 4 * (t * n + i));
     }
   }
   return colours;
@@ -69,6 +70,14 @@ function marksOf(colouring: Colouring, lasso: number[] | null, slot: number | nu
   return marks;
 }
 
+/** Return the likely next contacts of a node; they are shown beside the links of the last window only. */
+function expectedOf(chosen: number | null): number[] {
+  if (chosen === null || step.value < model.s - 1) return [];
+  return rowsOf(chosen)
+    .slice(0, EXPECTED)
+    .map((row) => model.rowPair[2 * row] + model.rowPair[2 * row + 1] - chosen);
+}
+
 function currentColouring(): Colouring {
   const all = colourings();
   return all.find(({ id }) => id === colour.value) ?? all[0];
@@ -78,6 +87,7 @@ export function MapView() {
   if (!model.position) return <Lacking about={/map|embedding|position/i}>This run has no map of its nodes.</Lacking>;
   return (
     <div class="map-view">
+      <h2 class="unseen">Map of the nodes</h2>
       <div class="map-main">
         <Canvas positions={model.position} />
         <Timeline />
@@ -133,6 +143,7 @@ function Canvas({ positions }: { positions: Int16Array }) {
       playing: (on) => (playing.value = on),
     });
     stage.value = made;
+    if (node.value !== null) made.reveal(node.value);
     const stop = [
       effect(() => {
         const night = dark.value;
@@ -149,8 +160,9 @@ function Canvas({ positions }: { positions: Int16Array }) {
         });
       }),
       effect(() => {
-        const partners = node.value === null ? [] : [...partnersAt(node.value, step.value).keys()];
-        made.setFocus({ chosen: node.value, followed: followed.value, partners });
+        const chosen = node.value;
+        const partners = chosen === null ? [] : [...partnersAt(chosen, step.value).keys()];
+        made.setFocus({ chosen, followed: followed.value, partners, expected: expectedOf(chosen) });
       }),
       effect(() => made.goTo(step.value)),
     ];
@@ -331,7 +343,13 @@ function Chosen() {
               .filter(Boolean)
               .join(" · ")}
           </p>
-          {!isShown(chosen, step.value) && <p class="quiet">Not known yet in this window.</p>}
+          <p class="quiet">
+            {!isShown(chosen, step.value)
+              ? "Not known yet in this window."
+              : step.value === model.s - 1
+                ? "Thin lines: links in this window. Dotted: likeliest next contacts."
+                : "Thin lines: links in this window."}
+          </p>
           <p class="buttons">
             <button type="button" data-test="open-node" onClick={() => show(chosen)}>
               Open

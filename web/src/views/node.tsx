@@ -25,7 +25,7 @@ const EXPECTED = 12; // likely next contacts
 
 export function NodeView() {
   const chosen = node.value;
-  return chosen === null ? <Nobody /> : <Somebody key={chosen} chosen={chosen} />;
+  return chosen === null ? <Nobody /> : <Somebody chosen={chosen} />;
 }
 
 function Nobody() {
@@ -60,7 +60,7 @@ function Somebody({ chosen }: { chosen: number }) {
     <>
       <header class="view-head node-head">
         <div class="full-label" tabIndex={0} data-test="node-label">
-          <h2>
+          <h2 class={facts.labels[chosen].length > 120 ? "long" : undefined}>
             <bdi>{facts.labels[chosen] || "(empty label)"}</bdi>
           </h2>
         </div>
@@ -88,7 +88,7 @@ function Somebody({ chosen }: { chosen: number }) {
             series={[{ name: "Links", values, tone: 1 }]}
             format={count}
             height={180}
-            current={step.value}
+            current={step.value === s - 1 ? null : step.value}
           />
         </Figure>
         <Looks chosen={chosen} />
@@ -112,7 +112,7 @@ function Facts({ chosen }: { chosen: number }) {
   });
   if (model.community) rows.push(["Community", `${model.community[chosen] + 1} of ${facts.communities}`]);
   rows.push(["First seen", windowLabels()[model.firstSeen[chosen]] ?? "–"]);
-  rows.push(["Links in all windows", count(model.totalDegree[chosen])]);
+  rows.push([model.facts.first_step ? "Links in the windows shown" : "Links in all windows", count(model.totalDegree[chosen])]);
   return (
     <dl class="facts" data-test="node-facts">
       {rows.map(([name, value]) => (
@@ -147,13 +147,13 @@ function Looks({ chosen }: { chosen: number }) {
     >
       <Heat
         label="Attention of the last window to each window"
-        rows={["Weight"]}
+        rows={[""]}
         columns={labels}
         values={[last]}
         max={last.reduce<number>((most, value) => Math.max(most, value ?? 0), 0)}
         format={(value) => value.toFixed(2)}
         rowName="Last window"
-        columnName="attends to"
+        columnName="Weight of each window"
       />
     </Figure>
   );
@@ -204,7 +204,8 @@ function Partners({ history }: { history: Map<number, number>[] }) {
       return t && history[t - 1].has(partner) ? "lost" : null;
     });
   };
-  const words = { new: "first link", again: "linked before", lost: "no longer linked" };
+  const fromStart = model.facts.first_step === 0;
+  const words = { new: fromStart ? "first link" : "first link shown", again: "linked before", lost: "no longer linked" };
   const ways = ["", "sent", "received", "sent and received"];
   const rows: (string | number | null)[][] = counts.map(({ partners, fresh, lost }, t) => [labels[t], partners, fresh, lost]);
   return (

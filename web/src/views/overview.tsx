@@ -134,7 +134,7 @@ function Measure(props: { backtest: Backtest; measure: "auc" | "mrr"; title: str
   }
   const values = series.flatMap((entry) => entry.values).filter((value) => value !== null);
   if (!values.length) return null;
-  const low = measure === "auc" ? Math.min(0.5, Math.floor(10 * Math.min(...values)) / 10) : 0;
+  const low = measure === "auc" ? Math.floor(10 * Math.max(0, Math.min(...values) - 0.02)) / 10 : 0;
   const high = measure === "auc" ? 1 : Math.min(1, Math.max(...values) * 1.15);
   const head = ["Window", "Links", method, ...names];
   const rows = windows.map((tested, i) => [labels[i], tested.links, tested[measure], ...names.map((name) => of(tested, name))]);
