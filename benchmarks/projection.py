@@ -2,8 +2,8 @@
 
     python benchmarks/projection.py GRAPH… [--methods map,joint-pca] [--seed 0] [--limit 240] [--out FILE]
 
-GRAPH is `uci` or a folder of `dysat snapshots`; the default model is fitted to it. Every projection runs in a process of
-its own, after a small one that compiles what needs compiling, and at most --limit seconds. Libraries that are not
+GRAPH is `uci` or a folder of `dysat snapshots`; the default model is fitted to it. Every projection runs in its own
+process, after a small one that compiles what needs compiling, and at most --limit seconds. Libraries that are not
 installed are skipped: umap-learn, pacmap, openTSNE. Measured over all steps, in samples of 500 nodes:
 
     kept 10, kept 30   fraction of the 10 nearest nodes by cosine that are among the 10 or 30 nearest on the map
@@ -11,7 +11,7 @@ installed are skipped: umap-learn, pacmap, openTSNE. Measured over all steps, in
     agreement          rank correlation of how far a node moves on the map and how far its direction moves, per step
     move, median       mean and median move per step, relative to the root mean square radius of the map
     rerun              mean distance to the map of another seed, aligned by rotation and scale, relative to the same
-    MB                 peak memory beyond that of the process with its libraries and embeddings
+    MB                 peak memory of the process, with its libraries and the embeddings
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ def project(method: str, source: Path, seed: int, out: Path) -> None:
     rows = [unit(stored[name]).astype(np.float32) for name in sorted(stored.files)]
     run = METHODS[method][1]
     run([e[:200] for e in rows[-2:]], seed)
-    before, begin = peak(), time.perf_counter()
+    begin = time.perf_counter()
     found = run(rows, seed)
-    facts = {"seconds": time.perf_counter() - begin, "MB": peak() - before}
+    facts = {"seconds": time.perf_counter() - begin, "MB": peak()}
     np.savez(out, facts=json.dumps(facts), **{f"step{i:04d}": y for i, y in enumerate(found)})
 
 
@@ -198,7 +198,7 @@ def community_facts(graph: Any, seed: int) -> list[dict[str, Any]]:
 
     def add(name: str, groups: NDArray[Any], begin: float) -> None:
         seconds = round(time.perf_counter() - begin, 2)
-        value = round(modularity(matrix, groups), 3)
+        value = round(float(modularity(matrix, groups)), 3)
         rows.append({"method": name, "groups": int(groups.max()) + 1, "modularity": value, "seconds": seconds})
         print(f"  {rows[-1]}", flush=True)
 

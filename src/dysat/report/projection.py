@@ -6,7 +6,9 @@ after it, which also hold its nodes in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -57,16 +59,18 @@ def positions(
         raise ModelError("embeddings of two steps differ in width")
     layout = np.zeros((len(known), max(known, default=0), 2), dtype=np.float32)
     later, later_rows = torch.zeros(0, 2), torch.zeros(0, 0)
-    for step in reversed(range(len(known))):
-        if known[step]:
-            rows = _unit_rows(embeddings[step])
-            if len(later):
-                later = _earlier_layout(rows, later, later_rows, seed)
-            else:
-                later = _first_layout(rows, seed)
-            layout[step, : known[step]], later_rows = later.numpy(), rows
-        if on_progress is not None:
-            on_progress(1 - step / len(known))
+    with _few_threads(max(known, default=0)) as call:
+        for step in reversed(range(len(known))):
+            if known[step]:
+                rows = _unit_rows(embeddings[step])
+                later = (
+                    call(_earlier_layout, rows, later, later_rows, seed)
+                    if len(later)
+                    else call(_last_layout, rows, seed)
+                )
+                layout[step, : known[step]], later_rows = later.numpy(), rows
+            if on_progress is not None:
+                on_progress(1 - step / len(known))
     return _on_square(layout, known)
 
 
@@ -113,7 +117,8 @@ def modularity(matrix: Any, groups: NDArray[Any]) -> float:
     degree = np.asarray(matrix.sum(axis=1), dtype=np.float64)
     rows = np.repeat(groups, np.diff(matrix.indptr))
     inside = float(matrix.data[rows == groups[matrix.indices]].sum())
-    return inside / degree.sum() - float(np.square(np.bincount(groups, degree) / degree.sum()).sum())
+    total = float(degree.sum())
+    return inside / total - float(np.square(np.bincount(groups, degree) / total).sum())
 
 
 def _leading(matrix: Any, number: int) -> Floats:
@@ -148,7 +153,18 @@ def _refined(matrix: Any, groups: NDArray[np.int64], number: int, seed: int) -> 
     return best
 
 
-def _first_layout(rows: Tensor, seed: int) -> Tensor:
+@contextmanager
+def _few_threads(nodes: int) -> Iterator[Callable[..., Tensor]]:
+    """Yield a function that calls others on one core if there are few nodes, where waking a second one takes longer."""
+    library = native()
+    if nodes > EXACT_NODES or library is None:
+        yield lambda function, *args: function(*args)
+        return
+    with ThreadPoolExecutor(1, initializer=library.limit_this_thread) as pool:
+        yield lambda function, *args: pool.submit(function, *args).result()
+
+
+def _last_layout(rows: Tensor, seed: int) -> Tensor:
     """A t-SNE that starts from the two principal axes.  # [N, d] → [N, 2]"""
     centred = rows - rows.mean(0)
     axes = torch.linalg.eigh(centred.mT @ centred).eigenvectors[:, -2:]
