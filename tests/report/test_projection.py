@@ -131,6 +131,19 @@ def test_cells_find_most_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (similar <= products + 1e-6).all()
 
 
+def test_cells_with_all_nodes_or_with_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projection, "EXACT_NODES", 100)
+    monkeypatch.setattr(projection, "BLOCK", 64)
+    monkeypatch.setattr(projection, "PROBED", 1)
+    equal = torch.nn.functional.normalize(torch.ones(400, 3))
+    distinct = torch.cat([torch.eye(3), equal[3:]]) * torch.tensor([1.0, -1.0, 1.0])
+    for rows in (equal, distinct):
+        found, similar = projection._neighbours(rows, 15, 0)
+        assert all(len(set(each)) == 15 for each in found.tolist())
+        assert (found != torch.arange(400).unsqueeze(1)).all()
+        torch.testing.assert_close(similar[3:], torch.ones(397, 15))
+
+
 @pytest.mark.parametrize(("known", "width"), [((1,), 4), ((2, 3), 4), ((0, 5), 2), ((30,), 1), ((20, 20, 20), 8)])
 def test_small_and_equal_embeddings_have_positions(known: tuple[int, ...], width: int) -> None:
     for e in (np.ones, np.zeros, np.random.default_rng(0).standard_normal):

@@ -63,11 +63,8 @@ def positions(
         for step in reversed(range(len(known))):
             if known[step]:
                 rows = _unit_rows(embeddings[step])
-                later = (
-                    call(_earlier_layout, rows, later, later_rows, seed)
-                    if len(later)
-                    else call(_last_layout, rows, seed)
-                )
+                after = (later, later_rows, seed) if len(later) else None
+                later = call(_last_layout, rows, seed) if after is None else call(_earlier_layout, rows, *after)
                 layout[step, : known[step]], later_rows = later.numpy(), rows
             if on_progress is not None:
                 on_progress(1 - step / len(known))
@@ -259,7 +256,7 @@ class _Repulsion:
         n, low = len(y), y.amin(0)
         span = float((y.amax(0) - low).max())
         width = max(CELL, span / (MOST_CELLS - 6))
-        size = next_fast_len(2 * (int(span / width) + 6), real=True) // 2
+        size = next_fast_len(int(span / width) + 6, real=True)
         if (size, width) != (self.size, self.width):
             self.size, self.width = size, width
             distance = width * torch.minimum(torch.arange(2 * size), 2 * size - torch.arange(2 * size))
@@ -272,7 +269,7 @@ class _Repulsion:
         waves = torch.fft.rfft2(_spread(x, charges, size), s=(2 * size, 2 * size))  # [3, 2G, G + 1]
         fields = torch.fft.irfft2(waves[[0, 0, 1, 2]] * self.kernels, s=(2 * size, 2 * size))[:, :size, :size]
         total, ones, first, second = _collected(x, fields.contiguous())
-        force = middle * ones.unsqueeze(1) - torch.stack([first, second], 1)
+        force: Tensor = middle * ones.unsqueeze(1) - torch.stack([first, second], 1)
         return force * (n / max(float(total.sum()) - n, 1e-6))
 
 
@@ -320,14 +317,14 @@ def _neighbours(rows: Tensor, number: int, seed: int) -> tuple[Tensor, Tensor]:
     probed = (centres @ centres.mT).topk(PROBED).indices.tolist()
     ids, values = torch.empty(n, number, dtype=torch.long), torch.empty(n, number)
     for own, cells in enumerate(probed):
-        members = order[starts[own] : starts[own + 1]]
-        others = torch.cat([order[starts[c] : starts[c + 1]] for c in {own: 0, **dict.fromkeys(cells)}])
-        if not len(members):
-            continue
-        similar = rows[members] @ rows[others].mT
-        similar[torch.arange(len(members)), torch.arange(len(members))] = -9.0
-        best = similar.topk(number)
-        ids[members], values[members] = others[best.indices], best.values
+        others = torch.cat([order[starts[c] : starts[c + 1]] for c in {own: 0, **dict.fromkeys(cells)}])  # own first
+        others = others if len(others) > number else torch.cat([others, order[~torch.isin(order, others)]])
+        for first in range(starts[own], starts[own + 1], BLOCK):
+            members = order[first : min(first + BLOCK, starts[own + 1])]
+            similar = rows[members] @ rows[others].mT
+            similar.diagonal(first - starts[own]).fill_(-9.0)
+            best = similar.topk(number)
+            ids[members], values[members] = others[best.indices], best.values
     return ids, values
 
 
@@ -343,7 +340,8 @@ def _centres(rows: Tensor, number: int, rounds: int, seed: int) -> Tensor:
 
 
 def _most_similar(rows: Tensor, centres: Tensor) -> Tensor:
-    return torch.cat([(part @ centres.mT).argmax(1) for part in rows.split(16 * BLOCK)])
+    """The centre that is most similar to each row.  # [N, d], [C, d] → [N]"""
+    return torch.cat([(part @ centres.mT).argmax(1) for part in torch.split(rows, 16 * BLOCK)])
 
 
 def _exact_neighbours(rows: Tensor, number: int) -> tuple[Tensor, Tensor]:
