@@ -2,8 +2,8 @@
 
     python benchmarks/projection.py GRAPH… [--methods map,joint-pca] [--seed 0] [--limit 240] [--out FILE]
 
-GRAPH is `uci` or a folder of `dysat snapshots`; the default model is fitted to it. Every projection runs in a process of
-its own, after a small one that compiles what needs compiling, and at most --limit seconds. Libraries that are not
+GRAPH is `uci` or a folder of `dysat snapshots`; the default model is fitted to it. Every projection runs in its own
+process, after a small one that compiles what needs compiling, and at most --limit seconds. Libraries that are not
 installed are skipped: umap-learn, pacmap, openTSNE. Measured over all steps, in samples of 500 nodes:
 
     kept 10, kept 30   fraction of the 10 nearest nodes by cosine that are among the 10 or 30 nearest on the map
@@ -11,14 +11,13 @@ installed are skipped: umap-learn, pacmap, openTSNE. Measured over all steps, in
     agreement          rank correlation of how far a node moves on the map and how far its direction moves, per step
     move, median       mean and median move per step, relative to the root mean square radius of the map
     rerun              mean distance to the map of another seed, aligned by rotation and scale, relative to the same
-    MB                 peak memory beyond that of the process with its libraries and embeddings
+    MB                 peak memory of the process, with its libraries and the embeddings
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -33,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SAMPLE, NEAREST = 500, 10
-RERUN_NODES = 5_000  # larger graphs are projected once
+RERUN_SECONDS = 60  # slower projections run once
 Arrays = list[NDArray[Any]]
 
 
@@ -119,7 +118,8 @@ METHODS: dict[str, tuple[str, Callable[[Arrays, int], Arrays]]] = {
 
 def peak() -> float:
     """Peak memory of this process in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    status = Path("/proc/self/status").read_text()  # `ru_maxrss` would include the process that started this one
+    return float(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def project(method: str, source: Path, seed: int, out: Path) -> None:
@@ -128,9 +128,9 @@ def project(method: str, source: Path, seed: int, out: Path) -> None:
     rows = [unit(stored[name]).astype(np.float32) for name in sorted(stored.files)]
     run = METHODS[method][1]
     run([e[:200] for e in rows[-2:]], seed)
-    before, begin = peak(), time.perf_counter()
+    begin = time.perf_counter()
     found = run(rows, seed)
-    facts = {"seconds": time.perf_counter() - begin, "MB": peak() - before}
+    facts = {"seconds": time.perf_counter() - begin, "MB": peak()}
     np.savez(out, facts=json.dumps(facts), **{f"step{i:04d}": y for i, y in enumerate(found)})
 
 
@@ -198,7 +198,7 @@ def community_facts(graph: Any, seed: int) -> list[dict[str, Any]]:
 
     def add(name: str, groups: NDArray[Any], begin: float) -> None:
         seconds = round(time.perf_counter() - begin, 2)
-        value = round(modularity(matrix, groups), 3)
+        value = round(float(modularity(matrix, groups)), 3)
         rows.append({"method": name, "groups": int(groups.max()) + 1, "modularity": value, "seconds": seconds})
         print(f"  {rows[-1]}", flush=True)
 
@@ -237,7 +237,7 @@ def measure(name: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]
             continue
         facts, places = found
         again = None
-        if len(rows[-1]) <= RERUN_NODES and (other := in_a_process(method, source, args.seed + 1, args.limit)):
+        if facts["seconds"] < RERUN_SECONDS and (other := in_a_process(method, source, args.seed + 1, args.limit)):
             again = other[1]
             facts["seconds"] = min(facts["seconds"], other[0]["seconds"])  # others use the machine too
         facts = {**quality(rows, places), **movement(rows, places, again), **facts}
@@ -253,7 +253,7 @@ def measure(name: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]
 
 
 def main() -> None:
-    """Measure, print, and write a file."""
+    """Measure, print, and append to a file."""
     if sys.argv[1:2] == ["--project"]:
         method, source, seed, out = sys.argv[2:]
         project(method, Path(source), int(seed), Path(out))
@@ -269,10 +269,13 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         rows = [measure(name, args, Path(folder)) for name in args.graphs]
-    command = "benchmarks/projection.py " + " ".join(Path(name).name for name in args.graphs)
-    facts = {"seed": args.seed, "date": datetime.now(UTC).date().isoformat(), "hardware": hardware(), "graphs": rows}
+    names = " ".join(Path(name).name for name in args.graphs)
+    command = f"benchmarks/projection.py {names} --methods {args.methods} --limit {args.limit:g}"
+    found = {"command": command, "seed": args.seed, "date": datetime.now(UTC).date().isoformat()}
+    found |= {"hardware": hardware(), "graphs": rows}
     if args.out is not None:
-        args.out.write_text(json.dumps({"command": command, **facts}, indent=1) + "\n")
+        runs = json.loads(args.out.read_text())["runs"] if args.out.exists() else []
+        args.out.write_text(json.dumps({"runs": [*runs, found]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def test_an_outlier_does_not_shrink_the_map() -> None:
     assert at[0, 0].tolist() == [projection.MOST] * 2 and np.abs(at[0].astype(float)).mean() > 15_000
 
 
-def test_forces_are_those_of_the_equations() -> None:
+def test_forces_are_those_of_the_equations(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     y = 4 * rng.standard_normal((200, 2))
     neighbours = np.stack([rng.choice(np.delete(np.arange(200), i), 5, replace=False) for i in range(200)])
@@ -102,8 +102,10 @@ def test_forces_are_those_of_the_equations() -> None:
     now = torch.from_numpy(y.astype(np.float32))
     found = projection._Attraction(torch.from_numpy(neighbours))(now)
     np.testing.assert_allclose(found.numpy(), attraction, atol=1e-4)
-    found = projection._Repulsion()(now)
-    assert np.linalg.norm(found.numpy() - repulsion) < 0.03 * np.linalg.norm(repulsion)  # a grid is not exact
+    for cell, error in ((projection.CELL, 0.1), (0.2, 0.002)):  # a finer grid is more exact
+        monkeypatch.setattr(projection, "CELL", cell)
+        found = projection._Repulsion()(now)
+        assert np.linalg.norm(found.numpy() - repulsion) < error * np.linalg.norm(repulsion)
 
 
 def test_compiled_and_plain_forces_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +129,19 @@ def test_cells_find_most_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.unsqueeze(2) == exact.unsqueeze(1)).any(2).float().mean() > 0.9
     torch.testing.assert_close(similar, (rows[found] @ rows.unsqueeze(2)).squeeze(2))
     assert (similar <= products + 1e-6).all()
+
+
+def test_cells_with_all_nodes_or_with_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projection, "EXACT_NODES", 100)
+    monkeypatch.setattr(projection, "BLOCK", 64)
+    monkeypatch.setattr(projection, "PROBED", 1)
+    equal = torch.nn.functional.normalize(torch.ones(400, 3))
+    distinct = torch.cat([torch.eye(3), equal[3:]]) * torch.tensor([1.0, -1.0, 1.0])
+    for rows in (equal, distinct):
+        found, similar = projection._neighbours(rows, 15, 0)
+        assert all(len(set(each)) == 15 for each in found.tolist())
+        assert (found != torch.arange(400).unsqueeze(1)).all()
+        torch.testing.assert_close(similar[3:], torch.ones(397, 15))
 
 
 @pytest.mark.parametrize(("known", "width"), [((1,), 4), ((2, 3), 4), ((0, 5), 2), ((30,), 1), ((20, 20, 20), 8)])

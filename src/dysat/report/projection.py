@@ -6,7 +6,9 @@ after it, which also hold its nodes in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -57,16 +59,15 @@ def positions(
         raise ModelError("embeddings of two steps differ in width")
     layout = np.zeros((len(known), max(known, default=0), 2), dtype=np.float32)
     later, later_rows = torch.zeros(0, 2), torch.zeros(0, 0)
-    for step in reversed(range(len(known))):
-        if known[step]:
-            rows = _unit_rows(embeddings[step])
-            if len(later):
-                later = _earlier_layout(rows, later, later_rows, seed)
-            else:
-                later = _first_layout(rows, seed)
-            layout[step, : known[step]], later_rows = later.numpy(), rows
-        if on_progress is not None:
-            on_progress(1 - step / len(known))
+    with _few_threads(max(known, default=0)) as call:
+        for step in reversed(range(len(known))):
+            if known[step]:
+                rows = _unit_rows(embeddings[step])
+                after = (later, later_rows, seed) if len(later) else None
+                later = call(_last_layout, rows, seed) if after is None else call(_earlier_layout, rows, *after)
+                layout[step, : known[step]], later_rows = later.numpy(), rows
+            if on_progress is not None:
+                on_progress(1 - step / len(known))
     return _on_square(layout, known)
 
 
@@ -113,7 +114,8 @@ def modularity(matrix: Any, groups: NDArray[Any]) -> float:
     degree = np.asarray(matrix.sum(axis=1), dtype=np.float64)
     rows = np.repeat(groups, np.diff(matrix.indptr))
     inside = float(matrix.data[rows == groups[matrix.indices]].sum())
-    return inside / degree.sum() - float(np.square(np.bincount(groups, degree) / degree.sum()).sum())
+    total = float(degree.sum())
+    return inside / total - float(np.square(np.bincount(groups, degree) / total).sum())
 
 
 def _leading(matrix: Any, number: int) -> Floats:
@@ -148,7 +150,18 @@ def _refined(matrix: Any, groups: NDArray[np.int64], number: int, seed: int) -> 
     return best
 
 
-def _first_layout(rows: Tensor, seed: int) -> Tensor:
+@contextmanager
+def _few_threads(nodes: int) -> Iterator[Callable[..., Tensor]]:
+    """Yield a function that calls others on one core if there are few nodes, where waking a second one takes longer."""
+    library = native()
+    if nodes > EXACT_NODES or library is None:
+        yield lambda function, *args: function(*args)
+        return
+    with ThreadPoolExecutor(1, initializer=library.limit_this_thread) as pool:
+        yield lambda function, *args: pool.submit(function, *args).result()
+
+
+def _last_layout(rows: Tensor, seed: int) -> Tensor:
     """A t-SNE that starts from the two principal axes.  # [N, d] → [N, 2]"""
     centred = rows - rows.mean(0)
     axes = torch.linalg.eigh(centred.mT @ centred).eigenvectors[:, -2:]
@@ -243,7 +256,7 @@ class _Repulsion:
         n, low = len(y), y.amin(0)
         span = float((y.amax(0) - low).max())
         width = max(CELL, span / (MOST_CELLS - 6))
-        size = next_fast_len(2 * (int(span / width) + 6), real=True) // 2
+        size = next_fast_len(int(span / width) + 6, real=True)
         if (size, width) != (self.size, self.width):
             self.size, self.width = size, width
             distance = width * torch.minimum(torch.arange(2 * size), 2 * size - torch.arange(2 * size))
@@ -256,7 +269,7 @@ class _Repulsion:
         waves = torch.fft.rfft2(_spread(x, charges, size), s=(2 * size, 2 * size))  # [3, 2G, G + 1]
         fields = torch.fft.irfft2(waves[[0, 0, 1, 2]] * self.kernels, s=(2 * size, 2 * size))[:, :size, :size]
         total, ones, first, second = _collected(x, fields.contiguous())
-        force = middle * ones.unsqueeze(1) - torch.stack([first, second], 1)
+        force: Tensor = middle * ones.unsqueeze(1) - torch.stack([first, second], 1)
         return force * (n / max(float(total.sum()) - n, 1e-6))
 
 
@@ -304,14 +317,14 @@ def _neighbours(rows: Tensor, number: int, seed: int) -> tuple[Tensor, Tensor]:
     probed = (centres @ centres.mT).topk(PROBED).indices.tolist()
     ids, values = torch.empty(n, number, dtype=torch.long), torch.empty(n, number)
     for own, cells in enumerate(probed):
-        members = order[starts[own] : starts[own + 1]]
-        others = torch.cat([order[starts[c] : starts[c + 1]] for c in {own: 0, **dict.fromkeys(cells)}])
-        if not len(members):
-            continue
-        similar = rows[members] @ rows[others].mT
-        similar[torch.arange(len(members)), torch.arange(len(members))] = -9.0
-        best = similar.topk(number)
-        ids[members], values[members] = others[best.indices], best.values
+        others = torch.cat([order[starts[c] : starts[c + 1]] for c in {own: 0, **dict.fromkeys(cells)}])  # own first
+        others = others if len(others) > number else torch.cat([others, order[~torch.isin(order, others)]])
+        for first in range(starts[own], starts[own + 1], BLOCK):
+            members = order[first : min(first + BLOCK, starts[own + 1])]
+            similar = rows[members] @ rows[others].mT
+            similar.diagonal(first - starts[own]).fill_(-9.0)
+            best = similar.topk(number)
+            ids[members], values[members] = others[best.indices], best.values
     return ids, values
 
 
@@ -327,7 +340,8 @@ def _centres(rows: Tensor, number: int, rounds: int, seed: int) -> Tensor:
 
 
 def _most_similar(rows: Tensor, centres: Tensor) -> Tensor:
-    return torch.cat([(part @ centres.mT).argmax(1) for part in rows.split(16 * BLOCK)])
+    """The centre that is most similar to each row.  # [N, d], [C, d] → [N]"""
+    return torch.cat([(part @ centres.mT).argmax(1) for part in torch.split(rows, 16 * BLOCK)])
 
 
 def _exact_neighbours(rows: Tensor, number: int) -> tuple[Tensor, Tensor]:
