@@ -32,11 +32,7 @@ WIDE = 120  # columns if the output is not a terminal
 BAR = 12
 UNLIMITED = 10_000  # columns; wider than any table
 EIGHTHS = " ▏▎▍▌▋▊▉"
-<<<<<<< HEAD
-=======
 WHY = "share: part of all effects on the score, compared with a random pair; below 0, a fact makes the link less likely"
-SCORE = "score: calibrated probability of a link, for a balanced mix of links and non-links"
->>>>>>> why
 
 
 def show_graph(
