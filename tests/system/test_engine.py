@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dysat.errors import ModelError
 from dysat.system import extras
-from dysat.system.cluster import cluster
+from dysat.system.cluster import MODE, cluster
 from dysat.system.engine import LOCAL, Engine
 from dysat.system.extras import MissingPackageError
 from dysat.system.ray_tasks import _slots
@@ -79,6 +82,15 @@ def test_an_address_without_a_cluster_is_one_line(cli: Cli, tmp_path: Path) -> N
     assert code == 2 and problem.splitlines()[-1] == f"dysat: no Ray cluster at {nowhere}: Connection refused"
     code, _, problem = cli(*words, "--address", "nonsense")
     assert code == 2 and "no Ray cluster at nonsense: " in problem.splitlines()[-1]
+
+
+def test_a_token_that_comes_too_late_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray reads it when it is imported."""
+    monkeypatch.delenv(MODE, raising=False)
+    module = SimpleNamespace(is_initialized=lambda: False, __spec__=importlib.util.find_spec("ray"))
+    monkeypatch.setitem(sys.modules, "ray", module)
+    with pytest.raises(ModelError, match=r"Ray was imported without a token; set RAY_AUTH_MODE=token and "), cluster():
+        pass
 
 
 def test_slots_are_the_tasks_that_fit_on_the_nodes() -> None:

@@ -144,6 +144,9 @@ class DySAT(AttentionModel):
     axes_: Tensor | None = field(init=False, repr=False, default=None)  # rotates the network's output into embeddings
     target_axes_: Tensor | None = field(init=False, repr=False, default=None)  # the same of targets in a directed graph
     pair_score_: PairScore | None = field(init=False, repr=False, default=None)
+    _ready_coordinates: list[Tensor] | None = field(
+        init=False, repr=False, default=None
+    )  # computed before they are needed
 
     def check(self) -> None:
         super().check()
@@ -270,10 +273,15 @@ class DySAT(AttentionModel):
         if self.activity:
             yield activity(self.graph_.to(graph.device))[-len(graph) :]
         if self.spectrum:  # computed on the graph's device
-            with eigenvectors_on(graph.device):
-                yield islice(spectrum(self.graph_, self.spectrum), len(self.graph_) - len(graph), None)
+            ready, self._ready_coordinates = self._ready_coordinates, None
+            yield self._coordinates(graph.device, len(graph)) if ready is None else ready
         if (given := graph.features) is not None:
             yield given if isinstance(given, tuple) else tuple(given[:known] for known in graph.known)
+
+    def _coordinates(self, device: torch.device, steps: int) -> Iterator[Tensor]:
+        """Yield the spectral coordinates of the last steps.  # each [known, 2 · spectrum]"""
+        with eigenvectors_on(device):
+            yield from islice(spectrum(self.graph_, self.spectrum), len(self.graph_) - steps, None)
 
     def _times(self) -> Tensor | None:
         if self.positions == "absolute":
@@ -288,7 +296,8 @@ class DySAT(AttentionModel):
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self.score_ = self.pair_score_ = self.axes_ = self.target_axes_ = None
         if self.pair_score or self.agreement:
-            with meanwhile(lambda: self._warm_up(device)) if device.type == "cuda" else nullcontext():
+            divided = ranks().size > 1  # another thread would not know
+            with meanwhile(lambda: self._get_ready(device, divided)) if device.type == "cuda" else nullcontext():
                 self.pair_score_ = self._learn_pair_score()
         ahead = self._ahead(device)
         if ranks().size > 1:
@@ -311,6 +320,12 @@ class DySAT(AttentionModel):
             return value if walks is None else value + self.walk_weight * walks(batch, generator)
 
         return Task(loss, self._parameters(), items, frozenset(self._penalized()))
+
+    def _get_ready(self, device: torch.device, divided: bool) -> None:
+        """Load what training needs, and compute its inputs that do not depend on the pair score."""
+        self._warm_up(device)
+        if self.spectrum and not divided:
+            self._ready_coordinates = list(self._coordinates(device, len(self._recent())))
 
     def _warm_up(self, device: torch.device) -> None:
         """Train a graph of two nodes for a step, so that the GPU has loaded what training needs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -79,6 +80,9 @@ def _use_a_token() -> None:
     mode = os.environ.get(MODE, "token").lower()
     if mode != "token":
         raise ModelError(f"{MODE}={mode}: a Ray cluster is only started with {MODE}=token; whoever reaches one owns it")
+    if "ray" in sys.modules and os.environ.get(MODE) is None and not sys.modules["ray"].is_initialized():
+        wanted = f"set {MODE}=token and {TOKEN} before, or call ray.init first"
+        raise ModelError(f"Ray was imported without a token; {wanted}")
     os.environ[MODE] = "token"
     if not os.environ.get("RAY_AUTH_TOKEN_PATH"):
         os.environ.setdefault(TOKEN, secrets.token_hex(32))

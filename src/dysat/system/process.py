@@ -85,9 +85,20 @@ def side_by_side(compute: Callable[[Part], Result], parts: Sequence[Part]) -> li
 
 @contextmanager
 def meanwhile(work: Callable[[], object]) -> Iterator[None]:
-    """Do other work in a thread, and wait for it at the end; an error in it is raised there."""
+    """Do other work in a thread, and wait for it at the end; an error in it is raised there.
+
+    It has no more cores for NumPy than one part of `side_by_side`.
+    """
+    libraries = _blas_libraries()
+    limit = min(CORES_EACH, _least_threads(libraries))
+
+    def limited() -> None:
+        _inside.a_part = True
+        with libraries.limit(limits=limit):
+            work()
+
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(work)
+        other = pool.submit(limited)
         yield
     other.result()
 

@@ -136,7 +136,10 @@ def joined() -> Iterator[Ranks]:
     before, ours = _current.get(), not _distributed().is_initialized()  # Ray connects the processes it has started
     try:
         if ours:
-            _distributed().init_process_group(backend, timeout=PATIENCE)
+            # torchrun keeps what the processes before a restart have written, such as addresses that nobody listens on.
+            store, rank, _ = next(_distributed().rendezvous("env://", timeout=PATIENCE))
+            fresh = _distributed().PrefixStore(f"restart {os.environ.get(RESTARTS, '0')}", store)
+            _distributed().init_process_group(backend, store=fresh, rank=rank, world_size=size, timeout=PATIENCE)
         _current.set(Ranks(_distributed().get_rank(), size))
         yield ranks()
     except RuntimeError as problem:
