@@ -45,7 +45,9 @@ from dysat.cli.output.terminal import foreign
 from dysat.cli.output.watching import watching, working
 from dysat.errors import DysatError, ModelError, listed
 from dysat.models.base.embedding import EmbeddingModel
+from dysat.models.base.forecasts import Forecasts
 from dysat.models.base.link_model import Calibrate, Incremental
+from dysat.report.content import LIKELIEST
 from dysat.runs.backtest import WINDOWS
 from dysat.runs.run import LEARNERS, Run, Watch, check_new
 from dysat.system.engine import EngineName
@@ -214,10 +216,11 @@ def _show_run(
         set_status("loading the model")
         model = run.model_at_hand()
         set_status("ranking the most likely links")
-        links = model.top_links(top, calibrate=calibrate)
+        best = model.top_links(max(top, LIKELIEST) if with_report else top)
+        links = best[:top] if calibrate == "balanced" else model.top_links(top, calibrate=calibrate)
         if not ranks().first:
             return None
-        page = report_of(run, model, set_status) if with_report else None
+        page = report_of(run, model, best, set_status) if with_report else None
     metrics = run.metrics()
     if as_json:
         facts = {"run": str(run.folder), "report": page and str(page), "notes": run.graph().notes, **metrics}
@@ -242,13 +245,13 @@ def _show_run(
     return None
 
 
-def report_of(run: Run, model: EmbeddingModel, set_status: Callable[[str], None]) -> Path | None:
+def report_of(run: Run, model: EmbeddingModel, best: Forecasts, set_status: Callable[[str], None]) -> Path | None:
     """Write the page of a run and return its path; if that fails, say why: the run itself is complete."""
     from dysat.runs.report import write_report
 
     set_status("writing report.html")
     try:
-        return write_report(run, model)
+        return write_report(run, model, best)
     except (DysatError, MemoryError) as problem:
         line = f"no report: {problem}" if str(problem) else "no report: not enough memory"
         new_console(stderr=True).print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)

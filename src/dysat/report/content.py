@@ -37,6 +37,7 @@ MOST_LINKS = 300_000
 MOST_ATTENTION = 4_000  # nodes with a table of temporal attention
 LIKELIEST = 1_000  # forecasts of all pairs
 CONTACT_NODES = 500  # the most active nodes, each with a list of likely contacts
+QUICK_CONTACT_NODES = 50  # the same on the page that a fit leaves: each takes a few hundredths of a second
 CONTACTS = 5
 REASONS = 5
 NEIGHBOURS = 8
@@ -71,8 +72,18 @@ class Content:
     missing: list[str] = field(default_factory=list)
 
 
-def content(model: Viewed, *, asked: Ids | Sequence[int] = (), why: Why | None = None) -> Content:
-    """Return what a page shows of a fitted model; `asked` are ids of nodes that must be on it."""
+def content(
+    model: Viewed,
+    *,
+    asked: Ids | Sequence[int] = (),
+    why: Why | None = None,
+    best: Forecasting | None = None,
+    quick: bool = False,
+) -> Content:
+    """Return what a page shows of a fitted model; `asked` are ids of nodes that must be on it.
+
+    `best` are the `LIKELIEST` links, if they are at hand. A quick page has likely contacts of fewer nodes.
+    """
     graph = model.graph_
     missing = list[str]()
     first = _first_step(graph, missing)
@@ -83,7 +94,16 @@ def content(model: Viewed, *, asked: Ids | Sequence[int] = (), why: Why | None =
     arrays["community"] = communities(graph.snapshots)[nodes]
     facts["communities"] = int(arrays["community"].max(initial=0)) + 1 if len(nodes) else 0
     facts["mean_attention"] = _embedded(model, nodes, first, arrays, missing)
-    facts["phrases"] = _forecasts(model, nodes, asked, why, arrays, missing)
+    if best is None:
+        report("page: forecasts")
+        best = model.ranked_links(LIKELIEST)
+    most = QUICK_CONTACT_NODES if quick else CONTACT_NODES
+    active = np.argsort(-arrays["degree"].sum(0, dtype=np.int64), kind="stable")[:most]
+    chosen = np.unique([*nodes[active], *asked]).astype(np.int64)
+    facts["phrases"] = _forecasts(model, nodes, best, chosen, why, arrays, missing)
+    if len(chosen) < len(nodes):
+        more = f"; dysat view ranks {CONTACT_NODES:,}" * (quick and len(nodes) > most)
+        missing.append(f"Likely contacts of single nodes were ranked for the {len(chosen):,} most active ones{more}.")
     shown = [printable(label)[:LONGEST] for label in graph.nodes[nodes].tolist()]
     facts["labels"] = shown
     real = map(str, graph.nodes[nodes].tolist())
@@ -251,16 +271,18 @@ def _attention(
 
 
 def _forecasts(
-    model: Viewed, nodes: Ids, asked: Ids | Sequence[int], why: Why | None, arrays: Arrays, missing: list[str]
+    model: Viewed,
+    nodes: Ids,
+    best: Forecasting,
+    chosen: Ids,
+    why: Why | None,
+    arrays: Arrays,
+    missing: list[str],
 ) -> list[str]:
-    """Add the likeliest links, of all nodes and of the most active ones; return the reasons in words."""
+    """Add the likeliest links of all nodes, and those of each chosen node; return the reasons in words."""
     graph = model.graph_
     place = np.full(graph.num_nodes, NONE, dtype=np.uint32)
     place[nodes] = np.arange(len(nodes), dtype=np.uint32)
-    report("page: forecasts")
-    best: Forecasting = model.ranked_links(LIKELIEST)
-    active = np.argsort(-arrays["degree"].sum(0, dtype=np.int64), kind="stable")
-    chosen = np.unique([*nodes[active[:CONTACT_NODES]], *asked]).astype(np.int64)
     parts, ranks = [best], [np.arange(1, len(best.ids) + 1)]
     if len(chosen) and len(graph.nodes) > 1:
         report("page: likely contacts")
@@ -273,8 +295,6 @@ def _forecasts(
     once = once[(place[ids[once]] != NONE).all(1)]
     if (away := int((place[best.ids] == NONE).any(1).sum())) > 0:
         missing.append(f"{away:,} of the {len(best.ids):,} likeliest links have a node that is not on the page.")
-    if len(chosen) < len(nodes):
-        missing.append(f"Likely contacts of single nodes were ranked for the {len(chosen):,} most active ones.")
     ids = ids[once]
     arrays["row_pair"] = place[ids]
     arrays["row_rank"] = np.concatenate(ranks)[once].astype(np.uint32)

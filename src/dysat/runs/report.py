@@ -11,6 +11,7 @@ import dysat
 from dysat.data.attributes import describe_features
 from dysat.data.graph import DynamicGraph
 from dysat.models.base.embedding import EmbeddingModel
+from dysat.models.base.forecasts import Forecasts
 from dysat.report.page import Page
 from dysat.runs.backtest import MOST, with_windows
 from dysat.runs.newest import REPORT
@@ -20,10 +21,17 @@ from dysat.system.ranks import alone, ranks
 CURVES = {"all": "reliability", "new": "reliability_new", "known": "reliability_known"}
 
 
-def run_page(run: Run, model: EmbeddingModel | None = None, *, nodes: Sequence[Hashable] = ()) -> Page:
+def run_page(
+    run: Run,
+    model: EmbeddingModel | None = None,
+    *,
+    nodes: Sequence[Hashable] = (),
+    best: Forecasts | None = None,
+    quick: bool = False,
+) -> Page:
     """Return the page of a run with its newest state; `nodes` are labels of nodes that must be on it.
 
-    `model` is the model of the run, if it is at hand.
+    `model` is the model of the run, and `best` its `LIKELIEST` links, if they are at hand; `quick` saves time.
     """
     metrics = run.metrics()
     model = run.model_at_hand() if model is None else model
@@ -35,15 +43,15 @@ def run_page(run: Run, model: EmbeddingModel | None = None, *, nodes: Sequence[H
         "verdict": _verdict(backtest),
         "backtest": None if backtest is None else _tested(backtest),
     }
-    return model.view(nodes=nodes, title=run.folder.absolute().name, about=about)
+    return model.page(nodes, run.folder.absolute().name, about, best=best, quick=quick)
 
 
-def write_report(run: Run, model: EmbeddingModel | None = None) -> Path | None:
-    """Write report.html of a run and return its path; of several ranks only the first does."""
+def write_report(run: Run, model: EmbeddingModel | None = None, best: Forecasts | None = None) -> Path | None:
+    """Write report.html of a run, a quick page, and return its path; of several ranks only the first does."""
     if not ranks().first:
         return None
     with alone():
-        return run_page(run, model).save(run.folder / REPORT)
+        return run_page(run, model, best=best, quick=True).save(run.folder / REPORT)
 
 
 def _verdict(backtest: Mapping[str, Any] | None) -> str:

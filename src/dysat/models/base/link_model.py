@@ -420,7 +420,7 @@ class LinkModel(ABC):
         """Return ids of the k most likely pairs, and of the k most likely never linked before, best first.  # [k, 2]"""
         return self.top_pairs(k)[0], self.top_pairs(k, None, self._linked())[0]
 
-    def view(self, *, nodes: Sequence[Hashable] = (), title: str = "", about: Mapping[str, Any] | None = None) -> Page:
+    def view(self, *, nodes: Sequence[Hashable] = (), title: str = "") -> Page:
         """Return an interactive page of the fitted model: a notebook shows it, and `save(file)` writes it.
 
         It has the forecast, and what the model offers of reasons, a map of the embeddings, and temporal attention.
@@ -428,19 +428,19 @@ class LinkModel(ABC):
         Parameters:
             nodes: labels of nodes that must be on the page; of a large graph it shows the most active ones.
             title: name of the page.
-            about: facts for its overview.
         """
+        return self.page(nodes, title or self.method, {"verdict": NOT_TESTED})
+
+    def page(
+        self, nodes: Sequence[Hashable], title: str, about: Mapping[str, Any], *, best: Any = None, quick: bool = False
+    ) -> Page:
+        """Return the same page with more facts for its overview; see `content` for `best` and `quick`."""
         from dysat.report.content import content
         from dysat.report.page import Page
 
         self._must_be_fitted()
-        asked = self.graph_.ids(nodes)
-        facts = {
-            "method": self.method,
-            "score_note": SCORE,
-            "verdict": "There is no backtest of this model; dysat fit makes one.",
-        }
-        return Page(title or self.method, content(self, asked=asked, why=self._reasons()), {**facts, **(about or {})})
+        found = content(self, asked=self.graph_.ids(nodes), why=self._reasons(), best=best, quick=quick)
+        return Page(title, found, {"method": self.method, "score_note": SCORE, **about})
 
     def _reasons(self) -> Why | None:
         """A function that says why links are likely, if the model can say it."""
