@@ -317,3 +317,27 @@ def test_the_command_writes_the_page(run: Run, tmp_path: Path, cli: Any) -> None
     assert code == 0, problem
     facts = json.loads(out)
     assert facts["bytes"] == (tmp_path / "page.html").stat().st_size < 3_000_000
+
+
+@pytest.mark.slow
+def test_twenty_thousand_nodes_fit_in_eight_megabytes_and_half_a_gigabyte(context: Any, tmp_path: Path) -> None:
+    """The seconds until it is ready are printed: a limit would test the machine."""
+    nodes, steps = 20_000, 13
+    rng = np.random.default_rng(0)
+    u = rng.integers(0, nodes, 100_000)
+    v = (u + rng.integers(1, 40, 100_000)) % nodes
+    events = dysat.read_events((u, v, np.sort(rng.integers(0, steps, 100_000))), time_unit="step")
+    graph = dysat.build_snapshots(events, every=1)
+    model = dysat.DySAT(epochs=1, device="cpu", structural_features=(32,), temporal_features=(32,)).fit(graph)
+    file = model.view(title="large").save(tmp_path / "large.html")
+    assert file.stat().st_size < 8_000_000
+    tab, seen = opened(context, file)
+    taken = tab.evaluate("performance.now()")
+    go_to(tab, "map")
+    tab.wait_for_function("dysatPage.points().length > 19000")
+    session = context.new_cdp_session(tab)
+    session.send("HeapProfiler.collectGarbage")
+    used = tab.evaluate("performance.memory.usedJSHeapSize")
+    assert used < 500e6 and seen.problems == [] and seen.requests == []
+    print(f"{file.stat().st_size / 1e6:.1f} MB, ready after {taken / 1000:.1f} s, {used / 1e6:.0f} MB")  # noqa: T201
+    tab.close()

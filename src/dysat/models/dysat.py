@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +23,7 @@ from dysat.features.activity import activity
 from dysat.features.link_memory import eigenvectors_on
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
-from dysat.models.attention import FAN_OUT, MOST_ROWS, AttentionModel, Sizes
+from dysat.models.attention import FAN_OUT, MOST_ROWS, NODES_AT_ONCE, AttentionModel, Sizes
 from dysat.models.base.best_pairs import OnProgress, among, best_of_each
 from dysat.models.base.forecasts import Forecasts
 from dysat.models.base.link_model import LinkModel, as_pairs
@@ -429,13 +429,41 @@ class DySAT(AttentionModel):
 
     def roles(self, step: int = -1, *, nodes: Tensor | None = None) -> Tensor:
         self._must_have_embeddings()
-        x = super().embed(step, nodes=nodes)
+        return self._as_roles(super().embed(step, nodes=nodes))
+
+    def _as_roles(self, x: Tensor) -> Tensor:
+        """Turn outputs of the network into embeddings.  # [n, d] → [n, d] or [n, 2, d]"""
         if self.score_ is None:
             return x
         # They change during training.
         source, target = self._axes()[:2] if self.axes_ is None else (self.axes_, self.target_axes_)
         e = x @ source.to(x.device)
         return e if target is None else torch.stack([e, x @ target.to(x.device)], 1)
+
+    @torch.no_grad()
+    def trajectories(self, nodes: Tensor, steps: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return `roles` and `attention` of some nodes at several steps, many times faster than step by step.
+
+        At each step they are those of the nodes known by then, which are a prefix of `nodes`, in order. Without
+        temporal attention the second list is empty.
+        """
+        self._must_have_embeddings()
+        first, device = self.steps().start, self.block_.node.device
+        found = [(list[Tensor](), list[Tensor]()) for _ in steps]
+        for some in torch.split(nodes.to(device), NODES_AT_ONCE):
+            known = [some[some < self.graph_.known[step]] for step in steps]
+            at = torch.cat([torch.full_like(part, step - first) for part, step in zip(known, steps, strict=True)])
+            plan = self.network_.plan(self.block_, torch.cat(known), at)
+            x = self.network_.rows(self.block_, self.inputs_, plan, fan_out=FAN_OUT)
+            e, sizes = self._as_roles(self.network_.attend(x, plan)), list(map(len, known))
+            for (embedded, _), part in zip(found, torch.split(e, sizes), strict=True):
+                embedded.append(part)
+            if self.blocks != "structural":
+                past, table = plan.last.past, x.new_zeros(len(at), len(self.steps()))
+                table[past.receivers, plan.last.past_steps] = self.network_.attention(x, plan).mean(1)
+                for (_, attended), part, step in zip(found, torch.split(table, sizes), steps, strict=True):
+                    attended.append(part[:, : step - first + 1])
+        return [torch.cat(part) for part, _ in found], [torch.cat(part) for _, part in found if part]
 
     def _axes(self) -> tuple[Tensor, Tensor | None, Tensor]:
         """Principal axes of the scores at the last step, of sources and of targets if they differ; and weights."""

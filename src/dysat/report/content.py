@@ -21,16 +21,17 @@ from dysat.data.continuation import next_window
 from dysat.data.graph import DynamicGraph
 from dysat.data.summary import link_origins
 from dysat.data.windows import write_edges
-from dysat.errors import ModelError
 from dysat.report.projection import communities, nearest, positions
 from dysat.system.progress import report
 from dysat.system.text.printable import printable
 
 Ids = NDArray[np.int64]
+Floats = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
 Why = Callable[[Ids, int], tuple[list[list[str]], NDArray[np.float32]]]  # reasons of pairs [B, 2], and their shares
 NONE, UNKNOWN = 0xFFFFFFFF, -32768  # no node and no phrase; no position
 MOST_NODES = 20_000
+QUICK_NODES = 5_000  # on the page that a fit leaves, because a map of more takes many seconds
 MOST_STEPS = 60
 MOST_POSITIONS = 300_000  # nodes · steps
 MOST_LINKS = 300_000
@@ -87,7 +88,7 @@ def content(
     graph = model.graph_
     missing = list[str]()
     first = _first_step(graph, missing)
-    nodes = _chosen(graph, len(graph) - first, asked, missing)
+    nodes = _chosen(graph, len(graph) - first, asked, quick, missing)
     report("page: links")
     facts, arrays = _graph_facts(graph, first), _node_arrays(graph, nodes, first, missing)
     facts |= _attributes(graph, nodes, arrays)
@@ -118,9 +119,10 @@ def _first_step(graph: DynamicGraph, missing: list[str]) -> int:
     return len(graph) - MOST_STEPS
 
 
-def _chosen(graph: DynamicGraph, steps: int, asked: Ids | Sequence[int], missing: list[str]) -> Ids:
+def _chosen(graph: DynamicGraph, steps: int, asked: Ids | Sequence[int], quick: bool, missing: list[str]) -> Ids:
     """The nodes of the page, in the order of the graph: the most active ones, and those asked for."""
-    most = min(MOST_NODES, MOST_POSITIONS // steps)
+    whole = min(MOST_NODES, MOST_POSITIONS // steps)
+    most = min(whole, QUICK_NODES) if quick else whole
     if graph.num_nodes <= most:
         return np.arange(graph.num_nodes)
     links = np.zeros(graph.num_nodes, dtype=np.int64)
@@ -129,9 +131,10 @@ def _chosen(graph: DynamicGraph, steps: int, asked: Ids | Sequence[int], missing
     links[list(asked)] = np.iinfo(np.int64).max
     nodes = np.sort(np.argsort(-links, kind="stable")[:most])
     also = f" and the {len(set(asked)):,} asked for" * bool(len(asked))
+    more = f"dysat view shows {min(whole, graph.num_nodes):,}, and " * (most < whole)
     missing.append(
         f"The page shows {most:,} of {graph.num_nodes:,} nodes: those with the most links{also}. "
-        "Forecasts are the likeliest of all nodes; dysat view --node LABEL adds a node."
+        f"Forecasts are the likeliest of all nodes. {more}dysat view --node LABEL adds a node."
     )
     return nodes
 
@@ -225,45 +228,56 @@ def _embedded(model: Any, nodes: Ids, first: int, arrays: Arrays, missing: list[
         missing.append("No map, nearest nodes or attention: the model has no embeddings.")
         return None
     graph, steps = model.graph_, [step for step in model.steps_at_hand() if step >= first]
-    shown = [nodes[nodes < graph.known[step]] for step in steps]
-    found = list[NDArray[np.float32]]()
-    for number, (step, known) in enumerate(zip(steps, shown, strict=True)):
-        report("page: embeddings of step", number, len(steps))
-        found.append(model.roles(step, nodes=torch.from_numpy(known)).flatten(1).float().cpu().numpy())
+    report("page: embeddings")
+    found, attended = _trajectories(model, nodes, steps, missing)
     report("page: map")
     place = np.full((len(graph) - first, len(nodes), 2), UNKNOWN, dtype=np.int16)
     place[len(place) - len(steps) :] = positions(found)
     arrays["position"] = place
     arrays["nearest"], arrays["similarity"] = nearest(found[-1], NEIGHBOURS)
-    return _attention(model, nodes, steps, first, arrays, missing)
+    return None if attended is None else _attention(attended, len(nodes), steps, first, len(graph), arrays, missing)
+
+
+def _trajectories(
+    model: Any, nodes: Ids, steps: Sequence[int], missing: list[str]
+) -> tuple[list[Floats], list[Floats] | None]:
+    """The embeddings of these nodes at each step, and their temporal attention if there is any.  # each [known, …]"""
+    if hasattr(model, "trajectories"):
+        found, attended = model.trajectories(torch.from_numpy(nodes), steps)
+    else:
+        known = [torch.from_numpy(nodes[nodes < model.graph_.known[step]]) for step in steps]
+        found = [model.roles(step, nodes=part) for step, part in zip(steps, known, strict=True)]
+        attended = []
+        if hasattr(model, "attention") and getattr(model, "blocks", "both") != "structural":
+            attended = [model.attention(step, nodes=part) for step, part in zip(steps, known, strict=True)]
+    if not attended:
+        missing.append(f"No temporal attention: {model.method} does not have it with these options.")
+    embeddings = [part.flatten(1).float().cpu().numpy() for part in found]
+    return embeddings, [part.float().cpu().numpy() for part in attended] or None
 
 
 def _attention(
-    model: Any, nodes: Ids, steps: Sequence[int], first: int, arrays: Arrays, missing: list[str]
-) -> list[list[Any]] | None:
+    attended: Sequence[Floats],
+    number: int,
+    steps: Sequence[int],
+    first: int,
+    last: int,
+    arrays: Arrays,
+    missing: list[str],
+) -> list[list[Any]]:
     """Add the temporal attention of the most active nodes; return the mean over all nodes of the page.  # [s][s]"""
-    if not hasattr(model, "attention"):
-        missing.append(f"No temporal attention: {model.method} does not have it.")
-        return None
-    size = len(model.graph_) - first
+    size = last - first
     chosen = np.sort(np.argsort(-arrays["degree"].sum(0, dtype=np.int64), kind="stable")[:MOST_ATTENTION])
     tables = np.zeros((len(chosen), size, size), dtype=np.uint8)
     mean: list[list[Any]] = [[None] * size for _ in range(size)]
-    for number, step in enumerate(steps):
-        report("page: attention of step", number, len(steps))
-        known = nodes[nodes < model.graph_.known[step]]
-        try:
-            beta = model.attention(step, nodes=torch.from_numpy(known)).float().cpu().numpy()  # [known, steps before]
-        except ModelError as problem:
-            missing.append(f"No temporal attention: {problem}.")
-            return None
-        begin = max(0, step + 1 - first - beta.shape[1])
+    for step, beta in zip(steps, attended, strict=True):
+        begin = max(0, step + 1 - first - beta.shape[1])  # the model may know fewer steps than the page, or more
         beta = beta[:, beta.shape[1] - (step + 1 - first - begin) :]
-        there = chosen[chosen < len(known)]
+        there = chosen[chosen < len(beta)]
         tables[: len(there), step - first, begin : step + 1 - first] = np.rint(255 * beta[there])
-        if len(known):
+        if len(beta):
             mean[step - first][begin : step + 1 - first] = np.round(beta.mean(0, dtype=np.float64), 5).tolist()
-    if len(chosen) < len(nodes):
+    if len(chosen) < number:
         missing.append(f"Temporal attention of single nodes is there for the {len(chosen):,} most active ones.")
     arrays["attention_node"] = chosen.astype(np.uint32)
     arrays["attention"] = tables[:, *np.tril_indices(size)]
