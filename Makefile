@@ -12,7 +12,7 @@ MINUTES ?= 30
 # Containers often forbid it, and then every process that a test starts compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick test-all test-docs check docs page bench fuzz sanitize soak format clean
+.PHONY: help demo test quick test-all test-docs test-browser check docs page bench fuzz sanitize soak format clean
 .DEFAULT_GOAL := help
 
 help:            ## Show this list.
@@ -47,6 +47,12 @@ sanitize: $(VENV)/.developer  ## Run everything that calls the C code with the a
 
 docs: $(VENV)/.developer     ## Build the documentation site into site/, warnings as errors.
 	$(BIN)/python -m sphinx -q -W --keep-going -d .sphinx docs site
+
+test-browser: $(VENV)/.developer  ## Open the page of a run in a real browser, slow tests included; installs one if there is none.
+	@$(BIN)/python -c 'import sys; sys.path.insert(0, "tests/support"); from browsing import browser_file; sys.exit(not browser_file())' \
+		|| $(BIN)/python -m playwright install chromium \
+		|| { echo "no browser: install Chromium (Debian: apt install chromium), or set DYSAT_BROWSER to one" >&2; exit 1; }
+	$(BIN)/python -m pytest -n 0 tests/browser
 
 page:            ## Build the template of the page of a run from web/ (needs node 20); dysat itself needs no node.
 	cd web && npm ci --silent && npm run --silent build
