@@ -60,7 +60,7 @@ class Log:
 
     domain: str
     package: str
-    licence: str | None  # of the package, as it states it
+    licence: str | None  # of the data, or else of the package, where it states one
     read: Callable[[Any], pl.DataFrame] | None = None
     directed: bool = False
     kinds: tuple[str, str] | None = None
@@ -91,7 +91,7 @@ LOGS = {
     "key-signatures": Log(
         "social",
         "debian-keyring_2022.12.24_all.deb",
-        None,
+        "no copyright",
         file(readers.key_signatures, "usr/share/keyrings/debian-keyring.gpg"),
         directed=True,
         about="OpenPGP keys that sign keys of Debian developers",
@@ -100,7 +100,7 @@ LOGS = {
     "film-writers": Log(
         "film",
         "bokeh_sampledata-2026.1-py3-none-any.whl",
-        "BSD-3-Clause",
+        "CC0-1.0",
         file(readers.film_writers, "bokeh_sampledata/_data/movies.db"),
         directed=True,
         about="writers and directors of films",
@@ -108,7 +108,7 @@ LOGS = {
     "film-distributors": Log(
         "film",
         VEGA,
-        "BSD-3-Clause",
+        None,
         file(readers.film_distributors, f"{VEGA_DATA}/movies.json"),
         kinds=("director", "distributor"),
         about="directors and distributors of films",
@@ -116,7 +116,7 @@ LOGS = {
     "flights": Log(
         "transport",
         VEGA,
-        "BSD-3-Clause",
+        None,
         file(readers.flights, f"{VEGA_DATA}/flights-3m.parquet"),
         directed=True,
         about="flights between airports of the United States",
@@ -132,7 +132,7 @@ LOGS = {
     "football": Log(
         "sport",
         VEGA,
-        "BSD-3-Clause",
+        None,
         file(readers.football, f"{VEGA_DATA}/football.json"),
         directed=True,
         about="matches of five European leagues",
@@ -205,7 +205,7 @@ LOGS = {
     "bird-strikes": Log(
         "nature",
         VEGA,
-        "BSD-3-Clause",
+        "U.S. government data",
         file(readers.bird_strikes, f"{VEGA_DATA}/birdstrikes.csv"),
         kinds=("species", "airport"),
         about="species hit by planes at airports",
@@ -213,7 +213,7 @@ LOGS = {
     "earthquakes": Log(
         "nature",
         VEGA,
-        "BSD-3-Clause",
+        "U.S. public domain",
         file(readers.earthquakes, f"{VEGA_DATA}/earthquakes.json"),
         directed=True,
         about="cells of successive earthquakes",
@@ -221,7 +221,7 @@ LOGS = {
     "shop-clicks": Log(
         "commerce",
         "retentioneering-5.2.4-py3-none-any.whl",
-        None,
+        "Apache-2.0",
         file(readers.clicks, "retentioneering/datasets/ecom.csv.gz"),
         kinds=("user", "page"),
         about="visitors and pages of an example shop",

@@ -98,7 +98,7 @@ def changelog_rows(text: str) -> Iterator[Row]:
     """Author × file, from a changelog in the GNU style."""
     at, author = None, ""
     for line in text.splitlines():
-        if line[:1].isdigit():
+        if line[:1].strip():  # a head; those in other styles end the entry before
             entry = ENTRY.match(line)
             try:
                 at = datetime.fromisoformat(entry[1]) if entry else None
@@ -115,13 +115,16 @@ def gnu_changelog(package: Path, name: str) -> pl.DataFrame:
 
 
 def source_changelogs(package: Path, name: str, pattern: str) -> pl.DataFrame:
-    """Author × file, from the changelogs of a source archive inside a Debian package. Paths include the folder."""
+    """Author × file, from the changelogs of a source archive inside a Debian package.
+
+    Paths are relative to the archive: they include the folder of the changelog, unless it is one of old changelogs.
+    """
     rows: list[Row] = []
     with tarfile.open(fileobj=io.BytesIO(member(package, name))) as archive:
         for path, content in tar_members(archive, pattern):
-            folder = Path(*Path(path).parts[1:-1]).as_posix()
+            folder = Path(*(part for part in Path(path).parts[1:-1] if part != "ChangeLog.old"))
             text = content.decode("utf-8", "replace")
-            rows += [(author, f"{folder}/{file}", at) for author, file, at in changelog_rows(text)]
+            rows += [(author, (folder / file).as_posix(), at) for author, file, at in changelog_rows(text)]
     return table(rows)
 
 

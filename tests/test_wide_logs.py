@@ -60,9 +60,18 @@ def test_member_of_each_archive(tmp_path: Path) -> None:
 
 def test_gnu_changelog() -> None:
     text = "2020-01-02  Ann A.  <a@x.org>\n\n\tFix it.\n\t* lib/a.c, b.h (f): New.\n\tMore.\n\t* NEWS: Say so.\n"
+    text += "\nWed Jan  1 1997  Cy  <c@x.org>\n\n\t* d.c: In another style.\n"
     text += "\n2020-13-02  Bob  <b@x.org>\n\n\t* c.c: No such month.\n"
     at = datetime(2020, 1, 2)
     assert list(readers.changelog_rows(text)) == [("Ann A.", "lib/a.c", at), ("Ann A.", "b.h", at)]
+
+
+def test_changelogs_inside_a_source_archive(tmp_path: Path) -> None:
+    entry = b"2020-01-02  Ann  <a@x.org>\n\n\t* a.c: New.\n"
+    source = tar({"s-1/ld/ChangeLog": entry, "s-1/ChangeLog.old/ChangeLog.1": entry, "s-1/README": entry})
+    (tmp_path / "s.deb").write_bytes(deb({"src.tar.xz": source}))
+    found = readers.source_changelogs(tmp_path / "s.deb", "src.tar.xz", r".*/ChangeLog[.\d]*")
+    assert found["dst"].to_list() == ["ld/a.c", "a.c"]
 
 
 def test_debian_changelogs(tmp_path: Path) -> None:
