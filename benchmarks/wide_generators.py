@@ -134,7 +134,7 @@ def daily_contacts(rng: np.random.Generator, people: int = 192, days: int = 12) 
     """Conversations of pairs with reinforcement (Zhao and others 2011, Physical Review E 83), from 8 to 18 o'clock.
 
     The longer a person has been alone or in a conversation, the less likely is a change: 0.7 / (1 + waited ticks / 20).
-    Four of five partners are from the own class of 24, as observed in schools (Stehlé and others 2011, PLoS ONE 6).
+    Four of five partners are classmates, in classes of 24, as observed in schools (Stehlé and others 2011, PLoS ONE 6).
     """
     partner, since = np.full(people, -1), np.zeros(people)
     links: Links = []

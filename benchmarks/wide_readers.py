@@ -37,7 +37,7 @@ def table(rows: Iterable[Row]) -> pl.DataFrame:
 
 
 def moment(seconds: float) -> datetime:
-    """The time so many seconds after 1970."""
+    """Convert seconds since 1970."""
     return START + timedelta(seconds=seconds)
 
 
