@@ -50,6 +50,7 @@ docs: $(VENV)/.developer     ## Build the documentation site into site/, warning
 
 test-browser: $(VENV)/.developer  ## Open the page of a run in a real browser, slow tests included; installs one if there is none.
 	@$(BIN)/python -c 'import sys; sys.path.insert(0, "tests/support"); from browsing import browser_file; sys.exit(not browser_file())' \
+		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -y chromium; } \
 		|| $(BIN)/python -m playwright install chromium \
 		|| { echo "no browser: install Chromium (Debian: apt install chromium), or set DYSAT_BROWSER to one" >&2; exit 1; }
 	$(BIN)/python -m pytest -n 0 tests/browser

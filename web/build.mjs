@@ -46,32 +46,35 @@ const policy = [
   "form-action 'none'",
 ].join("; ");
 let page = readFileSync(join(here, "src", "template.html"), "utf8");
-for (const [name, text] of Object.entries({ csp: policy, style, script })) {
+const terms = licences(Object.keys(bundle.metafile.inputs));
+if (terms.includes("--")) throw new Error("a licence would end the comment that it stands in");
+for (const [name, text] of Object.entries({ csp: policy, style, script, licences: terms })) {
   page = page.replace(`%${name}%`, () => text);
 }
 writeFileSync(join(target, "page.html"), page);
-writeFileSync(join(target, "licences.txt"), licences(Object.keys(bundle.metafile.inputs)));
+writeFileSync(join(target, "licences.txt"), terms);
 console.log(`page.html: ${Math.round(Buffer.byteLength(page) / 1024)} kB`);
 
 function hash(text) {
   return `sha256-${createHash("sha256").update(text).digest("base64")}`;
 }
 
-/** Return the licences of the packages that the bundle contains code of. */
+/** Return the licences of the packages that the bundle contains code of; each text once. */
 function licences(inputs) {
   const names = new Set();
   for (const path of inputs) {
     const found = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path);
     if (found) names.add(found[1]);
   }
-  const parts = ["page.html contains code of these packages.\n"];
+  const packages = new Map();
   for (const name of [...names].sort()) {
     const folder = join(here, "node_modules", name);
     const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
     const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry));
     if (!file) throw new Error(`${name} has no licence file`);
     const text = readFileSync(join(folder, file), "utf8").replaceAll("\r\n", "\n").trim();
-    parts.push(`${"-".repeat(80)}\n${name} ${version} (${license})\n\n${text}\n`);
+    packages.set(text, [...(packages.get(text) ?? []), `${name} ${version} (${license})`]);
   }
-  return parts.join("\n");
+  const parts = [...packages].map(([text, names]) => `${names.join("\n")}\n\n${text}\n`);
+  return ["This page contains code of the following packages.\n", ...parts].join(`\n${"=".repeat(80)}\n`);
 }

@@ -124,6 +124,7 @@ def test_fit_a_graph_folder_as_json(cli: Cli) -> None:
     code, out, _ = cli("fit", "graph", *PAPER, "--json", "-o", "deep/run", "--seed", 3, "--model", "dysat:text")
     facts, run = json.loads(out), Run.open("deep/run")
     assert code == 0 and facts.pop("run") == str(Path("deep/run").absolute())
+    assert facts.pop("report") == str(Path("deep/run/report.html").absolute())
     assert facts.pop("top_links") == as_rows(run.model("cpu").top_links(10)) and facts == run.metrics()
     options = dysat.DySAT.from_preset("text", **SMALL | {"walks_per_node": 1, "epochs": 1, "seed": 3})
     options.learning_rate = 0.001

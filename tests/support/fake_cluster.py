@@ -20,7 +20,7 @@ COMMAND = [sys.executable, "-c", "from dysat.cli import main; main()"]
 
 
 class FakeCluster:
-    """A head node that runs no jobs, and a node with one core that runs all."""
+    """A head node that runs no jobs, and two nodes with one core each."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -35,9 +35,9 @@ class FakeCluster:
                 return line.partition(": ")[2].strip()
         raise AssertionError(f"no answer to {order!r}")
 
-    def replace_node(self) -> None:
-        """Kill the node that runs the jobs, and add another."""
-        self.ask("replace")
+    def remove_node(self) -> None:
+        """Kill one of the two nodes that run jobs."""
+        self.ask("remove")
 
     def lose_head(self) -> None:
         """Kill the head node."""
@@ -67,11 +67,10 @@ def _serve() -> None:
 
     first = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
     cluster = Cluster(initialize_head=True, head_node_args=first)
-    second = cluster.add_node(num_cpus=1)
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     for order in sys.stdin:
-        if order.strip() == "replace":
-            cluster.remove_node(second, allow_graceful=False)
-            second = cluster.add_node(num_cpus=1)
+        if order.strip() == "remove":
+            cluster.remove_node(nodes.pop(), allow_graceful=False)
         elif order.strip() == "behead":
             cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
         print(f"{order.strip()}: {cluster.address}", flush=True)  # noqa: T201

@@ -85,7 +85,7 @@ def fit(
     calibrate: Annotated[Calibrate, option(CALIBRATE, hidden=True)] = "balanced",
     forecast_only: Annotated[bool, FORECAST_ONLY] = False,
     estimate: Annotated[bool, ESTIMATE] = False,
-    no_report: Annotated[bool, option("Do not write report.html, the page of the run.", "--no-report")] = False,
+    no_report: Annotated[bool, option("Do not write report.html.", "--no-report", hidden=True)] = False,
     as_json: Json = False,
     data_dir: Annotated[Path | None, option("Folder of the paper's datasets.", metavar="FOLDER", hidden=True)] = None,
     model: Annotated[str, FIT_MODEL] = METHOD,

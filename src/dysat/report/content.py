@@ -88,16 +88,16 @@ def content(
     graph = model.graph_
     missing = list[str]()
     first = _first_step(graph, missing)
-    nodes = _chosen(graph, len(graph) - first, asked, quick, missing)
+    if best is None:
+        report("page: forecasts")
+        best = model.ranked_links(LIKELIEST)
+    nodes = _chosen(graph, len(graph) - first, asked, best.ids, quick, missing)
     report("page: links")
     facts, arrays = _graph_facts(graph, first), _node_arrays(graph, nodes, first, missing)
     facts |= _attributes(graph, nodes, arrays)
     arrays["community"] = communities(graph.snapshots)[nodes]
     facts["communities"] = int(arrays["community"].max(initial=0)) + 1 if len(nodes) else 0
     facts["mean_attention"] = _embedded(model, nodes, first, arrays, missing)
-    if best is None:
-        report("page: forecasts")
-        best = model.ranked_links(LIKELIEST)
     most = QUICK_CONTACT_NODES if quick else CONTACT_NODES
     active = np.argsort(-arrays["degree"].sum(0, dtype=np.int64), kind="stable")[:most]
     chosen = np.unique([*nodes[active], *asked]).astype(np.int64)
@@ -119,8 +119,10 @@ def _first_step(graph: DynamicGraph, missing: list[str]) -> int:
     return len(graph) - MOST_STEPS
 
 
-def _chosen(graph: DynamicGraph, steps: int, asked: Ids | Sequence[int], quick: bool, missing: list[str]) -> Ids:
-    """The nodes of the page, in the order of the graph: the most active ones, and those asked for."""
+def _chosen(
+    graph: DynamicGraph, steps: int, asked: Ids | Sequence[int], likeliest: Ids, quick: bool, missing: list[str]
+) -> Ids:
+    """The nodes of the page, in the order of the graph: those asked for, those of forecasts, and the most active."""
     whole = min(MOST_NODES, MOST_POSITIONS // steps)
     most = min(whole, QUICK_NODES) if quick else whole
     if graph.num_nodes <= most:
@@ -128,13 +130,14 @@ def _chosen(graph: DynamicGraph, steps: int, asked: Ids | Sequence[int], quick: 
     links = np.zeros(graph.num_nodes, dtype=np.int64)
     for step in range(len(graph)):
         links += _degrees(graph, step)
-    links[list(asked)] = np.iinfo(np.int64).max
+    links[likeliest.ravel()] += 1 << 40
+    links[list(asked)] += 1 << 41
     nodes = np.sort(np.argsort(-links, kind="stable")[:most])
-    also = f" and the {len(set(asked)):,} asked for" * bool(len(asked))
+    also = f"{len(set(asked)):,} asked for, and " * bool(len(asked)) or "and "
     more = f"dysat view shows {min(whole, graph.num_nodes):,}, and " * (most < whole)
     missing.append(
-        f"The page shows {most:,} of {graph.num_nodes:,} nodes: those with the most links{also}. "
-        f"Forecasts are the likeliest of all nodes. {more}dysat view --node LABEL adds a node."
+        f"The page shows {most:,} of {graph.num_nodes:,} nodes: those of the likeliest links, {also}the most active. "
+        f"{more}dysat view --node LABEL adds a node."
     )
     return nodes
 

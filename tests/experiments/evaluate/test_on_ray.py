@@ -143,7 +143,7 @@ def test_a_lost_node_changes_no_result(study: tuple[Path, list[object]]) -> None
     folder, words = study
     with fake_cluster() as nodes:
         on_ray = [*words, "--engine", "ray", "--address", nodes.address, "--json", "-o", "lost-node"]
-        code, out, problem = run_and_disturb(on_ray, folder, lambda process: nodes.replace_node())
+        code, out, problem = run_and_disturb(on_ray, folder, lambda process: nodes.remove_node())
     assert code == 0, problem
     assert json.loads(out)["models"]  # nothing else is printed
     assert content(folder / "lost-node") == content(folder / "local")
