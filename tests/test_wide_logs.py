@@ -201,19 +201,20 @@ def test_too_short_logs_are_refused() -> None:
 
 
 TEST_HALF = {
-    "ageing-attachment",
+    "activity-driven",
+    "baseball",
     "binutils",
     "co-citations",
+    "college-baseball",
+    "daily-contacts",
     "dissents",
     "earthquakes",
-    "fading-papers",
     "film-distributors",
     "film-writers",
-    "football",
+    "flights",
     "gnulib",
-    "hawkes-blocks",
     "key-signatures",
-    "planes",
+    "moving-blocks",
     "ruby-uploads",
     "shop-clicks",
 }
