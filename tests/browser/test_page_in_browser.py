@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import Seen, browsing, hook, opened, table_of
+from browsing import Seen, browsing, hook, opened, table_of, wait_until
 from page_reading import page_content
 
 import dysat
@@ -159,7 +159,7 @@ def test_the_map_moves_with_time_and_lists_what_is_drawn_around(page: Opened, ru
     tab, _ = page
     go_to(tab, "map")
     facts, arrays = facts_of(run)
-    tab.wait_for_function("dysatPage.points().length > 0")
+    wait_until(tab, "dysatPage.points().length > 0")
     pictures = list[bytes]()
     for step in (0, WEEKS - 1):
         tab.locator(hook("slider")).fill(str(step))
@@ -185,7 +185,7 @@ def test_the_map_moves_with_time_and_lists_what_is_drawn_around(page: Opened, ru
     assert len(list(csv.reader(io.StringIO(text, newline="")))) == PEOPLE + 1
     tab.locator(hook("slider")).fill("0")
     tab.click(hook("play"))
-    tab.wait_for_function("dysatPage.state.step > 0")
+    wait_until(tab, "dysatPage.state.step > 0")
     for value in tab.locator(f"{hook('colour')} option").evaluate_all("all => all.map(option => option.value)"):
         tab.select_option(hook("colour"), value)
     assert facts["attributes"][0]["name"] in tab.locator(hook("colour")).inner_text()
@@ -334,7 +334,7 @@ def test_twenty_thousand_nodes_fit_in_eight_megabytes_and_half_a_gigabyte(contex
     tab, seen = opened(context, file)
     taken = tab.evaluate("performance.now()")
     go_to(tab, "map")
-    tab.wait_for_function("dysatPage.points().length > 19000")
+    wait_until(tab, "dysatPage.points().length > 19000")
     session = context.new_cdp_session(tab)
     session.send("HeapProfiler.collectGarbage")
     used = tab.evaluate("performance.memory.usedJSHeapSize")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -84,6 +85,14 @@ def opened(context: Any, file: Path, fragment: str = "") -> tuple[Any, Seen]:
     page.goto(own + fragment)
     page.evaluate("dysatPage.ready")
     return page, seen
+
+
+def wait_until(page: Any, condition: str) -> None:
+    """Wait until an expression is true; Playwright's own function would evaluate texts, which the page forbids."""
+    end = time.monotonic() + PATIENCE / 1_000
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, f"not true after {PATIENCE / 1_000:.0f} s: {condition}"
+        page.wait_for_timeout(50)
 
 
 def hook(name: str) -> str:
