@@ -20,7 +20,7 @@ COMMAND = [sys.executable, "-c", "from dysat.cli import main; main()"]
 
 
 class FakeCluster:
-    """A head node that runs no jobs, and two nodes with one core each."""
+    """A head node that runs no jobs, and nodes with one core each that do."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -36,7 +36,7 @@ class FakeCluster:
         raise AssertionError(f"no answer to {order!r}")
 
     def remove_node(self) -> None:
-        """Kill one of the two nodes that run jobs."""
+        """Kill the last of the nodes that run jobs."""
         self.ask("remove")
 
     def lose_head(self) -> None:
@@ -45,10 +45,10 @@ class FakeCluster:
 
 
 @contextmanager
-def fake_cluster() -> Iterator[FakeCluster]:
+def fake_cluster(nodes: int = 1) -> Iterator[FakeCluster]:
     process = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, env={**os.environ, **SETTINGS},
+        [sys.executable, __file__, str(nodes)], env={**os.environ, **SETTINGS}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         yield FakeCluster(process)
@@ -62,12 +62,12 @@ def dysat_command(*words: object, cwd: Path, **options: Any) -> subprocess.Popen
     return subprocess.Popen([*COMMAND, *map(str, words)], cwd=cwd, env={**os.environ, **SETTINGS}, **pipes, **options)
 
 
-def _serve() -> None:
+def _serve(number: int) -> None:
     from ray.cluster_utils import Cluster
 
     first = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
     cluster = Cluster(initialize_head=True, head_node_args=first)
-    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(number)]
     for order in sys.stdin:
         if order.strip() == "remove":
             cluster.remove_node(nodes.pop(), allow_graceful=False)
@@ -79,4 +79,4 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(int(sys.argv[1]))

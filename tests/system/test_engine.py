@@ -16,7 +16,7 @@ from dysat.system import extras
 from dysat.system.cluster import MODE, cluster
 from dysat.system.engine import LOCAL, Engine
 from dysat.system.extras import MissingPackageError
-from dysat.system.ray_tasks import _slots
+from dysat.system.ray_tasks import LostError, RayTasks, _slots
 
 Cli = Callable[..., tuple[int, str, str]]
 COMMANDS = [("evaluate", "uci", "--model", "edge-memory"), ("tune", "uci"), ("reproduce", "table2")]
@@ -91,6 +91,27 @@ def test_a_token_that_comes_too_late_is_one_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "ray", module)
     with pytest.raises(ModelError, match=r"Ray was imported without a token; set RAY_AUTH_MODE=token and "), cluster():
         pass
+
+
+def test_a_lost_connection_is_an_error_and_not_a_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A BrokenPipeError would end the command with exit code 0, as if the reader of its output had gone."""
+
+    def gone(*_: object, **__: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    node = {"Alive": True, "Resources": {"CPU": 1.0}}
+    context = SimpleNamespace(gcs_address=f"127.0.0.1:{unused_port()}")
+    remote = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: "task"))
+    ray = SimpleNamespace(
+        get_runtime_context=lambda: context, nodes=lambda: [node], remote=lambda _: remote, wait=gone, get=gone,
+        exceptions=SimpleNamespace(TaskCancelledError=KeyError, RayTaskError=KeyError, RayError=KeyError),
+    )  # fmt: skip
+    monkeypatch.setattr("dysat.system.ray_tasks.PATIENCE", 0.0)
+    tasks = RayTasks(ray, 1, 0.0)
+    with pytest.raises(LostError, match="the connection to the Ray cluster is lost: Broken pipe"):
+        tasks.call(print)
+    with pytest.raises(LostError, match="Broken pipe"):
+        tasks._result("task")
 
 
 def test_slots_are_the_tasks_that_fit_on_the_nodes() -> None:

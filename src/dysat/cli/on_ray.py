@@ -53,10 +53,14 @@ def _watch(training: Future[Any], ray: Any, mailbox: Any, watch: Watch) -> None:
             pass
         except Exception as problem:
             raise ModelError(_reason(problem)) from problem
-        if watch.stop() and not told:
-            told = True
-            ray.get(mailbox.ask_to_stop.remote())
-        for name, values in ray.get(mailbox.take.remote()):
+        try:
+            if watch.stop() and not told:
+                told = True
+                ray.get(mailbox.ask_to_stop.remote())
+            letters = ray.get(mailbox.take.remote())
+        except (OSError, ray.exceptions.RayError) as problem:
+            raise ModelError(_reason(problem)) from problem
+        for name, values in letters:
             report(*values) if name == "report" else getattr(watch, name)(*values)
 
 

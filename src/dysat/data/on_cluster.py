@@ -340,7 +340,10 @@ class _Work:
         remote = self.ray.remote(_caught).options(
             name=task.__name__, num_returns=number, max_retries=RETRIES, scheduling_strategy=strategy
         )
-        refs = remote.remote(task, number, *given)
+        try:
+            refs = remote.remote(task, number, *given)
+        except OSError as problem:  # the head node is lost
+            raise GraphError(f"the Ray cluster cannot be reached: {problem.strerror or problem}") from problem
         return [refs] if number == 1 else list(refs)
 
     def a_few_at_once(
@@ -374,6 +377,8 @@ class _Work:
         except errors.RayError as problem:
             what = f"{type(problem).__name__}: {first_sentence(problem)}"
             raise GraphError(f"the Ray cluster failed: {what}") from problem
+        except OSError as problem:  # the head node is lost
+            raise GraphError(f"the Ray cluster cannot be reached: {problem.strerror or problem}") from problem
         if isinstance(found, DysatError):
             raise found
         return found

@@ -7,7 +7,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dysat.errors import ModelError
@@ -55,7 +55,8 @@ def cluster(address: str | None = None, *, cpus: int | None = None) -> Iterator[
     try:
         yield ray
     finally:
-        ray.shutdown()
+        with suppress(OSError):  # the head node may be lost
+            ray.shutdown()
 
 
 def _check_reachable(address: str) -> None:

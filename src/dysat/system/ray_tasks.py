@@ -29,6 +29,7 @@ from dysat.system.pool import THREAD_VARIABLES
 from dysat.system.writing import sweep, writing_beside
 
 RETRIES = 4  # times a task is run again after its node or process was lost
+HEAD_LOST = "the head node of the Ray cluster is lost"
 POLL = 0.2  # seconds between looks at the tasks
 PATIENCE = 10.0  # seconds without the head node; Ray itself would end this process after 60
 NOT_IMPORTED = "The remote function failed to import on the worker"  # the beginning of Ray's message
@@ -149,13 +150,19 @@ class RayTasks:
                 raise StoppedError
             if function not in self._remote:
                 self._remote[function] = self._ray.remote(function).options(**self._options)
-            task = self._remote[function].remote(*arguments)
+            try:
+                task = self._remote[function].remote(*arguments)
+            except OSError as problem:
+                raise self._head.lost(problem) from None
             self._running.add(task)
         return task
 
     def _finished(self, tasks: list[Any]) -> list[Any]:
         """Wait a moment for tasks; with a timeout, so that Ctrl-C and the loss of the head node are noticed."""
-        done, _ = self._ray.wait(tasks, num_returns=1, timeout=POLL)
+        try:
+            done, _ = self._ray.wait(tasks, num_returns=1, timeout=POLL)
+        except OSError as problem:
+            raise self._head.lost(problem) from None
         if self._cancelled.is_set():
             raise StoppedError
         if not done:
@@ -179,6 +186,8 @@ class RayTasks:
             raise LostError(f"a job failed on Ray: {first_sentence(problem)}") from None
         except errors.RayError as problem:
             raise LostError(f"a job failed on Ray {1 + RETRIES} times: {first_sentence(problem)}") from None
+        except OSError as problem:
+            raise self._head.lost(problem) from None
         finally:
             with self._lock:
                 self._running.discard(task)
@@ -206,7 +215,16 @@ class _Head:
             if self._answers():
                 self._seen = now
             elif now - self._seen > PATIENCE:
-                raise LostError("the head node of the Ray cluster is lost")
+                raise LostError(HEAD_LOST)
+
+    def lost(self, problem: OSError) -> LostError:
+        """What to raise if Ray cannot reach its own process on this machine, which ends with the head node."""
+        end = time.monotonic() + PATIENCE
+        while self._answers() and time.monotonic() < end:
+            time.sleep(POLL)
+        if self._answers():
+            return LostError(f"the connection to the Ray cluster is lost: {problem.strerror or problem}")
+        return LostError(HEAD_LOST)
 
     def is_up(self) -> bool:
         return self._answers()

@@ -24,7 +24,7 @@ from dysat.system.pool import THREAD_VARIABLES
 from dysat.system.ray_tasks import ray_tasks
 
 OPPONENTS = ("edgebank", "degree-product")
-LONG = {**QUICK, "epochs": 30}  # about a second per step
+LONG = {**QUICK, "epochs": 60}  # a second or two per step, so that there is time to disturb the command
 GRAPH = "graph"
 
 
@@ -141,7 +141,7 @@ def setting(name: str, value: Any) -> str:
 @pytest.mark.slow
 def test_a_lost_node_changes_no_result(study: tuple[Path, list[object]]) -> None:
     folder, words = study
-    with fake_cluster() as nodes:
+    with fake_cluster(2) as nodes:
         on_ray = [*words, "--engine", "ray", "--address", nodes.address, "--json", "-o", "lost-node"]
         code, out, problem = run_and_disturb(on_ray, folder, lambda process: nodes.remove_node())
     assert code == 0, problem
