@@ -6,7 +6,7 @@ one the last windows. `missing` says on the page what was left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
@@ -112,6 +112,20 @@ def content(
     return Content(facts, arrays, missing)
 
 
+def graph_rows(graph: DynamicGraph) -> Iterator[tuple[str, str]]:
+    """What a model has learned from, as rows of a table."""
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in graph.kind_counts.items())
+    yield "Nodes", f"{graph.num_nodes:,}{f' ({kinds})' * bool(kinds)}"
+    links = sum(snapshot.num_links for snapshot in graph)
+    direction = "directed" if graph.directed else "undirected"
+    yield "Links", f"{links:,} ({graph.num_distinct_links:,} distinct pairs), {direction}"
+    yield "Windows", f"{len(graph):,}"
+    if graph.report is not None:
+        yield "Events", f"{graph.report.used:,} of {graph.report.events:,} used"
+    if found := attributes.describe_features(graph.features, graph.feature_names):
+        yield "Attributes", ", ".join(found)
+
+
 def _first_step(graph: DynamicGraph, missing: list[str]) -> int:
     if len(graph) <= MOST_STEPS:
         return 0
@@ -169,6 +183,8 @@ def _graph_facts(graph: DynamicGraph, first: int) -> dict[str, Any]:
         for step, (since, until) in enumerate(pairwise(edges[:-1]))
     ]
     return {
+        "learned_from": list(graph_rows(graph)),
+        "notes": list(graph.notes),
         "directed": graph.directed,
         "windows": windows,
         "next": {"label": labels[-2], "start": edges[-2], "end": edges[-1]},

@@ -21,15 +21,6 @@ from dysat.system.writing import check_place
 FORMAT = 1
 MARK = b'<meta name="generator" content="dysat">'  # at the beginning of every page
 FRAME_HEIGHT = 820  # pixels, in a notebook
-# The name of the page, its two sentences and tables, and what is known beside the model.
-EMPTY: dict[str, Any] = {
-    "made_by": "",
-    "verdict": "",
-    "learned_from": [],
-    "notes": [],
-    "backtest": None,
-    "score_note": "",
-}
 
 
 def check_page(file: Path) -> None:
@@ -57,13 +48,15 @@ class Page:
 
     title: str
     content: Content
-    about: Mapping[str, Any]  # facts that do not come from the model, as in `EMPTY`
+    about: Mapping[str, Any]  # facts that do not come from the model: the method, the verdict, a backtest, …
 
     @property
     def facts(self) -> dict[str, Any]:
         """All facts of the page."""
-        named = {"format": FORMAT, "title": printable(self.title), **EMPTY}
-        return {**named, **self.content.facts, **self.about, "missing": self.content.missing}
+        import dysat
+
+        named = {"format": FORMAT, "title": printable(self.title), "made_by": f"dysat {dysat.__version__}"}
+        return {**named, "backtest": None, **self.content.facts, **self.about, "missing": self.content.missing}
 
     @cached_property
     def html(self) -> str:

@@ -7,11 +7,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import dysat
-from dysat.data.attributes import describe_features
-from dysat.data.graph import DynamicGraph
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.forecasts import Forecasts
+from dysat.report.content import graph_rows
 from dysat.report.page import Page
 from dysat.runs.backtest import MOST, with_windows
 from dysat.runs.newest import REPORT
@@ -37,7 +35,6 @@ def run_page(
     model = run.model_at_hand() if model is None else model
     backtest = None if metrics["backtest"] is None else with_windows(metrics["backtest"])
     about = {
-        "made_by": f"dysat {dysat.__version__}",
         "learned_from": list(_learned_from(run.config, model, metrics)),
         "notes": [*model.graph_.notes, *_update_notes(metrics["updates"])],
         "verdict": _verdict(backtest),
@@ -75,23 +72,11 @@ def _learned_from(
     graph = model.graph_
     if config.get("source"):
         yield "Source", str(config["source"])
-    kinds = ", ".join(f"{number:,} {kind}" for kind, number in graph.kind_counts.items())
-    yield "Nodes", f"{graph.num_nodes:,}{f' ({kinds})' * bool(kinds)}"
-    links = sum(snapshot.num_links for snapshot in graph)
-    yield "Links", f"{links:,} ({graph.num_distinct_links:,} distinct pairs), {_direction(graph)}"
-    yield "Windows", f"{len(graph):,}"
-    if graph.report is not None:
-        yield "Events", f"{graph.report.used:,} of {graph.report.events:,} used"
-    if attributes := describe_features(graph.features, graph.feature_names):
-        yield "Attributes", ", ".join(attributes)
+    yield from graph_rows(graph)
     yield "Method", str(config["method"])
     epochs = metrics["epochs"]
     trained = f"{epochs} epoch{'s' * (epochs != 1)} on {metrics['device']}, " if epochs else ""
     yield "Training", f"{trained}{metrics['seconds']:,.1f} s"
-
-
-def _direction(graph: DynamicGraph) -> str:
-    return "directed" if graph.directed else "undirected"
 
 
 def _update_notes(updates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
