@@ -133,7 +133,7 @@ def fits(args: argparse.Namespace) -> None:
 
 def fit(name: str, args: argparse.Namespace) -> None:
     """Time one fit, after a small fit that does all imports and compiling."""
-    from dysat.system.process import keep_freed_memory
+    from dysat.system.parallel.process import keep_freed_memory
 
     keep_freed_memory()
     method, fixed, _ = GRIDS[name] if name != "DySAT" else ("dysat", {}, [])

@@ -1,4 +1,4 @@
-"""Time eigenvectors with one BLAS thread per core, and with one per 2,000 nodes (`dysat.system.process`).
+"""Time eigenvectors with one BLAS thread per core, and with one per 2,000 nodes (`dysat.system.parallel.process`).
 
     python benchmarks/blas_threads.py [--out results/blas_threads.json]
 
@@ -36,7 +36,7 @@ def measure() -> dict[str, Any]:
     from threadpoolctl import ThreadpoolController
 
     from dysat.system.hardware import hardware
-    from dysat.system.process import few_blas_threads
+    from dysat.system.parallel.process import few_blas_threads
 
     rng, rows = np.random.default_rng(0), []
     for size in SIZES:

@@ -26,7 +26,7 @@ def fits(graph: str | None, device: str) -> dict[str, Any]:
     import torch
 
     import dysat
-    from dysat.system.process import keep_freed_memory
+    from dysat.system.parallel.process import keep_freed_memory
 
     keep_freed_memory()
     data = (dysat.load_dataset("uci") if graph is None else dysat.DynamicGraph.load(graph))[:12]

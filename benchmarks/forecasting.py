@@ -54,7 +54,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     """Fit and evaluate one model at one step."""
 
     import dysat
-    from dysat.system.process import keep_freed_memory
+    from dysat.system.parallel.process import keep_freed_memory
 
     keep_freed_memory()
     graph, target = dysat.DynamicGraph.load(task["graph"]), task["target"]
@@ -176,7 +176,7 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
 def sweep(args: argparse.Namespace) -> None:
     """Run everything that the file does not have yet."""
     from dysat.system.hardware import hardware
-    from dysat.system.pool import worker_pool
+    from dysat.system.parallel.pool import worker_pool
 
     rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     done = {(row["dataset"], row["model"], row["target"], row["seed"]) for row in rows}

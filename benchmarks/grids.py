@@ -37,7 +37,7 @@ def judge_one(task: dict[str, Any]) -> dict[str, Any]:
     import dysat
     from dysat.experiments.evaluate.request import Request
     from dysat.experiments.tune.objective import judge, validation_of
-    from dysat.system.process import keep_freed_memory
+    from dysat.system.parallel.process import keep_freed_memory
 
     keep_freed_memory()
     graph, predicted = dysat.DynamicGraph.load(task["graph"]), DATASETS[task["dataset"]].predicted
@@ -69,7 +69,7 @@ def tasks(args: argparse.Namespace) -> list[dict[str, Any]]:
 def sweep(args: argparse.Namespace) -> None:
     """Run all tasks that the files do not have yet."""
     from dysat.system.hardware import hardware
-    from dysat.system.pool import worker_pool
+    from dysat.system.parallel.pool import worker_pool
 
     files = {dataset: args.out / f"tuning_{dataset}.json" for dataset in args.dataset}
     rows = {d: json.loads(file.read_text())["rows"] if file.exists() else [] for d, file in files.items()}

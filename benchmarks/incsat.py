@@ -92,7 +92,7 @@ def chain(graph_folder: str, dataset: str, setting: dict[str, Any]) -> dict[str,
 
 def sweep(folder: str, dataset: str, processes: int, out: Path, epochs: int | None) -> None:
     """Run all settings of a dataset; `epochs` replaces their number of epochs per snapshot."""
-    from dysat.system.pool import worker_pool
+    from dysat.system.parallel.pool import worker_pool
 
     rows = []
     settings = [{**setting, **({} if epochs is None else {"epochs": epochs})} for setting in SETTINGS[dataset]]
@@ -137,7 +137,7 @@ def continued(folder: str, dataset: str, how: str) -> dict[str, Any]:
 
 def compare_continued(folder: str, processes: int, out: Path) -> None:
     """Run all ways to continue on all datasets."""
-    from dysat.system.pool import worker_pool
+    from dysat.system.parallel.pool import worker_pool
 
     with worker_pool(processes, "rows") as pool:
         ways = [(dataset, how) for dataset in BEGINNING for how in ("again", "carried", "anew")]

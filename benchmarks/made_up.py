@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     from dysat.system.hardware import hardware
-    from dysat.system.pool import worker_pool
+    from dysat.system.parallel.pool import worker_pool
 
     tasks = list(product(WORLDS, args.seeds, ("whole", "pair-boosting")))
     with worker_pool(args.processes, "rows") as pool:

@@ -44,7 +44,7 @@ def fit(windows: int, device: str) -> dict[str, Any]:
 
     import dysat
     from dysat.models.forecast.pair_score import PairScore
-    from dysat.system.process import keep_freed_memory
+    from dysat.system.parallel.process import keep_freed_memory
 
     keep_freed_memory()
     events = dysat.read_events(pl.DataFrame(hourly_log(windows)), src="src", dst="dst", time="time")

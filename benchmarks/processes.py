@@ -1,4 +1,4 @@
-"""Time jobs in many processes, with the threads of each limited (`dysat.system.pool`) and without.
+"""Time jobs in many processes, with the threads of each limited (`dysat.system.parallel.pool`) and without.
 
     python benchmarks/processes.py [--processes 8 16] [--out results/processes.json]
 
@@ -57,7 +57,7 @@ def measure(folder: str, method: str, processes: int, limited: bool, patience: f
     """Run one fit in each of several processes at the same time."""
     import multiprocessing
 
-    from dysat.system.pool import worker_pool
+    from dysat.system.parallel.pool import worker_pool
 
     begin = time.perf_counter()
     with worker_pool(processes, "fits", limit_threads=limited) as pool:

@@ -54,7 +54,7 @@ def seconds_by_ranks(events: int) -> tuple[dict[int, list[float]], int]:
 
 def one_rank(sizes: list[int], out: str) -> None:
     """Measure the seconds of averaging tensors of these sizes, as one of two ranks that begin together."""
-    from dysat.system.ranks import joined
+    from dysat.system.parallel.ranks import joined
 
     found = []
     with joined() as here:

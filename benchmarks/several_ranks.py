@@ -34,8 +34,8 @@ def own_bytes() -> int:
 def one_rank(graph: str, epochs: int, out: str) -> None:
     """Fit as one of several ranks; the first writes its figures and those of the others."""
     import dysat
+    from dysat.system.parallel.ranks import Ranks, joined
     from dysat.system.progress import listening
-    from dysat.system.ranks import Ranks, joined
 
     spent, peak, over = [0.0, 0], [0], threading.Event()
 

@@ -171,7 +171,7 @@ def main() -> None:
         temporary.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
         temporary.replace(args.out)
 
-    from dysat.system.pool import worker_pool
+    from dysat.system.parallel.pool import worker_pool
 
     with worker_pool(args.workers, "rows") as pool:
         waiting = iter(todo)

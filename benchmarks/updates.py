@@ -29,7 +29,7 @@ from dysat.data.continuation import Continuation, NextSnapshot
 from dysat.runs.run import Run
 from dysat.runs.update import updating
 from dysat.system.hardware import hardware, peak_gib
-from dysat.system.process import keep_freed_memory
+from dysat.system.parallel.process import keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT, MARK = ROOT / "results" / "bench_updates_cpu.json", "<!-- bench:updates -->"

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from dysat.errors import ModelError, reporting_damage
 from dysat.nn.adam import Adam, clip_gradients, gradient, has_only_rows, in_use, rows_of, set_rows
+from dysat.system.parallel.ranks import alone, ranks
 from dysat.system.progress import report
-from dysat.system.ranks import alone, ranks
 from dysat.system.tensors import check_finite, check_tensors
 
 Loss = Callable[[Tensor, torch.Generator], Tensor]

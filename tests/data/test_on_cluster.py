@@ -17,8 +17,8 @@ from dysat.data import on_cluster
 from dysat.data.on_cluster import cut_on_cluster
 from dysat.data.on_disk import cut_on_disk
 from dysat.errors import DysatError, EventsError, GraphError
-from dysat.system.cluster import cluster
 from dysat.system.extras import is_installed
+from dysat.system.parallel.cluster import cluster
 
 pytestmark = pytest.mark.skipif(
     not is_installed("ray"), reason="needs ray"

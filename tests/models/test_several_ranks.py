@@ -16,8 +16,8 @@ import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.models import attention
 from dysat.models import dysat as dysat_module
-from dysat.system import ranks as ranks_module
-from dysat.system.ranks import Ranks
+from dysat.system.parallel import ranks as ranks_module
+from dysat.system.parallel.ranks import Ranks
 from dysat.training import Progress
 
 # Every rank trains, stops, resumes, and embeds; the first writes what it has found.
@@ -27,7 +27,7 @@ from copy import deepcopy
 import torch, dysat
 from small import two_blocks
 from dysat.models import attention
-from dysat.system.ranks import joined
+from dysat.system.parallel.ranks import joined
 from dysat.training import Settings, minimize
 
 attention.MOST_ROWS = {"cpu": 0}
@@ -145,7 +145,7 @@ SHARED_GPU = """
 import torch, dysat
 from small import two_blocks
 from dysat.models import attention
-from dysat.system.ranks import joined
+from dysat.system.parallel.ranks import joined
 
 attention.MOST_ROWS = {"cuda": 0}
 with joined() as here:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dysat.data import on_cluster
-from dysat.system.cluster import LOOPBACK, LOOPBACK_ONLY, MODE, TOKEN
+from dysat.system.parallel.cluster import LOOPBACK, LOOPBACK_ONLY, MODE, TOKEN
 
 os.environ.update({**LOOPBACK_ONLY, MODE: "token", TOKEN: secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"})
 

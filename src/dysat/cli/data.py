@@ -32,7 +32,7 @@ from dysat.data.on_disk import is_large
 from dysat.data.reading.limits import Limits
 from dysat.errors import GraphError, nearest
 from dysat.runs.run import Run
-from dysat.system.engine import EngineName
+from dysat.system.parallel.engine import EngineName
 from dysat.system.storage import check_target
 
 WINDOWS = ("every", "count", "start", "stop", "self_loops", "directed")  # options passed to build_snapshots unchanged

@@ -40,7 +40,7 @@ from dysat.experiments.evaluate.request import Contender, Probe
 from dysat.models import MODELS
 from dysat.runs.run import Run
 from dysat.system.extras import require
-from dysat.system.process import keep_freed_memory
+from dysat.system.parallel.process import keep_freed_memory
 from dysat.system.storage import replace_file
 from dysat.system.writing import check_new_file, check_place
 

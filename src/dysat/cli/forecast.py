@@ -18,7 +18,7 @@ from dysat.models.base.forecasts import DIGITS, Forecasts
 from dysat.models.base.link_model import Calibrate
 from dysat.models.forecast.why import Why
 from dysat.runs.run import Run
-from dysat.system.ranks import ranks
+from dysat.system.parallel.ranks import ranks
 from dysat.system.writing import check_new_file
 
 SHOWN = 10  # of the links of each node

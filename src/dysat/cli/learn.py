@@ -50,9 +50,9 @@ from dysat.models.base.link_model import Calibrate, Incremental
 from dysat.report.content import LIKELIEST
 from dysat.runs.backtest import WINDOWS
 from dysat.runs.run import LEARNERS, Run, Watch, check_new
-from dysat.system.engine import EngineName
-from dysat.system.process import keep_freed_memory
-from dysat.system.ranks import ranks, was_restarted
+from dysat.system.parallel.engine import EngineName
+from dysat.system.parallel.process import keep_freed_memory
+from dysat.system.parallel.ranks import ranks, was_restarted
 from dysat.system.writing import check_new_file
 
 RUN, METHOD = Path("run"), "dysat"

@@ -10,9 +10,9 @@ from typing import Any
 
 from dysat.errors import DysatError, ModelError
 from dysat.runs.run import Run, Watch
-from dysat.system.cluster import cluster, first_sentence
+from dysat.system.parallel.cluster import cluster, first_sentence
+from dysat.system.parallel.ranks import joined
 from dysat.system.progress import listening, report
-from dysat.system.ranks import joined
 
 FAILURES = 3  # lost workers after which training ends; until then it continues from the last checkpoint
 LOOK = 0.5  # seconds between looks at what the workers report

@@ -22,8 +22,8 @@ from dysat.data.reading.weights import NegativeWeights
 from dysat.errors import ModelError, nearest
 from dysat.experiments.evaluate.request import Contender
 from dysat.models import MODELS
-from dysat.system.engine import Engine, EngineName
-from dysat.system.ranks import joined
+from dysat.system.parallel.engine import Engine, EngineName
+from dysat.system.parallel.ranks import joined
 
 # Arguments of the library that are options of their own on the command line.
 FLAGS = (

@@ -32,7 +32,7 @@ from dysat.experiments.paper.pictures import Picture
 from dysat.experiments.paper.records import Results
 from dysat.experiments.paper.reproduce import RESULTS, Budget, any_row, check_methods, reproduce
 from dysat.system.extras import require
-from dysat.system.process import keep_freed_memory
+from dysat.system.parallel.process import keep_freed_memory
 from dysat.system.writing import check_place
 
 OUT = Path("reproduction")

@@ -44,7 +44,7 @@ from dysat.experiments.tune.study import shown_url
 from dysat.experiments.tune.trials import Trial
 from dysat.experiments.tune.tune import RESULTS, tune
 from dysat.system.extras import require
-from dysat.system.process import keep_freed_memory
+from dysat.system.parallel.process import keep_freed_memory
 from dysat.system.writing import check_new_file, check_place
 
 OUT = Path("tuning")

@@ -30,7 +30,7 @@ from dysat.models.base.forecasts import SCORE, score_text
 from dysat.runs.feed import POLL, EventFile, Feed, check_file
 from dysat.runs.run import Run, Watch
 from dysat.runs.update import SHOWN, StoppedUpdate, Update, Updater, updating
-from dysat.system.process import keep_freed_memory
+from dysat.system.parallel.process import keep_freed_memory
 from dysat.system.text.json_text import json_text
 
 

@@ -35,8 +35,8 @@ from dysat.data.records import NEVER, Cut, Facts, Log, Reading, Records, Survey,
 from dysat.data.snapshots import check_self_loops, window_edges
 from dysat.data.windows import Every, Moment
 from dysat.errors import DysatError, EventsError, GraphError, SnapshotsError
-from dysat.system.cluster import cluster, first_sentence
 from dysat.system.extras import require
+from dysat.system.parallel.cluster import cluster, first_sentence
 from dysat.system.storage import FolderWriter, writing_folder
 
 if TYPE_CHECKING:

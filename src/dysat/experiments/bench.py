@@ -16,7 +16,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.models.dysat import DySAT
 from dysat.nn.device import choose_device
 from dysat.system.hardware import peak_gib
-from dysat.system.process import keep_freed_memory
+from dysat.system.parallel.process import keep_freed_memory
 from dysat.training import Epoch
 
 # Snapshots for training in the paper: all but the last predicted one, or the window it names.

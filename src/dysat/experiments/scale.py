@@ -14,7 +14,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.models.dysat import DySAT
 from dysat.nn.device import choose_device
 from dysat.system.hardware import peak_gib
-from dysat.system.process import keep_freed_memory
+from dysat.system.parallel.process import keep_freed_memory
 from dysat.system.progress import listening
 from dysat.training import Epoch
 

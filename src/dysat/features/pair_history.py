@@ -32,7 +32,7 @@ from dysat.features.link_memory import (
 from dysat.features.pair_attributes import attribute_columns
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.system.compiled import native
-from dysat.system.process import in_threads
+from dysat.system.parallel.process import in_threads
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

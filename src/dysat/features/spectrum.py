@@ -12,9 +12,9 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Reals, decayed_links_by_step, lanczos
-from dysat.system.process import few_blas_threads
+from dysat.system.parallel.process import few_blas_threads
+from dysat.system.parallel.ranks import ranks
 from dysat.system.progress import report
-from dysat.system.ranks import ranks
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -24,7 +24,7 @@ from dysat.nn.structural import Side
 from dysat.nn.temporal import Scale
 from dysat.nn.walk_objective import Examples, Reduction, Sharing, WalkSampler, walk_loss
 from dysat.sampling.blocks import Block, LinkWeights, Unknown, whole_block
-from dysat.system.ranks import ranks
+from dysat.system.parallel.ranks import ranks
 from dysat.training import Settings
 
 Sizes = tuple[int, ...]

@@ -41,9 +41,9 @@ from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
 from dysat.system.notebook import notebook_progress
-from dysat.system.process import few_blas_threads, meanwhile, return_freed_memory
+from dysat.system.parallel.process import few_blas_threads, meanwhile, return_freed_memory
+from dysat.system.parallel.ranks import alone, ranks
 from dysat.system.progress import report
-from dysat.system.ranks import alone, ranks
 from dysat.training import Callbacks, Settings, minimize
 
 SCORE, PAIR, AXES, TARGET_AXES = "score/", "pair/", "axes", "axes_target"

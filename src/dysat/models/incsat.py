@@ -21,7 +21,7 @@ from dysat.nn.logistic import fit_logistic
 from dysat.nn.network import QueryPlan
 from dysat.nn.stored import LookBack, Rows, look_back
 from dysat.nn.walk_objective import WalkSampler, walk_loss
-from dysat.system.ranks import ranks
+from dysat.system.parallel.ranks import ranks
 from dysat.training import Progress, Settings
 
 SUMMARY = "summary/"

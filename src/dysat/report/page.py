@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import webbrowser
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,9 +54,8 @@ class Page:
     @property
     def facts(self) -> dict[str, Any]:
         """All facts of the page."""
-        import dysat
-
-        named = {"format": FORMAT, "title": printable(self.title), "made_by": f"dysat {dysat.__version__}"}
+        version = sys.modules["dysat"].__version__  # the package itself is above this room
+        named = {"format": FORMAT, "title": printable(self.title), "made_by": f"dysat {version}"}
         return {**named, "backtest": None, **self.content.facts, **self.about, "missing": self.content.missing}
 
     @cached_property

@@ -40,7 +40,7 @@ from dysat.models.forecast.examples import (
 from dysat.models.forecast.pair_score import THREE_STEP_NODES, PairScore, _learn
 from dysat.nn.device import choose_device
 from dysat.system.hardware import peak_gib, reset_peak, resident_gib
-from dysat.system.process import few_blas_threads
+from dysat.system.parallel.process import few_blas_threads
 from dysat.system.progress import report
 from dysat.training import Epoch
 

@@ -14,7 +14,7 @@ from dysat.report.page import Page
 from dysat.runs.backtest import MOST, with_windows
 from dysat.runs.newest import REPORT
 from dysat.runs.run import Run
-from dysat.system.ranks import alone, ranks
+from dysat.system.parallel.ranks import alone, ranks
 
 CURVES = {"all": "reliability", "new": "reliability_new", "known": "reliability_known"}
 

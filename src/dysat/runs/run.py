@@ -55,7 +55,7 @@ from dysat.runs.newest import EMBEDDINGS, first_folder, newest_metrics, write_em
 from dysat.runs.seal import SEALED, check_seal, write_seal
 from dysat.runs.stream import Stream, without_features
 from dysat.system.locks import lock_folder
-from dysat.system.ranks import alone, ranks, was_restarted
+from dysat.system.parallel.ranks import alone, ranks, was_restarted
 from dysat.system.storage import replace_file, umask
 from dysat.system.superseded import CONFIG, STATE, STREAM
 from dysat.system.text.csv_text import csv_text

@@ -18,10 +18,10 @@ from small import QUICK
 import dysat
 from dysat.errors import ModelError
 from dysat.experiments.evaluate.evaluate import evaluate
-from dysat.system.cluster import cluster
-from dysat.system.engine import Engine
-from dysat.system.pool import THREAD_VARIABLES
-from dysat.system.ray_tasks import ray_tasks
+from dysat.system.parallel.cluster import cluster
+from dysat.system.parallel.engine import Engine
+from dysat.system.parallel.pool import THREAD_VARIABLES
+from dysat.system.parallel.ray_tasks import ray_tasks
 
 OPPONENTS = ("edgebank", "degree-product")
 LONG = {**QUICK, "epochs": 60}  # a second or two per step, so that there is time to disturb the command

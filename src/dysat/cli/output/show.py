@@ -24,7 +24,7 @@ from dysat.data.summary import SnapshotSummary
 from dysat.data.windows import write_edges
 from dysat.models.base.forecasts import DIGITS, SCORE, score_text
 from dysat.models.base.link_model import Calibrate
-from dysat.system.ranks import ranks
+from dysat.system.parallel.ranks import ranks
 from dysat.system.text.json_text import json_text
 from dysat.system.text.printable import printable
 

@@ -18,8 +18,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from dysat.cli.output.show import epochs_text, new_console, status_line
 from dysat.cli.output.terminal import PlainColumn, foreign, say
 from dysat.runs.run import Watch
+from dysat.system.parallel.ranks import ranks
 from dysat.system.progress import listening
-from dysat.system.ranks import ranks
 from dysat.training import Epoch
 
 QUIET = 5.0  # seconds between progress lines when the output is not a terminal

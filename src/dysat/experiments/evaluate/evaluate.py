@@ -20,8 +20,8 @@ from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.link_model import LinkModel
 from dysat.nn.device import choose_device
 from dysat.runs.run import Run
-from dysat.system.engine import Engine, EngineName
 from dysat.system.notebook import notebook_progress
+from dysat.system.parallel.engine import Engine, EngineName
 
 Models = str | LinkModel | Contender
 
@@ -53,7 +53,7 @@ def evaluate(
         processes: number of processes; None for one per core, which needs `if __name__ == "__main__":` in a script.
             With Ray, the cluster determines it.
         engine: `local`, or `ray` for a Ray cluster, on which a lost machine's jobs run again elsewhere.
-        address, job_cpus, job_gpus: of Ray, see `dysat.system.engine.Engine`.
+        address, job_cpus, job_gpus: of Ray, see `dysat.system.parallel.engine.Engine`.
         on_progress: called with the number of finished jobs, the number of all jobs, and the last job.
         request: fields of a `Request`: protocol, negatives, probe, first, last, repeats, …
 

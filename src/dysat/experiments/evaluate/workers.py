@@ -13,11 +13,11 @@ import dysat
 from dysat.errors import ModelError
 from dysat.experiments.evaluate.job import FITS, GRAPH, STEPS, Job, Worker
 from dysat.models import OPPONENTS
-from dysat.system.engine import LOCAL, Engine
-from dysat.system.pool import worker_pool
-from dysat.system.process import keep_freed_memory
+from dysat.system.parallel.engine import LOCAL, Engine
+from dysat.system.parallel.pool import worker_pool
+from dysat.system.parallel.process import keep_freed_memory
+from dysat.system.parallel.ray_tasks import RayTasks, SharedFolder, ray_tasks
 from dysat.system.progress import report as report_progress
-from dysat.system.ray_tasks import RayTasks, SharedFolder, ray_tasks
 from dysat.system.storage import replace_file
 
 OnProgress = Callable[[int, int, str], None]  # jobs done, jobs in total, the job done last

@@ -31,7 +31,7 @@ from dysat.experiments.paper.catalogue import Row, Target, row_keys
 from dysat.experiments.paper.records import NothingMeasuredError, Record, Results
 from dysat.experiments.paper.runtime_study import METHODS, measure_windows
 from dysat.nn.device import choose_device
-from dysat.system.engine import Engine, EngineName
+from dysat.system.parallel.engine import Engine, EngineName
 
 Budget = Literal["quick", "full"]
 QUICK_STEPS = 4  # predicted snapshots of the quick budget, evenly spread
@@ -131,7 +131,7 @@ def reproduce(
         processes: number of processes; None for one per core, at most eight on a GPU.
             With Ray, the cluster determines it.
         engine: `local`, or `ray` for a Ray cluster; fig-attention and fig-runtime are measured on this machine.
-        address, job_cpus, job_gpus: of Ray, see `dysat.system.engine.Engine`.
+        address, job_cpus, job_gpus: of Ray, see `dysat.system.parallel.engine.Engine`.
         seed: random seed of examples and splits.
         on_progress: called with the number of finished jobs, the number of all jobs, and the last job.
     """

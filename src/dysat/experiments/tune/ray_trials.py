@@ -21,9 +21,9 @@ from dysat.experiments.tune.objective import OnStep, Validation, judge, validati
 from dysat.experiments.tune.study import open_study, run_trials
 from dysat.experiments.tune.trials import TuningPlan
 from dysat.models import MODELS
-from dysat.system.engine import Engine
-from dysat.system.process import keep_freed_memory
-from dysat.system.ray_tasks import RayTasks, SharedFolder, StoppedError, ray_tasks
+from dysat.system.parallel.engine import Engine
+from dysat.system.parallel.process import keep_freed_memory
+from dysat.system.parallel.ray_tasks import RayTasks, SharedFolder, StoppedError, ray_tasks
 
 POLL = 0.5  # seconds between progress reports
 

@@ -33,11 +33,11 @@ from dysat.experiments.tune.study import free_dead_tickets, open_study, run_tria
 from dysat.experiments.tune.trials import TuningPlan
 from dysat.models import MODELS
 from dysat.nn.device import choose_device
-from dysat.system.engine import Engine, EngineName
 from dysat.system.extras import require
 from dysat.system.notebook import notebook_progress
-from dysat.system.pool import worker_pool
-from dysat.system.process import keep_freed_memory
+from dysat.system.parallel.engine import Engine, EngineName
+from dysat.system.parallel.pool import worker_pool
+from dysat.system.parallel.process import keep_freed_memory
 from dysat.system.progress import report as report_progress
 from dysat.system.storage import replace_file
 from dysat.system.text.json_text import json_text
@@ -103,7 +103,7 @@ def tune(
         processes: number of processes; None for one per core, which needs `if __name__ == "__main__":` in a script.
             With Ray, the cluster determines it.
         engine: `local`, or `ray` for a Ray cluster, which fits the models; this machine keeps the trials.
-        address, job_cpus, job_gpus: of Ray, see `dysat.system.engine.Engine`.
+        address, job_cpus, job_gpus: of Ray, see `dysat.system.parallel.engine.Engine`.
         on_progress: called with the tuning so far.
         request: fields of a `Request`: protocol, first, last, seed, self_loops, typed, new_ends.
 

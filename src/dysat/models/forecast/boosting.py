@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dysat.nn.trees import Trees
 from dysat.system.compiled import native
-from dysat.system.process import in_threads
+from dysat.system.parallel.process import in_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]

@@ -18,7 +18,7 @@ from dysat.features.pair_history import chunks, expand, pair_history
 from dysat.models.base.best_pairs import best_of_each
 from dysat.models.forecast.boosting import boosted_trees
 from dysat.sampling.pairs import distinct_pairs
-from dysat.system.process import few_blas_threads, in_threads
+from dysat.system.parallel.process import few_blas_threads, in_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]

@@ -15,7 +15,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
 from dysat.features.pair_history import chunks, pair_history, with_attributes
 from dysat.sampling.pairs import unlinked_pairs
-from dysat.system.process import in_threads, return_freed_memory
+from dysat.system.parallel.process import in_threads, return_freed_memory
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]

@@ -27,9 +27,9 @@ from dysat.models.forecast.examples import (
 )
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
-from dysat.system.process import few_blas_threads, in_threads, side_by_side
+from dysat.system.parallel.process import few_blas_threads, in_threads, side_by_side
+from dysat.system.parallel.ranks import ranks
 from dysat.system.progress import report
-from dysat.system.ranks import ranks
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]

@@ -22,7 +22,7 @@ from dysat.features.pair_history import (
 )
 from dysat.models.forecast.pair_score import PairScore
 from dysat.models.forecast.words import Words
-from dysat.system.process import few_blas_threads, in_threads
+from dysat.system.parallel.process import few_blas_threads, in_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]

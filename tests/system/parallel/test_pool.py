@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dysat.errors import ModelError
-from dysat.system.pool import THREAD_VARIABLES, threads_per_worker, worker_pool
+from dysat.system.parallel.pool import THREAD_VARIABLES, threads_per_worker, worker_pool
 
 
 def threads_here() -> dict[str, int]:

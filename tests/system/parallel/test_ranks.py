@@ -10,12 +10,12 @@ import torch
 from several_ranks import together
 
 from dysat.errors import ModelError
-from dysat.system.ranks import Ranks, alone, joined, ranks, was_restarted
+from dysat.system.parallel.ranks import Ranks, alone, joined, ranks, was_restarted
 
 EXCHANGE = """
 import torch
 from dysat.errors import ModelError
-from dysat.system.ranks import alone, joined, ranks
+from dysat.system.parallel.ranks import alone, joined, ranks
 
 with joined() as here:
     assert here.size == 3 and ranks() is here and here.first == (here.rank == 0)
@@ -75,7 +75,7 @@ def test_one_process_gets_back_what_it_gives(monkeypatch: pytest.MonkeyPatch) ->
 
 FAILING = """
 from dysat.errors import ModelError
-from dysat.system.ranks import joined
+from dysat.system.parallel.ranks import joined
 import sys
 try:
     with joined() as here:

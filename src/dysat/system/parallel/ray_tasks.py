@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from dysat.errors import DysatError, ModelError
-from dysat.system.cluster import cluster, first_sentence
-from dysat.system.engine import Engine
-from dysat.system.pool import THREAD_VARIABLES
+from dysat.system.parallel.cluster import cluster, first_sentence
+from dysat.system.parallel.engine import Engine
+from dysat.system.parallel.pool import THREAD_VARIABLES
 from dysat.system.writing import sweep, writing_beside
 
 RETRIES = 4  # times a task is run again after its node or process was lost

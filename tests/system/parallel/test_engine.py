@@ -13,10 +13,10 @@ import pytest
 
 from dysat.errors import ModelError
 from dysat.system import extras
-from dysat.system.cluster import MODE, cluster
-from dysat.system.engine import LOCAL, Engine
 from dysat.system.extras import MissingPackageError
-from dysat.system.ray_tasks import LostError, RayTasks, _slots
+from dysat.system.parallel.cluster import MODE, cluster
+from dysat.system.parallel.engine import LOCAL, Engine
+from dysat.system.parallel.ray_tasks import LostError, RayTasks, _slots
 
 Cli = Callable[..., tuple[int, str, str]]
 COMMANDS = [("evaluate", "uci", "--model", "edge-memory"), ("tune", "uci"), ("reproduce", "table2")]
@@ -106,7 +106,7 @@ def test_a_lost_connection_is_an_error_and_not_a_closed_pipe(monkeypatch: pytest
         get_runtime_context=lambda: context, nodes=lambda: [node], remote=lambda _: remote, wait=gone, get=gone,
         exceptions=SimpleNamespace(TaskCancelledError=KeyError, RayTaskError=KeyError, RayError=KeyError),
     )  # fmt: skip
-    monkeypatch.setattr("dysat.system.ray_tasks.PATIENCE", 0.0)
+    monkeypatch.setattr("dysat.system.parallel.ray_tasks.PATIENCE", 0.0)
     tasks = RayTasks(ray, 1, 0.0)
     with pytest.raises(LostError, match="the connection to the Ray cluster is lost: Broken pipe"):
         tasks.call(print)

@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from dysat.features.spectrum import spectrum
 from dysat.models.forecast.pair_score import PairScore
 from dysat.system.compiled import native
-from dysat.system.process import (
+from dysat.system.parallel.process import (
     MANY_LINKS,
     ROWS_PER_THREAD,
     few_blas_threads,
@@ -182,7 +182,7 @@ def test_a_few_parts_are_computed_at_the_same_time_if_there_are_cores(
     enough: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has the limit of its caller, and may ask for another without waiting for it."""
-    monkeypatch.setattr("dysat.system.process.CORES_EACH", 0 if enough else 10**6)
+    monkeypatch.setattr("dysat.system.parallel.process.CORES_EACH", 0 if enough else 10**6)
     begun, main = [Event(), Event()], get_ident()
 
     def compute(part: int) -> tuple[int, set[int], bool]:
@@ -205,7 +205,7 @@ def test_a_score_learned_side_by_side_has_the_same_bits(monkeypatch: pytest.Monk
     graph = make_graph([40] * 6, links)
     scores = []
     for cores in (0, 10**6):
-        monkeypatch.setattr("dysat.system.process.CORES_EACH", cores)
+        monkeypatch.setattr("dysat.system.parallel.process.CORES_EACH", cores)
         score = PairScore.learn(graph)
         assert score is not None
         scores.append(score.tensors())
