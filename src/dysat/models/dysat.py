@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from threading import Event
 from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, get_args
 
 import numpy as np
@@ -295,11 +296,10 @@ class DySAT(AttentionModel):
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self.score_ = self.pair_score_ = self.axes_ = self.target_axes_ = None
-        if self.pair_score or self.agreement:
-            divided = ranks().size > 1  # another thread would not know
-            with meanwhile(lambda: self._get_ready(device, divided)) if device.type == "cuda" else nullcontext():
-                self.pair_score_ = self._learn_pair_score()
-        ahead = self._ahead(device)
+        with self._getting_ready(device) as begin:
+            if self.pair_score or self.agreement:
+                self.pair_score_ = self._learn_pair_score(begin)
+            ahead = self._ahead(device)
         if ranks().size > 1:
             forget_histories()
         if ahead is None:
@@ -321,11 +321,28 @@ class DySAT(AttentionModel):
 
         return Task(loss, self._parameters(), items, frozenset(self._penalized()))
 
-    def _get_ready(self, device: torch.device, divided: bool) -> None:
-        """Load what training needs, and compute its inputs that do not depend on the pair score."""
-        self._warm_up(device)
-        if self.spectrum and not divided:
-            self._ready_coordinates = list(self._coordinates(device, len(self._recent())))
+    @contextmanager
+    def _getting_ready(self, device: torch.device) -> Iterator[Callable[[], None]]:
+        """Load what training on a GPU needs, and compute its inputs that do not depend on the pair score, meanwhile.
+
+        Yields a function that begins it. It is to be called when trees are grown, which do not hold Python's lock.
+        """
+        if device.type != "cuda" or not (self.pair_score or self.agreement):
+            yield lambda: None
+            return
+        begin, divided = Event(), ranks().size > 1  # another thread would not know the ranks
+
+        def get_ready() -> None:
+            begin.wait()
+            self._warm_up(device)
+            if self.spectrum and not divided:
+                self._ready_coordinates = list(self._coordinates(device, len(self._recent())))
+
+        with meanwhile(get_ready):
+            try:
+                yield begin.set
+            finally:
+                begin.set()
 
     def _warm_up(self, device: torch.device) -> None:
         """Train a graph of two nodes for a step, so that the GPU has loaded what training needs."""
@@ -352,9 +369,9 @@ class DySAT(AttentionModel):
         except ModelError:
             return eigenvectors_on(torch.device("cpu"))
 
-    def _learn_pair_score(self) -> PairScore | None:
+    def _learn_pair_score(self, on_trees: Callable[[], object] = lambda: None) -> PairScore | None:
         with self._eigenvectors():
-            return PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed)
+            return PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed, on_trees=on_trees)
 
     def _ahead(self, device: torch.device) -> Callable[[torch.Generator], Tensor] | None:
         """The loss on the next snapshot; None if there is nothing to predict."""

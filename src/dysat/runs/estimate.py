@@ -304,7 +304,7 @@ class _Trial(DySAT):
     def _in_parts(self) -> bool:
         return self.in_parts
 
-    def _learn_pair_score(self) -> PairScore | None:
+    def _learn_pair_score(self, on_trees: Callable[[], object] = lambda: None) -> PairScore | None:
         return self.score
 
     def _expected(self, pairs: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,7 +150,15 @@ class PairScore:
         return ((torch.from_numpy(columns) - self.means) / self.scales).clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS)
 
     @classmethod
-    def learn(cls, graph: DynamicGraph, *, transitions: int = 6, negatives: int = 3, seed: int = 0) -> PairScore | None:
+    def learn(
+        cls,
+        graph: DynamicGraph,
+        *,
+        transitions: int = 6,
+        negatives: int = 3,
+        seed: int = 0,
+        on_trees: Callable[[], object] = lambda: None,
+    ) -> PairScore | None:
         """Learn from the last transitions of a graph; None if it has no link, or no pair without a link.
 
         The transitions are the last `transitions` with links, and older ones until there are `ENOUGH_LINKS`; if windows
@@ -178,6 +186,7 @@ class PairScore:
         def learned(*several: Sequence[Examples]) -> list[PairScore]:
             """The scores of some lists of examples; every rank learns its share."""
             report("pair score: regression and trees")
+            on_trees()
             own = side_by_side(lambda past: _learn(past, three_step, seed), ranks().share(several))
             if ranks().size == 1:
                 return own
