@@ -172,6 +172,9 @@ def test_labels_are_data(tmp_path: Path) -> None:
     assert facts["labels"][5] == r"a\x00b\nc" and len(facts["labels"][6]) == module.LONGEST
     assert facts["labels"][0] == HOSTILE[0] and "0" not in facts["raw_labels"]
     assert "&lt;script" in page._repr_html_() and page._repr_html_().count("<script") == 0
+    about = {"learned_from": [("Source", "a\u202eb")], "notes": ["read \x1b[31m"]}  # names of files and columns
+    facts = fitted.page((), "page", about).facts
+    assert facts["learned_from"] == [["Source", r"a\u202eb"]] and facts["notes"] == [r"read \x1b[31m"]
     saved = page.save(tmp_path / "page.html")
     assert saved.read_text(encoding="utf-8") == page.html
 

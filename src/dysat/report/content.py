@@ -1,7 +1,7 @@
 """What the page of a model shows, as facts and arrays (`web/src/format.ts` lists them).
 
-A page has a limit, so of a large graph it shows the most active nodes and the nodes that were asked for, and of a long
-one the last windows. `missing` says on the page what was left out.
+A page has a limit, so of a large graph it shows the nodes that were asked for, those of the likeliest links and the
+most active ones, and of a long one the last windows. `missing` says on the page what was left out.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def content(
 ) -> Content:
     """Return what a page shows of a fitted model; `asked` are ids of nodes that must be on it.
 
-    `best` are the `LIKELIEST` links, if they are at hand. A quick page has likely contacts of fewer nodes.
+    `best` are the `LIKELIEST` links, if they are at hand. A quick page has fewer nodes, and likely contacts of fewer.
     """
     graph = model.graph_
     missing = list[str]()

@@ -56,7 +56,10 @@ class Page:
         """All facts of the page."""
         version = sys.modules["dysat"].__version__  # the package itself is above this room
         named = {"format": FORMAT, "title": printable(self.title), "made_by": f"dysat {version}"}
-        return {**named, "backtest": None, **self.content.facts, **self.about, "missing": self.content.missing}
+        facts = {**named, "backtest": None, **self.content.facts, **self.about, "missing": self.content.missing}
+        facts["learned_from"] = [[printable(cell) for cell in row] for row in facts["learned_from"]]
+        facts["notes"] = [printable(note) for note in facts["notes"]]
+        return facts
 
     @cached_property
     def html(self) -> str:
