@@ -213,7 +213,7 @@ def continue_snapshots(
 ) -> Continuation:
     """Cut new events into the next snapshots of a graph; nodes are numbered as if it were built from all events.
 
-    The new snapshots have direction if the graph has.
+    The new snapshots have direction if the graph has, and times if it has.
 
     Parameters:
         grid: rule for the next windows; by default recognised from those of the graph.
@@ -307,9 +307,10 @@ def _steps(
     ids, new = _ids(graph, events, nodes)
     ids = np.append(ids, np.int32(-1))  # dropped events keep −1
     weight = None if events.weight is None else events.weight[here]
+    time = events.time[here] if graph.timed else None
     start = graph.num_nodes
     snapshots = cut_snapshots(
-        ids[src], ids[dst], weight, edges, cuts, known=start, self_loops=keep, directed=graph.directed
+        ids[src], ids[dst], weight, time, edges, cuts, known=start, self_loops=keep, directed=graph.directed
     )
 
     counts = np.diff(cuts) - np.diff(np.searchsorted(dropped, cuts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -14,10 +15,15 @@ from torch import Tensor
 
 from dysat.errors import GraphError
 
+Moments = NDArray[np.int64]
 MAX_NODES = 2**31 - 1  # two ids fit in one 64-bit key
 CSR = ("rows", "offsets", "neighbours", "weights")
 SENT = "sent"  # stored beside them if the graph has direction
+LATEST = "latest"  # stored beside them if the times of events are known
 HIGH = 1 if sys.byteorder == "little" else 0  # index of the upper half of a 64-bit number
+LOW = 0xFFFFFFFF  # mask of the lower half
+FRACTION = 30  # bits of a float32 from 0 to 1
+PACKED_NODES = 1 << 17  # two ids below it and a fraction fit in one 64-bit number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,9 +37,12 @@ class Snapshot:
     With direction there is also `sent`: the part of a weight that the node of the row sent to the neighbour. The weight
     of a pair is what both sent, so everything that ignores direction sees the same snapshot.
 
+    If the times of events are known, `latest` says when the last event of a link happened, in either direction: the
+    fraction of the window that had passed, from 0 to 1.
+
     Shapes:
         rows [R], offsets [R + 1], neighbours [E'], weights [E'] (float64), with E' = 2 · links − self-loops;
-        sent [E'] (float64), or None without direction.
+        sent [E'] (float64), or None without direction; latest [E'] (float32), or None without times.
     """
 
     rows: Tensor
@@ -44,6 +53,7 @@ class Snapshot:
     start: int
     stop: int
     sent: Tensor | None = None
+    latest: Tensor | None = None
 
     @classmethod
     def from_links(
@@ -57,14 +67,16 @@ class Snapshot:
         stop: int,
         self_loops: bool = True,
         directed: bool = False,
+        latest: NDArray[np.float32] | None = None,
     ) -> Self:
         """Build from pairs in any order and direction; repeated pairs add up (without weights, each counts 1).
 
-        With `directed`, the pair (u, v) is a link that u sends to v.
+        With `directed`, the pair (u, v) is a link that u sends to v. `latest` is when each pair happened, as a fraction
+        of the window; of repeated pairs the largest counts.
         """
         if num_nodes > MAX_NODES:
             raise GraphError(f"{num_nodes:,} nodes are more than a graph can hold ({MAX_NODES:,})")
-        arrays = compress(u, v, weights, self_loops=self_loops, directed=directed)
+        arrays = compress(u, v, weights, self_loops=self_loops, directed=directed, latest=latest)
         tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return cls(**tensors, num_nodes=num_nodes, start=start, stop=stop)
 
@@ -72,6 +84,11 @@ class Snapshot:
     def directed(self) -> bool:
         """Whether the snapshot knows who sent a link."""
         return self.sent is not None
+
+    @property
+    def timed(self) -> bool:
+        """Whether the snapshot knows when the last event of a link happened."""
+        return self.latest is not None
 
     @property
     def num_active(self) -> int:
@@ -117,9 +134,20 @@ class Snapshot:
         """Return what a forecast of this snapshot is about: its `arcs` if it has direction, else its `links`."""
         return self.links() if self.sent is None else self.arcs()
 
+    def link_times(self) -> Tensor | None:
+        """Return `latest` of each of `links`, or None without times.  # [E]"""
+        receivers, neighbours, _ = self.entries()
+        return None if self.latest is None else self.latest[receivers <= neighbours]
+
+    def pair_times(self) -> Tensor | None:
+        """Return `latest` of each of `pairs`, or None without times.  # [E] or [A]"""
+        if self.latest is None or self.sent is None:
+            return self.link_times()
+        return self.latest[self.sent > 0]
+
     def tensors(self) -> dict[str, Tensor]:
-        """Return all tensors by name, `sent` only with direction."""
-        return {name: getattr(self, name) for name in (*CSR, *(SENT,) * self.directed)}
+        """Return all tensors by name, `sent` only with direction and `latest` only with times."""
+        return {name: getattr(self, name) for name in (*CSR, *(SENT,) * self.directed, *(LATEST,) * self.timed)}
 
     def to(self, device: str | torch.device) -> Self:
         """Return the snapshot with its tensors on another device."""
@@ -137,40 +165,60 @@ def compress(
     *,
     self_loops: bool,
     directed: bool,
+    latest: NDArray[np.float32] | None = None,
     nodes: tuple[int, int] | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays of `Snapshot.from_links`, or only the rows of the nodes [low, high) of `nodes`."""
     loops = u == v
     if not self_loops and loops.any():
-        u, v, weights = u[~loops], v[~loops], None if weights is None else weights[~loops]
+        u, v, weights, latest = u[~loops], v[~loops], _some(weights, ~loops), _some(latest, ~loops)
         loops = np.zeros(len(u), dtype=bool)
     keys = np.empty(2 * len(u), dtype=np.int64)  # receiver and neighbour in one number, both directions
     for half, (here, there) in zip(np.split(keys.view(np.int32), 2), ((u, v), (v, u)), strict=True):
         half[HIGH::2], half[1 - HIGH :: 2] = here, there
     sent_keys = keys[: len(u)].copy() if directed else None
-    both, sent_weights = None if weights is None else np.concatenate([weights, weights]), weights
+    both, times = (None if part is None else np.concatenate([part, part]) for part in (weights, latest))
     if loops.any():  # a self-loop has no second direction
         once = np.concatenate([np.ones(len(u), dtype=bool), ~loops])
-        keys, both = keys[once], None if both is None else both[once]
+        keys, both, times = keys[once], _some(both, once), _some(times, once)
     if nodes is not None:
-        keys, both = _of_receivers(keys, both, *nodes)
+        inside = _of_receivers(keys, *nodes)
+        keys, both, times = keys[inside], _some(both, inside), _some(times, inside)
         if sent_keys is not None:
-            sent_keys, sent_weights = _of_receivers(sent_keys, weights, *nodes)
+            inside = _of_receivers(sent_keys, *nodes)
+            sent_keys, weights = sent_keys[inside], _some(weights, inside)
+    more: dict[str, NDArray[Any]] = {} if times is None else {LATEST: _max_by_key(keys, times)}
     keys, sums = _sum_by_key(keys, both)
-    sent = {} if sent_keys is None else {SENT: _aligned(keys, *_sum_by_key(sent_keys, sent_weights))}
+    if sent_keys is not None:
+        more[SENT] = _aligned(keys, *_sum_by_key(sent_keys, weights))
     receivers = keys.view(np.int32)[HIGH::2]
     offsets = _runs(receivers)
     rows = receivers[offsets[:-1]].astype(np.int64)
-    keys &= 0xFFFFFFFF
-    return {"rows": rows, "offsets": offsets, "neighbours": keys, "weights": sums, **sent}
+    keys &= LOW
+    return {"rows": rows, "offsets": offsets, "neighbours": keys, "weights": sums, **more}
 
 
-def _of_receivers(
-    keys: NDArray[np.int64], weights: NDArray[np.float64] | None, low: int, high: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
-    """The keys, and their weights, whose upper half is in [low, high)."""
-    here = (keys >= low << 32) & (keys < high << 32)
-    return keys[here], None if weights is None else weights[here]
+def fractions(time: Moments, start: int | Moments, stop: int | Moments) -> NDArray[np.float32]:
+    """Return which fraction of its window [start, stop) had passed at each moment; shapes broadcast.  # [M] → [M]"""
+    passed: NDArray[np.float32] = ((time - start) / (stop - start)).astype(np.float32)
+    return passed
+
+
+def alike(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
+    """Return snapshots without times unless all of them have times."""
+    if len({snapshot.timed for snapshot in snapshots}) < 2:
+        return tuple(snapshots)
+    return tuple(replace(snapshot, latest=None) if snapshot.timed else snapshot for snapshot in snapshots)
+
+
+def _some(values: NDArray[Any] | None, which: NDArray[np.bool_]) -> NDArray[Any] | None:
+    """Some of the values, if there are any."""
+    return None if values is None else values[which]
+
+
+def _of_receivers(keys: NDArray[np.int64], low: int, high: int) -> NDArray[np.bool_]:
+    """Whether the upper half of each key is in [low, high)."""
+    return (keys >= low << 32) & (keys < high << 32)
 
 
 def _runs(ordered: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
@@ -196,6 +244,25 @@ def _sum_by_key(
         if not np.isfinite(sums).all():
             raise GraphError("the weights of one link add up to more than a float64 can hold")
     return (keys[runs[:-1]] if len(runs) <= len(keys) else keys), sums
+
+
+def _max_by_key(keys: NDArray[np.int64], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the largest value, from 0 to 1, of each distinct key, in the order of the keys; sorts neither.
+
+    Numbers are sorted several times faster than indices, so keys and values are packed into numbers if they fit.
+    """
+    if not len(keys):
+        return np.empty(0, dtype=np.float32)
+    values = np.abs(values, dtype=np.float32)  # −0 has the sign bit
+    size = max(int(keys.max() >> 32), int((keys & LOW).max())) + 1
+    if size <= PACKED_NODES:
+        packed = ((keys >> 32) * size + (keys & LOW)).view(np.uint64) << FRACTION
+        packed |= values.view(np.uint32)
+        packed.sort()
+        last = _runs(packed >> FRACTION)[1:] - 1
+        return (packed[last] & ((1 << FRACTION) - 1)).astype(np.uint32).view(np.float32)
+    order = np.argsort(keys)
+    return np.maximum.reduceat(values[order], _runs(keys[order])[:-1])
 
 
 def distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from dysat.data.attributes import encode_tables
-from dysat.data.csr import SENT, Snapshot
+from dysat.data.csr import LATEST, SENT, Snapshot, alike
 from dysat.data.growth import (
     Features,
     as_features,
@@ -128,6 +128,8 @@ def unpack_graph(manifest: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> P
     lengths = {"rows": num_rows, "offsets": num_rows + 1, "neighbours": num_entries, "weights": num_entries}
     if manifest.get("directed", False):
         lengths[SENT] = num_entries
+    if LATEST in arrays:
+        lengths[LATEST] = num_entries
     check_types(arrays, lengths)
     check_snapshots({name: arrays[name] for name in lengths}, num_rows, num_entries, np.array(known))
     parts = {name: torch.split(torch.from_numpy(arrays[name]), sizes.tolist()) for name, sizes in lengths.items()}
@@ -203,6 +205,11 @@ class DynamicGraph:
     def directed(self) -> bool:
         """Whether the snapshots know who sent a link; forecasts and evaluations are then about ordered pairs."""
         return self.snapshots[0].directed
+
+    @property
+    def timed(self) -> bool:
+        """Whether the snapshots know when the last event of a link happened."""
+        return self.snapshots[0].timed
 
     @property
     def kind_counts(self) -> dict[str, int]:
@@ -309,7 +316,11 @@ class DynamicGraph:
         parts = [[part.cpu().numpy() for part in s.pairs()] for s in self.snapshots]
         u, v, weights = (np.concatenate([p[i] for p in parts]) for i in range(3))
         n, start, stop = self.num_nodes, self.boundaries[0], self.boundaries[-1]
-        whole = Snapshot.from_links(u, v, weights, num_nodes=n, start=start, stop=stop, directed=self.directed)
+        times = [_within(s, start, stop) for s in self.snapshots if s.timed]
+        whole = Snapshot.from_links(
+            u, v, weights, num_nodes=n, start=start, stop=stop, directed=self.directed,
+            latest=np.concatenate(times) if times else None,
+        )  # fmt: skip
         return whole.to(self.device)
 
     def with_features(
@@ -357,6 +368,8 @@ class DynamicGraph:
     ) -> DynamicGraph:
         """Return the graph with one more snapshot at its end; earlier snapshots are shared.
 
+        If the graph or the snapshot does not know the times of events, the result does not either.
+
         Parameters:
             snapshot: it must start where the last one stops; ids of new nodes follow those of known ones.
             nodes: labels of its new nodes, in order of id. Not needed if there are none, or if the labels so far are
@@ -372,7 +385,9 @@ class DynamicGraph:
         return replace(
             self,
             nodes=np.concatenate([self.nodes, labels]) if number else self.nodes,
-            snapshots=(*self.snapshots, snapshot if snapshot.rows.device == self.device else snapshot.to(self.device)),
+            snapshots=alike(
+                (*self.snapshots, snapshot if snapshot.rows.device == self.device else snapshot.to(self.device))
+            ),
             kinds=None if self.kinds is None else np.concatenate([self.kinds, codes]),
             features=more_features(self.features, features, self.nodes, labels),
             report=None,
@@ -401,6 +416,8 @@ class DynamicGraph:
             digest.update(self.kinds.tobytes())
         if self.directed:
             digest.update(b"directed")
+        if self.timed:
+            digest.update(b"timed")
         tensors = [tensor for s in self.snapshots for tensor in s.tensors().values()]
         features = () if self.features is None else self.features
         tensors += [features] if isinstance(features, Tensor) else features
@@ -491,6 +508,8 @@ def _check(graph: DynamicGraph) -> None:
             raise GraphError("the windows of consecutive snapshots do not meet")
     if len({s.directed for s in graph.snapshots}) > 1:
         raise GraphError("some snapshots know who sent a link and others do not; directed= must be the same for all")
+    if len({s.timed for s in graph.snapshots}) > 1:
+        raise GraphError("some snapshots know when the last event of a link happened and others do not")
     if graph.kinds is not None:
         if graph.directed:
             raise GraphError(TWO_KINDS)
@@ -501,6 +520,14 @@ def _check(graph: DynamicGraph) -> None:
     if graph.features is not None:
         check_features(graph.features, known)
     check_names(graph.features, graph.feature_names)
+
+
+def _within(snapshot: Snapshot, start: int, stop: int) -> NDArray[np.float32]:
+    """Return `pair_times` of a snapshot as fractions of a longer window.  # [E] or [A]"""
+    times = snapshot.pair_times()
+    found = np.empty(0) if times is None else times.double().cpu().numpy()
+    passed = (snapshot.start - start) / (stop - start) + found * ((snapshot.stop - snapshot.start) / (stop - start))
+    return np.minimum(passed, 1).astype(np.float32)
 
 
 def _check_next(graph: DynamicGraph, snapshot: Snapshot) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from dysat.data.csr import compress, distinct
+from dysat.data.csr import compress, distinct, fractions
 from dysat.data.graph import TWO_KINDS, DynamicGraph
 from dysat.data.reading.batches import Numbers, NumberType, first_times, number_type, reader_of
 from dysat.data.reading.files import Part, is_parquet, open_parquet_part, parquet_parts
@@ -205,9 +205,7 @@ class _Piece(NamedTuple):
     """The links of one part in one cell, sorted by window."""
 
     counts: Index
-    u: Ids
-    v: Ids
-    weights: NDArray[np.float64] | None
+    links: dict[str, NDArray[Any]]  # u, v, and, if there are any, weights and latest
 
 
 class _Labels(NamedTuple):
@@ -314,14 +312,17 @@ class _Work:
         degrees = np.cumsum(self.degrees[cut.nodes.slots])
         cells = _cells(cut.survey.counts[1:-1], degrees, cut.known)
         ranks = cut.nodes.ranks(len(cut.survey.first)).reshape(1 + self.two_kinds, -1)
-        how, ranks = self.keep((self.edges, cells, self.starts)), self.keep(ranks)
+        how, ranks = self.keep((self.edges, cells, self.starts, cut.timed)), self.keep(ranks)
         self.pieces = [self.submit(_divide, len(cells), how, ranks, *part) for part in self._numbered()]
         self.records, self.orders, self.indexes = [], [], []
         return cells
 
     def build(self, writer: FolderWriter, cut: Cut, cells: Sequence[_Cell]) -> None:
         """Sum the links of all cells and write them in order, with a few cells in the object store at a time."""
-        how = ("weight" in self.log.columns, cut.survey.keep_loops, cut.directed)
+        none: dict[str, NDArray[Any]] = {"u": np.empty(0, dtype=np.int32), "v": np.empty(0, dtype=np.int32)}
+        none |= {"weights": np.empty(0)} if "weight" in self.log.columns else {}
+        none |= {"latest": np.empty(0, dtype=np.float32)} if cut.timed else {}
+        how = (none, cut.survey.keep_loops, cut.directed)
 
         def given() -> Iterator[tuple[Any, ...]]:
             for number, cell in enumerate(cells):
@@ -529,17 +530,22 @@ def _count_pairs(how: tuple[int, Index], *parts: Index) -> tuple[int, int]:
 
 
 def _divide(
-    how: tuple[Index, list[_Cell], Index], ranks: Ids, records: Records, order: Index, *indexes: Index
+    how: tuple[Index, list[_Cell], Index, bool], ranks: Ids, records: Records, order: Index, *indexes: Index
 ) -> list[_Piece | None] | _Piece | None:
     """The links of a part by cell."""
-    edges, cells, starts = how
+    edges, cells, starts, timed = how
     places = _places(order, starts, indexes)
     window = np.searchsorted(edges, records["time"], side="right") - 1
     rows = np.flatnonzero((window >= 0) & (window < len(edges) - 1))
     rows = rows[np.argsort(window[rows], kind="stable")]
+    window = window[rows]
     u, v = ranks[0][places[records["src"][rows]]], ranks[-1][places[records["dst"][rows]]]
-    weights = records["weight"][rows] if "weight" in (records.dtype.names or ()) else None
-    cuts = np.searchsorted(window[rows], np.arange(len(edges)))
+    links = {"u": u, "v": v}
+    if "weight" in (records.dtype.names or ()):
+        links["weights"] = records["weight"][rows]
+    if timed:
+        links["latest"] = fractions(records["time"][rows], edges[window], edges[window + 1])
+    cuts = np.searchsorted(window, np.arange(len(edges)))
     pieces: list[_Piece | None] = []
     for first, stop, nodes in cells:
         here: Any = slice(cuts[first], cuts[stop])
@@ -549,28 +555,34 @@ def _divide(
             touched = ((u[here] >= low) & (u[here] < high)) | ((v[here] >= low) & (v[here] < high))
             here = cuts[first] + np.flatnonzero(touched)
             counts = np.array([len(here)])
-        piece = _Piece(counts, u[here], v[here], None if weights is None else weights[here])
-        pieces.append(piece if len(piece.u) else None)
+        piece = _Piece(counts, {name: column[here] for name, column in links.items()})
+        pieces.append(piece if counts.any() else None)
     return pieces if len(pieces) > 1 else pieces[0]  # a task with one result returns it, not a list
 
 
-def _build(how: tuple[bool, bool, bool], cell: _Cell, *parts: _Piece | None) -> list[dict[str, NDArray[Any]]]:
+def _build(
+    how: tuple[dict[str, NDArray[Any]], bool, bool], cell: _Cell, *parts: _Piece | None
+) -> list[dict[str, NDArray[Any]]]:
     """The arrays of every window of a cell."""
-    weighted, keep_loops, directed = how
+    none, keep_loops, directed = how
     there = [part for part in parts if part is not None]
     cuts = [np.concatenate([[0], np.cumsum(part.counts)]) for part in there]
     windows = []
     for window in range(cell.stop - cell.first):
         here = [slice(cut[window], cut[window + 1]) for cut in cuts]
-        u, v = (
-            np.concatenate(
-                [np.empty(0, dtype=np.int32), *(getattr(part, end)[at] for part, at in zip(there, here, strict=True))]
+        links = {
+            name: np.concatenate([empty, *(part.links[name][at] for part, at in zip(there, here, strict=True))])
+            for name, empty in none.items()
+        }
+        windows.append(
+            compress(
+                links["u"],
+                links["v"],
+                links.get("weights"),
+                self_loops=keep_loops,
+                directed=directed,
+                latest=links.get("latest"),
+                nodes=cell.nodes,
             )
-            for end in ("u", "v")
         )
-        weights = None
-        if weighted:
-            found = [part.weights[at] for part, at in zip(there, here, strict=True) if part.weights is not None]
-            weights = np.concatenate([np.empty(0), *found])
-        windows.append(compress(u, v, weights, self_loops=keep_loops, directed=directed, nodes=cell.nodes))
     return windows

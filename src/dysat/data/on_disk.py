@@ -19,7 +19,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from dysat.data.csr import compress
+from dysat.data.csr import compress, fractions
 from dysat.data.graph import TWO_KINDS, DynamicGraph
 from dysat.data.reading.limits import Limits
 from dysat.data.reading.spelling import count_pairs
@@ -107,8 +107,8 @@ def cut_on_disk(
         on_progress(f"writing {folder}")
         cut.write_labels(writer)
         build = _Builder(cut, spool)
-        for first, last in pairwise(places.tolist()):
-            build.write(writer, first, last)
+        for window, (first, last) in enumerate(pairwise(places.tolist())):
+            build.write(writer, window, first, last)
         cut.finish(writer, hints)
     return DynamicGraph.load(folder, verify=False)
 
@@ -211,10 +211,10 @@ class _Builder:
         self.cut, self.spool = cut, spool
         self.ranks = cut.nodes.ranks(len(cut.survey.first))
 
-    def write(self, writer: FolderWriter, first: int, stop: int) -> None:
-        """Append the arrays of the window with the records [first, stop)."""
+    def write(self, writer: FolderWriter, window: int, first: int, stop: int) -> None:
+        """Append the arrays of a window, which has the records [first, stop)."""
         for number, nodes in enumerate(self._ranges(first, stop)):
-            self.cut.write_rows(writer, self._compress(first, stop, nodes), more=number > 0)
+            self.cut.write_rows(writer, self._compress(window, first, stop, nodes), more=number > 0)
 
     def _ranges(self, first: int, stop: int) -> list[tuple[int, int] | None]:
         """Ranges of nodes with at most about `ENTRIES` entries each, or one of all nodes."""
@@ -228,24 +228,29 @@ class _Builder:
         starts = [0, *(np.flatnonzero(share[1:] > share[:-1]) + 1).tolist(), len(share)]
         return list(pairwise(starts))
 
-    def _compress(self, first: int, stop: int, nodes: tuple[int, int] | None) -> dict[str, NDArray[Any]]:
-        parts = [self._links(records, nodes) for records in self.spool.chunks(first, stop)]
-        u, v = (np.concatenate([np.empty(0, dtype=np.int32), *(part[i] for part in parts)]) for i in (0, 1))
-        weights = None
-        if "weight" in self.cut.log.columns:
-            weights = np.concatenate([np.empty(0), *(part[2] for part in parts)])
-        keep = self.cut.survey.keep_loops
-        return compress(u, v, weights, self_loops=keep, directed=self.cut.directed, nodes=nodes)
+    def _compress(self, window: int, first: int, stop: int, nodes: tuple[int, int] | None) -> dict[str, NDArray[Any]]:
+        none = np.empty(0, dtype=self.cut.log.record)  # a window may have no records
+        parts = [self._links(records, window, nodes) for records in (none, *self.spool.chunks(first, stop))]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        weights, latest = columns.get("weights"), columns.get("latest")
+        keep, directed = self.cut.survey.keep_loops, self.cut.directed
+        return compress(
+            columns["u"], columns["v"], weights, self_loops=keep, directed=directed, latest=latest, nodes=nodes
+        )
 
-    def _links(self, records: Records, nodes: tuple[int, int] | None) -> list[NDArray[Any]]:
-        """Both nodes of events, and their weights; only events that touch `nodes`."""
+    def _links(self, records: Records, window: int, nodes: tuple[int, int] | None) -> dict[str, NDArray[Any]]:
+        """Both nodes of events, their weights and their times in a window; only events that touch `nodes`."""
         u, v = (self.ranks[slot] for slot in self._slots(records))
-        links = [u, v, *([records["weight"]] if "weight" in self.cut.log.columns else [])]
+        links: dict[str, NDArray[Any]] = {"u": u, "v": v}
+        if "weight" in self.cut.log.columns:
+            links["weights"] = records["weight"]
+        if self.cut.timed:
+            links["latest"] = fractions(records["time"], *self.cut.edges[window : window + 2])
         if nodes is None:
             return links
         low, high = nodes
         here = ((u >= low) & (u < high)) | ((v >= low) & (v < high))
-        return [part[here] for part in links]
+        return {name: column[here] for name, column in links.items()}
 
     def _slots(self, records: Records) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         return slots(records, self.cut.log.size, two_kinds=bool(self.cut.log.kind_names))

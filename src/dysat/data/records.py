@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from dysat.data.csr import CSR, MAX_NODES, SENT
+from dysat.data.csr import CSR, LATEST, MAX_NODES, SENT
 from dysat.data.events import (
     check_choices,
     check_number,
@@ -44,7 +44,7 @@ from dysat.system.storage import FolderWriter
 if TYPE_CHECKING:
     import polars as pl
 
-LINK, NODE = 48, 32  # bytes of the graph per event and node, if no link has two events
+LINK, NODE = 56, 32  # bytes of the graph per event and node, if no link has two events
 NEVER = int(np.iinfo(np.int64).max)
 CHOICES = (("bad_rows", "raise"), ("negative_weights", "error"), ("decimal", None))
 Records = NDArray[np.void]
@@ -395,6 +395,7 @@ class Cut:
 
     def __init__(self, log: Log, survey: Survey, edges: Sequence[int], *, chosen: bool, directed: bool) -> None:
         self.log, self.survey, self.edges, self.directed = log, survey, edges, directed
+        self.timed = log.facts.clock == "utc"
         cuts = survey.cuts
         check_covered(log.landmarks(), log.facts.clock, edges, cuts, chosen=chosen)
         self.inside = int(cuts[-1] - cuts[0])
@@ -437,7 +438,7 @@ class Cut:
             self._rows.append(0)
             self._entries.append(0)
         arrays["offsets"] = arrays["offsets"][int(more) :] + self._entries[-1]
-        for name in (*CSR, *(SENT,) * self.directed):
+        for name in (*CSR, *(SENT,) * self.directed, *(LATEST,) * self.timed):
             writer.append(name, arrays[name])
         self._rows[-1] += len(arrays["rows"])
         self._entries[-1] += len(arrays["neighbours"])

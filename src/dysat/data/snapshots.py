@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dysat.data.csr import Snapshot
+from dysat.data.csr import Snapshot, fractions
 from dysat.data.events import Events
 from dysat.data.graph import TWO_KINDS, DynamicGraph
 from dysat.data.reading.labels import Labels, break_ties
@@ -90,7 +90,8 @@ def build_snapshots(
     nodes = np.arange(events.num_nodes)
     if len(dropped) or len(src) < len(events) or events.is_part:
         src, dst, nodes = renumber(events, slice(first, last), dropped)
-    snapshots = cut_snapshots(src, dst, weight, edges, cuts, self_loops=self_loops == "keep", directed=directed)
+    time = events.time[first:last] if events.clock == "utc" else None
+    snapshots = cut_snapshots(src, dst, weight, time, edges, cuts, self_loops=self_loops == "keep", directed=directed)
     return DynamicGraph(
         nodes=events.labels[nodes],
         snapshots=snapshots,
@@ -217,6 +218,7 @@ def cut_snapshots(
     src: NDArray[np.int32],
     dst: NDArray[np.int32],
     weight: NDArray[np.float64] | None,
+    time: NDArray[np.int64] | None,
     edges: Sequence[int],
     cuts: NDArray[np.int64],
     *,
@@ -226,7 +228,8 @@ def cut_snapshots(
 ) -> tuple[Snapshot, ...]:
     """Build a snapshot from the events of each window, `cuts[t]` to `cuts[t + 1]`.
 
-    Nodes are numbered by first appearance, after the `known` ones of earlier windows.
+    Nodes are numbered by first appearance, after the `known` ones of earlier windows. Without the times of events, the
+    snapshots have none.
     """
     tops = np.maximum.accumulate([known, *(max(_top(src[a:b]), _top(dst[a:b])) for a, b in pairwise(cuts))])
 
@@ -234,7 +237,10 @@ def cut_snapshots(
         here = slice(int(cuts[t]), int(cuts[t + 1]))
         part = None if weight is None else weight[here]
         window = {"start": edges[t], "stop": edges[t + 1], "num_nodes": int(tops[t + 1])}
-        return Snapshot.from_links(src[here], dst[here], part, **window, self_loops=self_loops, directed=directed)
+        latest = None if time is None else fractions(time[here], edges[t], edges[t + 1])
+        return Snapshot.from_links(
+            src[here], dst[here], part, **window, self_loops=self_loops, directed=directed, latest=latest
+        )
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # sorting releases the GIL
         return tuple(pool.map(snapshot, range(len(edges) - 1)))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dysat.data.csr import CSR, MAX_NODES, SENT
+from dysat.data.csr import CSR, LATEST, MAX_NODES, SENT
 from dysat.data.reading.labels import Labels
 from dysat.errors import GraphError
 
@@ -32,6 +32,7 @@ INTEGER, REAL, BYTE = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.uint
 TYPES = {
     **dict.fromkeys(("rows", "offsets", "neighbours", "labels", "label_offsets"), (INTEGER,)),
     **dict.fromkeys(("weights", SENT), (REAL,)),
+    LATEST: (np.dtype(np.float32),),
     **dict.fromkeys(("kinds", "label_text"), (BYTE,)),
     "features": (np.dtype(np.float32), REAL, np.dtype(np.float16)),
 }
@@ -142,9 +143,10 @@ def _are_distinct(numbers: Ids) -> bool:
 
 def check_snapshot(arrays: Mapping[str, Array], known: int, *, directed: bool) -> None:
     """Check all arrays of one snapshot that was stored by itself, with the labels of its new nodes."""
-    lengths = {name: np.array([len(arrays[name])]) for name in (*CSR, *(SENT,) * directed)}
+    names = (*CSR, *(SENT,) * directed, *(LATEST,) * (LATEST in arrays))
+    lengths = {name: np.array([len(arrays[name])]) for name in names}
     num_rows, num_entries = lengths["rows"], lengths["neighbours"]
-    lengths |= {"offsets": num_rows + 1} | {name: num_entries for name in ("weights", SENT) if name in lengths}
+    lengths |= {"offsets": num_rows + 1} | {name: num_entries for name in ("weights", SENT, LATEST) if name in lengths}
     check_types(arrays, lengths)
     check_snapshots({name: arrays[name] for name in lengths}, num_rows, num_entries, np.array([known]))
 
@@ -161,15 +163,18 @@ def check_snapshots(arrays: Mapping[str, Array], num_rows: Ids, num_entries: Ids
     """Check the arrays of consecutive snapshots, of these numbers of rows, entries and known nodes.
 
     In every snapshot, the rows are increasing nodes below `known`, all of them with neighbours; the neighbours of a row
-    are increasing nodes below `known`; weights are finite and not negative. That a link is stored in both directions
-    with the same weight is checked for `SAMPLED` entries at equal distances, which are all of a small graph: to check
-    more would cost as much as the checksums. What needs the second direction checks it (`sampling/blocks.py`).
+    are increasing nodes below `known`; weights are finite and not negative, times from 0 to 1. That a link is stored in
+    both directions with the same weight and time is checked for `SAMPLED` entries at equal distances, which are all of
+    a small graph: to check more would cost as much as the checksums. What needs the second direction checks it
+    (`sampling/blocks.py`).
 
-    Shapes: rows [Σ R], offsets [Σ (R + 1)], neighbours, weights, sent [Σ E']; num_rows, num_entries, known [T].
+    Shapes: rows [Σ R], offsets [Σ (R + 1)], neighbours, weights, sent, latest [Σ E']; num_rows, num_entries, known [T].
     """
     for name in ("weights", SENT):
         if name in arrays and not _are_weights(arrays[name]):
             raise GraphError(f"{name} has a value that is not finite, or is negative")
+    if LATEST in arrays and not _are_fractions(arrays[LATEST]):
+        raise GraphError(f"{LATEST} has a value that is not from 0 to 1")
     rows, offsets, neighbours = (arrays[name] for name in ("rows", "offsets", "neighbours"))
     first_row, first_entry = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (num_rows, num_entries))
     first_offset = first_row + np.arange(len(first_row))
@@ -197,6 +202,10 @@ def _are_weights(values: NDArray[np.float64]) -> bool:
     if not len(values) or values.view(np.uint64).max() < INFINITY:
         return True
     return bool(values.min() >= 0 and values.max() < np.inf)  # −0 is allowed
+
+
+def _are_fractions(values: NDArray[np.float32]) -> bool:
+    return not len(values) or bool(values.min() >= 0 and values.max() <= 1)  # false for NaN
 
 
 def _check_row_offsets(offsets: Ids, firsts: Ids, num_entries: Ids) -> None:
@@ -237,7 +246,7 @@ def _check_order(name: str, nodes: Ids, starts: Ids) -> None:
 
 
 def _check_both_directions(arrays: Mapping[str, Array], first_row: Ids, first_entry: Ids) -> None:
-    """Check that at most `SAMPLED` entries have an entry of the same weight in the row of their neighbour."""
+    """Check that at most `SAMPLED` entries have an entry of the same weight and time in the row of their neighbour."""
     rows, offsets, neighbours, weights = (arrays[name] for name in CSR)
     entries = np.arange(0, len(neighbours), max(1, -(-len(neighbours) // SAMPLED)))
     step = np.searchsorted(first_entry, entries, side="right") - 1
@@ -250,6 +259,8 @@ def _check_both_directions(arrays: Mapping[str, Array], first_row: Ids, first_en
         raise GraphError("a link is stored in the row of one of its nodes only")
     if not (weights[back] == weights[entries]).all():
         raise GraphError("a link has two weights")
+    if LATEST in arrays and not (arrays[LATEST][back] == arrays[LATEST][entries]).all():
+        raise GraphError("the last event of a link has two times")
 
 
 def _last_at_most(numbers: Ids, low: Ids, high: Ids, values: Ids) -> Ids:

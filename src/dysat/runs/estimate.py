@@ -338,12 +338,14 @@ def sampled(graph: DynamicGraph, number: int) -> DynamicGraph:
     snapshots = []
     for snapshot in graph:
         u, v, weights = (part.cpu().numpy() for part in snapshot.links())
+        times = snapshot.link_times()
         inside = (new[u] >= 0) & (new[v] >= 0)
         known = int(np.searchsorted(keep, snapshot.num_nodes))
         snapshots.append(
             Snapshot.from_links(
                 new[u[inside]], new[v[inside]], weights[inside],
                 num_nodes=known, start=snapshot.start, stop=snapshot.stop,
+                latest=None if times is None else times.cpu().numpy()[inside],
             )
         )  # fmt: skip
     kinds = None if graph.kinds is None else graph.kinds[keep]

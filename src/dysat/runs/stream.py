@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from dysat.data.attributes import continued
-from dysat.data.csr import CSR, SENT, Snapshot
+from dysat.data.csr import CSR, LATEST, SENT, Snapshot, alike
 from dysat.data.graph import DynamicGraph
 from dysat.data.reading.labels import Labels, pack_labels, unpack_labels
 from dysat.data.stored import check_labels, check_new_nodes, check_snapshot
@@ -147,7 +147,8 @@ class Stream:
         for index, record in enumerate(self.snapshots.records):
             arrays = {name.removeprefix(LABELS): a for name, a in self.snapshots.read(index, verify=verify).items()}
             check_snapshot(arrays, record["known"], directed=base.directed)
-            parts = {name: torch.from_numpy(arrays[name]) for name in (*CSR, *(SENT,) * base.directed)}
+            names = (*CSR, *(SENT,) * base.directed, *(LATEST,) * (LATEST in arrays))
+            parts = {name: torch.from_numpy(arrays[name]) for name in names}
             snapshots.append(Snapshot(**parts, num_nodes=record["known"], start=record["start"], stop=record["stop"]))
             labels.append(unpack_labels(arrays))
             kinds.append(arrays.get("kinds"))
@@ -155,7 +156,7 @@ class Stream:
         nodes = np.concatenate(labels)
         node_kinds = None if base.kinds is None else np.concatenate([part for part in kinds if part is not None])
         graph = replace(
-            base, nodes=nodes, snapshots=tuple(snapshots), kinds=node_kinds, features=None, feature_names=(),
+            base, nodes=nodes, snapshots=alike(snapshots), kinds=node_kinds, features=None, feature_names=(),
             report=None, notes=(),
         )  # fmt: skip
         if self.snapshots.records:
