@@ -15,8 +15,8 @@ from dysat.data.windows import Clock, check_edges
 from dysat.errors import GraphError
 
 Ids = NDArray[np.int64]
-Part = tuple[Ids, Ids, Any]  # one snapshot: u, v, and weights as given (None: each counts 1)
-Links = tuple[Ids, Ids, NDArray[np.float64]]
+Part = tuple[Ids, Ids, Any, Any]  # one snapshot: u, v, weights as given (None: each counts 1), times (None: unknown)
+Links = tuple[Ids, Ids, NDArray[np.float64], NDArray[np.float32] | None]
 Frame = tuple[list[int], Clock, Iterable[str]]  # window edges, clock, names of the kinds
 LOW = 0xFFFFFFFF  # the lower half of a key that holds two ids
 
@@ -35,6 +35,7 @@ def assemble(
 
     `known` [T + 1] is the number of nodes known before each snapshot and at the end; None: a node is known from its
     first link. With `both_ways` the parts are the entries of matrices, not links. With `directed`, u sends to v.
+    Times are `Snapshot.latest` of each link; they are kept if all parts have them and windows are not steps.
     """
     (edges, clock, kind_names), num_steps = frame, len(parts)
     if not parts:
@@ -42,6 +43,8 @@ def assemble(
     if len(edges) != num_steps + 1:
         raise GraphError(f"{len(edges)} boundaries for {num_steps} snapshots; {num_steps + 1} are needed")
     check_edges(edges, clock)
+    if clock == "step" or any(part[3] is None for part in parts):
+        parts = [(u, v, weights, None) for u, v, weights, _ in parts]
     links = [_checked(step, part, labels) for step, part in enumerate(parts)]
     links = _as_links(links) if both_ways and not directed else links
     first = np.full(len(labels), num_steps) if known is None else np.repeat(np.arange(num_steps), np.diff(known))
@@ -54,9 +57,9 @@ def assemble(
     new[order] = np.arange(len(order))
     snapshots = tuple(
         Snapshot.from_links(
-            new[u], new[v], w, num_nodes=int(totals[t]), start=edges[t], stop=edges[t + 1], directed=directed
+            new[u], new[v], w, num_nodes=int(totals[t]), start=edges[t], stop=edges[t + 1], directed=directed, latest=at
         )
-        for t, (u, v, w) in enumerate(links)
+        for t, (u, v, w, at) in enumerate(links)
     )
     nodes, kinds, names = [labels[node] for node in order], None, ()
     check_distinct(nodes)
@@ -70,8 +73,8 @@ def assemble(
 
 
 def _checked(step: int, part: Part, labels: list[Any]) -> Links:
-    """Return the links with positive weight; a weight that is negative or not finite is an error."""
-    u, v, given = part
+    """Return the links with positive weight; a weight that is negative or not finite, or a wrong time, is an error."""
+    u, v, given, times = part
     try:
         weights = np.ones(len(u)) if given is None else np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -83,7 +86,19 @@ def _checked(step: int, part: Part, labels: list[Any]) -> Links:
         i = int(bad.argmax())
         link = f"{labels[u[i]]!r} – {labels[v[i]]!r}"
         raise GraphError(f"snapshot {step}: the weight of link {link} is {given[i]}, not a finite number ≥ 0")
-    return u[weights > 0], v[weights > 0], weights[weights > 0]
+    there = weights > 0
+    return u[there], v[there], weights[there], None if times is None else _fractions(step, times, len(u))[there]
+
+
+def _fractions(step: int, times: Any, number: int) -> NDArray[np.float32]:
+    """Return times from 0 to 1, one per link."""
+    try:
+        found = np.asarray(times, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError):
+        found = np.full(1, np.nan, dtype=np.float32)
+    if found.shape != (number,) or not ((found >= 0) & (found <= 1)).all():
+        raise GraphError(f"snapshot {step}: latest must have a number from 0 to 1 for each of the {number} links")
+    return found
 
 
 def _number(weight: Any) -> float:
@@ -96,7 +111,7 @@ def _number(weight: Any) -> float:
 def _as_links(parts: list[Links]) -> list[Links]:
     """Convert entries to links: those with u ≤ v if all snapshots are symmetric up to rounding, else all of them."""
     halves = []
-    for u, v, weights in parts:
+    for u, v, weights, times in parts:
         order = np.lexsort((weights, v, u))  # the same order of summands in both directions
         keys, first = np.unique((u << 32 | v)[order], return_index=True)
         sums = np.add.reduceat(weights[order], first) if len(first) else weights
@@ -105,7 +120,10 @@ def _as_links(parts: list[Links]) -> list[Links]:
         if not (np.array_equal(back[across], keys) and np.allclose(sums[across], sums, rtol=1e-6, atol=0)):
             return parts
         upper = keys >> 32 <= keys & LOW
-        halves.append((keys[upper] >> 32, keys[upper] & LOW, sums[upper]))
+        if times is not None and len(first):
+            times = np.maximum.reduceat(times[order], first)
+            times = np.maximum(times, times[across])[upper]
+        halves.append((keys[upper] >> 32, keys[upper] & LOW, sums[upper], times))
     return halves
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dysat.data.csr import LATEST
 from dysat.data.graph import DynamicGraph
-from dysat.data.interop.assemble import are_pairs, assemble, stored_attributes, stored_windows
+from dysat.data.interop.assemble import Part, are_pairs, assemble, stored_attributes, stored_windows
 from dysat.errors import GraphError
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def to_networkx(graph: DynamicGraph) -> list[nx.Graph]:
     """Return one `nx.Graph` per snapshot: all known nodes, with their `kind` if any; links with a `weight`.
 
     Nodes are the labels, or pairs (kind, label) if two kinds share a label. Each graph has the attributes `start`,
-    `stop` and `clock`. A directed graph gives `nx.DiGraph`.
+    `stop` and `clock`. If the times of events are known, links also have `latest`, as in a `Snapshot`. A directed graph
+    gives `nx.DiGraph`.
     """
     import networkx as nx
 
@@ -36,8 +38,10 @@ def to_networkx(graph: DynamicGraph) -> list[nx.Graph]:
         part = make(**stored_attributes(graph, snapshot))
         part.add_nodes_from(nodes[: snapshot.num_nodes])
         nx.set_node_attributes(part, dict(zip(part, kinds, strict=False)), "kind")
-        links = zip(*(column.tolist() for column in snapshot.pairs()), strict=True)
-        part.add_weighted_edges_from((nodes[u], nodes[v], weight) for u, v, weight in links)
+        times = snapshot.pair_times()
+        columns = (*snapshot.pairs(), *(() if times is None else (times,)))
+        for u, v, *values in zip(*(column.tolist() for column in columns), strict=True):
+            part.add_edge(nodes[u], nodes[v], **dict(zip(("weight", LATEST), values, strict=False)))
         result.append(part)
     return result
 
@@ -48,7 +52,8 @@ def from_networkx(
     """Read one snapshot per graph; directed and parallel edges of a pair add up.
 
     Kinds come from nodes (kind, label), or from the node attribute `kind` if all have it. Windows come from the graph
-    attributes `start`, `stop` and `clock` if consecutive windows meet; else the snapshots are the steps 0, 1, ….
+    attributes `start`, `stop` and `clock` if consecutive windows meet; else the snapshots are the steps 0, 1, …. In
+    windows with dates, the edge attribute `latest` is that of a `Snapshot` if all edges have it.
 
     Parameters:
         weight: edge attribute; an edge without it counts 1.
@@ -61,7 +66,7 @@ def from_networkx(
         raise GraphError(f"self_loops={self_loops!r} is neither 'keep' nor 'drop'")
     ids: dict[Any, int] = {}
     kinds: dict[Any, Any] = {}
-    known, parts = [0], []
+    known, parts = [0], list[Part]()
     for step, graph in enumerate(graphs):
         if not isinstance(graph, nx.Graph):
             raise GraphError(f"snapshot {step} is a {type(graph).__name__}, not a networkx graph")
@@ -73,10 +78,15 @@ def from_networkx(
                 raise GraphError(f"snapshot {step}: node {node!r} is of kind {kind!r}, earlier of {kinds[node]!r}")
         known.append(len(ids))
         rows = [
-            (ids[u], ids[v], w) for u, v, w in graph.edges(data=weight, default=1) if u != v or self_loops == "keep"
+            (ids[u], ids[v], w.get(weight, 1), w.get(LATEST))
+            for u, v, w in graph.edges(data=True)
+            if u != v or self_loops == "keep"
         ]
         ends = np.array([row[:2] for row in rows], dtype=np.int64).reshape(-1, 2)
-        parts.append((ends[:, 0], ends[:, 1], [row[2] for row in rows]))
+        weights, times = ([row[i] for row in rows] for i in (2, 3))
+        parts.append((ends[:, 0], ends[:, 1], weights, None if None in times else times))
+    if not any(len(part[0]) for part in parts):  # no link says whether the times of events are known
+        parts = [(u, v, weights, None) for u, v, weights, _ in parts]
     nodes = list(ids)
     if None not in kinds.values() and not are_pairs(nodes):
         nodes = [(kinds[node], node) for node in nodes]

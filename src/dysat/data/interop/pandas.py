@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def to_pandas(graph: DynamicGraph) -> pd.DataFrame:
     """Return one row per link: step, start, stop (UTC or steps), source, target, kinds if any, weight, node ids.
 
-    In a directed graph the source sent the link, and a pair that linked both ways has two rows.
+    In a directed graph the source sent the link, and a pair that linked both ways has two rows. If the times of events
+    are known, `latest` is that of a `Snapshot`: when the last event of the link happened, as a fraction of the window.
     """
     import pandas as pd
 
@@ -34,7 +35,9 @@ def to_pandas(graph: DynamicGraph) -> pd.DataFrame:
     table = pd.DataFrame({"step": steps, **window, "source": graph.nodes[u], "target": graph.nodes[v]})
     if graph.kinds is not None:
         table["source_kind"], table["target_kind"] = (_kinds(graph.kinds[ids], graph.kind_names) for ids in (u, v))
-    return table.assign(weight=weights, source_id=u, target_id=v)
+    table = table.assign(weight=weights, source_id=u, target_id=v)
+    times = [part.cpu().numpy() for snapshot in graph if (part := snapshot.pair_times()) is not None]
+    return table.assign(latest=np.concatenate(times)) if times else table
 
 
 def from_pandas(table: pd.DataFrame, *, directed: bool = False) -> DynamicGraph:
@@ -64,7 +67,8 @@ def from_pandas(table: pd.DataFrame, *, directed: bool = False) -> DynamicGraph:
     weights = table["weight"].to_numpy() if "weight" in table else np.ones(len(table))
     steps = table["step"].to_numpy(dtype=np.int64)
     cuts = np.searchsorted(steps, steps[0] + np.arange(len(edges)))
-    parts = [(u[a:b], v[a:b], weights[a:b]) for a, b in pairwise(cuts)]
+    times = table["latest"].to_numpy() if "latest" in table else None
+    parts = [(u[a:b], v[a:b], weights[a:b], None if times is None else times[a:b]) for a, b in pairwise(cuts)]
     return assemble(parts, nodes, (edges, clock, names), directed=directed)
 
 

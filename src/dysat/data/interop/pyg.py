@@ -33,7 +33,8 @@ def to_pyg(graph: DynamicGraph, *, dtype: torch.dtype | None = None) -> list[Dat
     """Return one `Data` per snapshot over its known nodes: links in both directions, self-loops once, tensors copied.
 
     Each has `start`, `stop` and `clock`, and `x`, `node_kind` and `kind_names` if the graph has features or kinds.
-    In a directed graph the entries are its links alone, from sender to receiver.
+    In a directed graph the entries are its links alone, from sender to receiver. If the graph knows the times of
+    events, `edge_latest` is `Snapshot.latest` of each entry.
     Weights have torch's default dtype, because PyG's layers do not mix dtypes; `dtype=torch.float64` keeps them exact.
     """
     from torch_geometric.data import Data
@@ -46,6 +47,8 @@ def to_pyg(graph: DynamicGraph, *, dtype: torch.dtype | None = None) -> list[Dat
             edge_index=torch.stack([receivers, neighbours]), num_nodes=known, **stored_attributes(graph, snapshot)
         )
         data.edge_weight = weights.to(dtype or torch.get_default_dtype(), copy=True)
+        if (times := snapshot.pair_times() if graph.directed else snapshot.latest) is not None:
+            data.edge_latest = times.clone()
         if graph.features is not None:
             x = graph.features if isinstance(graph.features, Tensor) else graph.features[step]
             data.x = x[:known].clone()
@@ -64,8 +67,8 @@ def from_pyg(
     all snapshots are directed, and the two directions of a pair add up.
 
     Parameters:
-        snapshots: weights are `edge_weight`, or an `edge_attr` of one column; features are `x`, shared by all
-            snapshots if those of a node never change.
+        snapshots: weights are `edge_weight`, or an `edge_attr` of one column; times are `edge_latest`; features are
+            `x`, shared by all snapshots if those of a node never change.
         labels: labels of the nodes; by default their numbers.
         directed: keep the direction of the entries, from the first row of `edge_index` to the second.
     """
@@ -82,7 +85,8 @@ def from_pyg(
             raise GraphError(f"snapshot {step}: edge_index holds {min(low, high)} … {high}, but has {known[-1]} nodes")
         name = "edge_attr" if data.get("edge_weight") is None else "edge_weight"
         weights, note = _one_column(data.get(name), name)
-        parts.append((u, v, weights))
+        times = data.get("edge_latest")
+        parts.append((u, v, weights, None if times is None else times.cpu().numpy()))
         notes += note
     nodes, marks = given_labels(labels, known[-1]), [data.to_dict() for data in snapshots]
     if marks and all("node_kind" in mark for mark in marks):

@@ -60,7 +60,7 @@ def from_scipy(
             raise GraphError(f"matrix {step} holds {entries.dtype}, not real numbers")
         size = entries.shape[0]
         row, column = entries.coords
-        parts.append((row.astype(np.int64), column.astype(np.int64), entries.data))
+        parts.append((row.astype(np.int64), column.astype(np.int64), entries.data, None))
     edges = range(len(parts) + 1) if boundaries is None else boundaries
     frame = (list(edges), clock, ())
     return assemble(parts, given_labels(labels, size), frame, both_ways=True, directed=directed)
