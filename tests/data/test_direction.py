@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from timeless import without_times
 
 import dysat
 from dysat.data.continuation import continue_snapshots
@@ -105,6 +106,7 @@ def test_other_formats_keep_direction(library: str) -> None:
             matrices = interop.to_scipy(graph)
             assert matrices[0][0, 1] == 2 and matrices[0][1, 0] == 1
             back = interop.from_scipy(matrices, graph.nodes, directed=True, boundaries=graph.boundaries, clock="utc")
+            graph = without_times(graph)  # a matrix holds weights only
         case "pandas":
             back = interop.from_pandas(interop.to_pandas(graph), directed=True)
         case _:

@@ -202,6 +202,15 @@ def slow_graph(rows, self_loops="drop", **how):
     return edges, nodes, known, links, (rows, inside, used)
 
 
+def slow_times(used, edges, t):
+    """For each link of a window, the fraction of the window before its last event."""
+    last = {}
+    for u, v, at, _ in used:
+        if edges[t] <= at < edges[t + 1]:
+            last[frozenset((u, v))] = max(at, last.get(frozenset((u, v)), at))
+    return {pair: float(np.float32((at - edges[t]) / (edges[t + 1] - edges[t]))) for pair, at in last.items()}
+
+
 def check_snapshot(s):
     """Rows with links only, in order; neighbours in order; both directions of every link with the same weight."""
     rows, offsets, neighbours = s.rows.tolist(), s.offsets.tolist(), s.neighbours.tolist()
@@ -265,6 +274,9 @@ def test_graph_equals_the_slow_reference(rows, how, self_loops):
         assert found.keys() == links[t].keys()
         weights += found.values()
         sums += [sum(links[t][pair]) for pair in found]
+        last = {(u, v): at for (u, v), at in zip(entries, s.latest.tolist(), strict=True)}
+        assert {frozenset((nodes[u], nodes[v])): at for (u, v), at in last.items()} == slow_times(used, edges, t)
+        assert all(last[v, u] == at for (u, v), at in last.items())
     torch.testing.assert_close(np.array(weights), np.array(sums), rtol=1e-13, atol=0)
     report = graph.report
     assert (report.events, report.used) == (len(all_), len(used))

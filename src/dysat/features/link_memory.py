@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dysat.data.csr import Snapshot, distinct
 from dysat.data.windows import DAY
+from dysat.errors import GraphError
 from dysat.system.compiled import native
 
 if TYPE_CHECKING:
@@ -48,23 +49,48 @@ TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ra
 
 # A fit on an hourly log reads thousands of small snapshots again and again: keep their arrays as long as they exist.
 SMALL_SNAPSHOT = 10_000  # links; reading a larger one takes no longer than everything that is done with it
-_kept_links: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDictionary()
+_kept_links: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals, NDArray[np.float32] | None]] = WeakKeyDictionary()
 _kept_arcs: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDictionary()
 
 
 def past_links(snapshots: Sequence[Snapshot]) -> PastLinks:
     """Return u, v, weight and step of all links u < v, in order of the steps; self-loops are left out.  # each [ΣE]"""
-    return _joined([_links_of(snapshot) for snapshot in snapshots])
+    return _joined([_links_of(snapshot)[:3] for snapshot in snapshots])
 
 
 def some_past_links(snapshots: Sequence[Snapshot]) -> Iterator[PastLinks]:
     """Yield the same of some snapshots at a time, with weights of at least 0; at least once, even without links."""
+    for first, stop in _parts(snapshots):
+        u, v, weights, steps = past_links(snapshots[first:stop])
+        yield u, v, np.maximum(weights, 0.0), steps + first
+
+
+def some_past_ages(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Ids, Ids, Reals, Reals]]:
+    """Yield the same with the age of each link instead of its step; all snapshots must have times.  # each [ΣE]
+
+    The age is the time from the last event of the link in its window to the end of the last window, in units of the
+    last window's length.
+    """
+    end, length = snapshots[-1].stop, snapshots[-1].stop - snapshots[-1].start
+    for first, stop in _parts(snapshots):
+        u, v, weights, _ = past_links(snapshots[first:stop])
+        ages = [np.empty(0)]
+        for snapshot in snapshots[first:stop]:
+            latest = _links_of(snapshot)[3]
+            if latest is None:
+                raise GraphError("the snapshot does not know when the last event of a link happened")
+            left = (1 - latest.astype(np.float64)) * (snapshot.stop - snapshot.start)
+            ages.append((end - snapshot.stop + left) / length)
+        yield u, v, np.maximum(weights, 0.0), np.concatenate(ages)
+
+
+def _parts(snapshots: Sequence[Snapshot]) -> Iterator[tuple[int, int]]:
+    """Yield runs [first, stop) of snapshots with about `LINKS_AT_ONCE` links, at least one."""
     first, size = 0, 0
     for stop, snapshot in enumerate(snapshots, 1):
         size += snapshot.num_links
         if size >= LINKS_AT_ONCE or stop == len(snapshots):
-            u, v, weights, steps = past_links(snapshots[first:stop])
-            yield u, v, np.maximum(weights, 0.0), steps + first
+            yield first, stop
             first, size = stop, 0
 
 
@@ -78,12 +104,12 @@ def _joined(parts: list[tuple[Ids, Ids, Reals]]) -> PastLinks:
     return u, v, weights, np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
 
 
-def _links_of(snapshot: Snapshot) -> tuple[Ids, Ids, Reals]:
-    """Return u, v and weight of the links u < v of one snapshot.  # each [E]"""
+def _links_of(snapshot: Snapshot) -> tuple[Ids, Ids, Reals, NDArray[np.float32] | None]:
+    """Return u, v, weight and time of the links u < v of one snapshot; None without times.  # each [E]"""
     if (links := _kept_links.get(snapshot)) is None:
         u, v, weights = (part.cpu().numpy() for part in snapshot.links())
-        upper = u < v
-        links = u[upper], v[upper], weights[upper]
+        times, upper = snapshot.link_times(), u < v
+        links = u[upper], v[upper], weights[upper], None if times is None else times.cpu().numpy()[upper]
         if len(u) <= SMALL_SNAPSHOT:
             _kept_links[snapshot] = links
     return links

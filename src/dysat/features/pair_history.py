@@ -7,6 +7,7 @@ features of the pair without direction, and those of `pair_direction`.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,7 @@ from dysat.features.link_memory import (
     recurrence,
     rows_of_both_ends,
     scaled_by_degree,
+    some_past_ages,
     some_past_links,
 )
 from dysat.features.pair_attributes import attribute_columns
@@ -49,6 +51,10 @@ SPECTRUM_DECAYS = (1.0,)  # adding 0.6 doubles the time and gains boosting at mo
 CHUNK = 1 << 13  # pairs whose paths are held in memory at once
 DENSE_CHUNK = 1 << 22  # entries of a dense block of two-step paths
 UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
+HALF_LIVES = (0.05, 0.2, 0.8)  # of links by their age, in lengths of the last window
+AGE_SCALE = 100  # ages are features log(1 + 100 x): they differ from 0 on from one hundredth of a window
+SUM_SCALE = 10  # sums that decay with age are log(1 + 10 x): most of them are small
+OLDEST = 1_000.0  # largest age, and that of what never happened
 RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
 WIDE_LINKS = 4_000_000  # links of larger graphs are kept in 32 bits each, to save memory
 TINY = 1e-12  # avoids a division by zero
@@ -97,6 +103,20 @@ class ExtendedSums(NamedTuple):
     first_link: Ids
     normalized: list[Reals]
     same_time: list[Reals]
+
+
+class TimedSums(NamedTuple):
+    """Sums behind the features of times, with ages x as log(1 + 100 x) and decayed sums x as log(1 + 10 x).
+
+    Shapes:
+        ages [E] and node_ages [N]: of the latest event; weights [half-lives, E] and strengths [half-lives, N]: of links
+        and nodes, decayed by age
+    """
+
+    ages: Reals
+    node_ages: Reals
+    weights: Reals
+    strengths: Reals
 
 
 class PairHistory:
@@ -171,7 +191,7 @@ class PairHistory:
 
     def _columns(self, pairs: Ids, ends: Ids, links: Ids, paths: TwoStepPaths) -> list[Column]:
         columns = self._basic_columns(ends, links, paths, low_rank=True) + self._extended_columns(ends, links, paths)
-        return columns + self._ordered_columns(pairs, links, paths)
+        return columns + self._ordered_columns(pairs, links, paths) + self._timed_columns(ends, links, paths)
 
     def basic_features(self, pairs: Ids, *, low_rank: bool) -> Reals:
         """Return the first of these features alone, for any number of pairs.  # [B, 2] → [B, F']"""
@@ -191,7 +211,7 @@ class PairHistory:
         if low_rank:
             _ = self.spectra, self.norms
         if extended:
-            _ = self.extended
+            _ = self.extended, self.timed
 
     @cached_property
     def direction(self) -> PairDirection | None:
@@ -437,6 +457,42 @@ class PairHistory:
             *columns_of(facts.AROUND, around),
             *columns_of(facts.ACTIVITY, [*np.log1p(at_step[1:]), *ranks]),
         ]
+
+    # ---- features of times ----
+
+    def _timed_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths) -> list[Column]:
+        """Return what the times of events inside windows say; nothing if they are not known."""
+        if (sums := self.timed) is None:
+            return []
+        columns: list[Column] = [(facts.LAST_CONTACT, at_links(sums.ages, links, math.log1p(AGE_SCALE * OLDEST)))]
+        columns += columns_of(facts.LAST_ACTIVE, low_and_high(sums.node_ages, pairs))
+        for weights, strengths in zip(sums.weights, sums.strengths, strict=True):
+            columns.append((facts.PAST_LINKS, at_links(weights, links)))
+            columns += columns_of(facts.ACTIVITY, low_and_high(strengths, pairs))
+            terms = weights[paths.first] * weights[paths.second] * self.damping[-1, paths.middle]
+            sums_ = np.log1p(np.bincount(paths.pair, terms, minlength=len(pairs)))
+            columns.append((facts.COMMON_NEIGHBOURS, sums_))
+        return columns
+
+    @cached_property
+    def timed(self) -> TimedSums | None:
+        """The sums behind the features of times; None if the times of events are not known."""
+        if not all(snapshot.timed for snapshot in self.snapshots):
+            return None
+        n, size, number = self.num_nodes, len(self.keys), len(HALF_LIVES)
+        ages, weights = np.zeros(size, dtype=self._real), np.zeros((number, size), dtype=self._real)
+        node_ages, strengths = np.full(n, OLDEST), np.zeros((number, n))
+        for u, v, amounts, age in some_past_ages(self.snapshots):
+            which, age = self._links(u, v), np.minimum(age, OLDEST)
+            ages[which] = age  # the links are in order of their windows, so the latest of a pair stays
+            for ends in (u, v):
+                np.minimum.at(node_ages, ends, age)
+            for row, half_life in enumerate(HALF_LIVES):
+                terms = np.exp2(-age / half_life) * amounts
+                for total, at in ((weights[row], which), (strengths[row], u), (strengths[row], v)):
+                    add_at(total, at, terms)
+        logs = (np.log1p(AGE_SCALE * values) for values in (ages, node_ages))
+        return TimedSums(*logs, *(np.log1p(SUM_SCALE * values) for values in (weights, strengths)))
 
 
 def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> list[Reals]:
