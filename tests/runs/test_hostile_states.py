@@ -168,6 +168,8 @@ def set_to(name: str, index: int, value: float) -> Callable[[Arrays], None]:
 
 RECORDS: dict[str, tuple[str, Callable[[Arrays], Any], str]] = {
     "NaN weight": ("snapshots", set_to("weights", 0, math.nan), "weights has a value that is not finite"),
+    "NaN time": ("snapshots", set_to("latest", 0, math.nan), "latest has a value that is not from 0 to 1"),
+    "few times": ("snapshots", lambda a: a.update(latest=a["latest"][1:]), "latest has"),
     "neighbour -7": ("snapshots", set_to("neighbours", 0, -7), "neighbours has a node that is not known"),
     "neighbour 10^9": ("snapshots", set_to("neighbours", 0, 10**9), "neighbours has a node that is not known"),
     "offset 10^9": ("snapshots", set_to("offsets", 1, 10**9), "the offsets of a snapshot do not increase"),

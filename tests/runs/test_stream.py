@@ -13,8 +13,10 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from hostile import edit_record
 from memory_maps import memory_map
 from run_folders import quick
+from timeless import without_times
 from weekly import (
     MODEL,
     Row,
@@ -72,6 +74,13 @@ def test_updated_graph_equals_that_of_one_log(grown: Path) -> None:
     graph = Run.open(grown).model("cpu").graph_
     assert graph.equals(whole_graph()) and graph.fingerprint == whole_graph().fingerprint
     assert not graph.equals(whole_graph(4))
+
+
+def test_a_graph_with_a_snapshot_without_times_has_none(grown: Path, tmp_path: Path) -> None:
+    run = copy(grown, tmp_path / "run")
+    assert Run.open(run).model("cpu").graph_.timed
+    edit_record(run / "stream", "snapshots", 0, lambda arrays: arrays.pop("latest"))
+    assert Run.open(run).model("cpu").graph_.equals(without_times(whole_graph()))
 
 
 @pytest.mark.parametrize(
