@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from timeless import without_times
+from event_times import without_times
 
 import dysat
 from dysat.data.continuation import continue_snapshots

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from timeless import without_times
+from event_times import without_times
 from torch_geometric.data import Data, TemporalData
 from torch_geometric.nn import GCNConv
 

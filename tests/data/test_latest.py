@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from event_times import without_times
 from hostile import edit_graph
-from timeless import without_times
 
 import dysat
 from dysat.data import csr

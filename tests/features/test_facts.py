@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from by_time import mornings_and_evenings
 from directed import directed_graph, random_arcs
+from event_times import with_times
 from small import meetings, two_blocks
 from test_pair_attributes import NAMES, all_pairs, features
 
@@ -22,6 +23,7 @@ GRAPHS = {
     "by-time": mornings_and_evenings(),
     "directed": directed_graph([14] * 4, random_arcs(14, 30, 4)),
     "single": meetings()[:1],
+    "timed": with_times(meetings()),
 }
 Change = Callable[[Any], Any]
 
@@ -100,6 +102,23 @@ DIRECTED: dict[str, tuple[Change, set[str]]] = {
 }
 
 
+def of_times(name: str) -> Change:
+    def change(history: PairHistory) -> None:
+        assert history.timed is not None
+        values = getattr(history.timed, name)
+        vars(history)["timed"] = history.timed._replace(**{name: values + 1})
+
+    return change
+
+
+TIMED: dict[str, tuple[Change, set[str]]] = {
+    "ages": (of_times("ages"), {f.LAST_CONTACT}),
+    "ages of nodes": (of_times("node_ages"), {f.LAST_ACTIVE}),
+    "weights by age": (of_times("weights"), {f.PAST_LINKS, f.COMMON_NEIGHBOURS}),
+    "strengths by age": (of_times("strengths"), {f.ACTIVITY}),
+}
+
+
 def changed_facts(graph: DynamicGraph, change: Change) -> set[str]:
     history = PairHistory(graph.snapshots, True)
     history.prepare()
@@ -131,6 +150,12 @@ def test_a_change_reaches_only_the_features_of_its_facts(name: str) -> None:
 def test_a_change_of_direction_reaches_only_the_features_of_its_facts(name: str) -> None:
     change, expected = DIRECTED[name]
     assert changed_facts(GRAPHS["directed"], change) == expected
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_a_change_of_times_reaches_only_the_features_of_its_facts(name: str) -> None:
+    change, expected = TIMED[name]
+    assert changed_facts(GRAPHS["timed"], change) == expected
 
 
 def attribute_columns(graph: DynamicGraph) -> np.ndarray:

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from directed import directed_graph, random_arcs
+from event_times import with_times, without_times
 from numpy.testing import assert_allclose
 from small import all_pairs, make_graph, two_blocks
 
@@ -255,3 +257,109 @@ def test_ends_are_sorted_and_unknown_nodes_refused() -> None:
     assert sorted_ends(np.array([[2, 1], [0, 2]], dtype=np.int32), 3).tolist() == [[1, 2], [0, 2]]
     with pytest.raises(ModelError, match=r"^nodes 0 to 3, where 0 to 2 are known$"):
         sorted_ends(np.array([[3, 1], [0, 2]]), 3)
+
+
+# ---- times inside windows ----
+
+
+def slow_times(graph: dysat.DynamicGraph, step: int, u: int, v: int) -> list[float]:
+    """The features of times of one pair, from loops over all past links."""
+    n, last = graph.known[step], graph[step]
+    age, weight = np.full((n, n), 1_000.0), np.zeros((3, n, n))
+    links = np.zeros(n)
+    for snapshot in graph.snapshots[: step + 1]:
+        assert snapshot.latest is not None
+        for a, b, w, time in zip(*(part.tolist() for part in (*snapshot.entries(), snapshot.latest)), strict=True):
+            if a != b:
+                moment = snapshot.start + time * (snapshot.stop - snapshot.start)
+                here = (last.stop - moment) / (last.stop - last.start)
+                age[a, b] = min(age[a, b], here)
+                weight[:, a, b] += w * 0.5 ** (here / np.array([0.05, 0.2, 0.8]))
+                links[a] += 1
+    silent = [math.log1p(100 * age[node].min()) for node in (u, v)]
+    found = [math.log1p(100 * age[u, v]), *sorted(silent)]
+    for w in weight:
+        a = np.log1p(10 * w)
+        found += [a[u, v], *sorted(math.log1p(10 * w[node].sum()) for node in (u, v))]
+        found.append(math.log1p(sum(a[u, z] * a[z, v] / math.log(2 + links[z]) for z in range(n))))
+    return found
+
+
+def uneven(graph: dysat.DynamicGraph) -> dysat.DynamicGraph:
+    """The same graph with windows of different lengths."""
+    edges = [10, 12, 19, 20, 24]
+    windows = zip(graph, edges[:-1], edges[1:], strict=True)
+    return replace(graph, snapshots=tuple(replace(s, start=a, stop=b) for s, a, b in windows))
+
+
+@pytest.mark.parametrize(("seed", "step"), [(0, 0), (1, 3), (2, 2)])
+def test_features_of_times_match_loops(seed: int, step: int) -> None:
+    graph = uneven(with_times(random_graph(seed), seed))
+    pairs = all_pairs(graph.known[step]).numpy()
+    slow = np.array([slow_times(graph, step, u, v) for u, v in pairs.tolist()])
+    fast = pair_history(graph.snapshots[: step + 1], True).features(pairs)[0]
+    assert_allclose(fast[:, -15:], slow, rtol=1e-9, atol=1e-9)
+
+
+def test_features_of_times_by_hand() -> None:
+    """Of 0 – 1 a quarter of a window ago and, with weight 3, two windows earlier; of 1 – 2 at the end; 3 is alone."""
+    graph = make_graph([4] * 3, [[(0, 1)], [], [(0, 1), (1, 2)]], weights=[[3], [], [1, 2]])
+    times = ([0.75], [], [0.75, 1])
+    snapshots = []
+    for snapshot, latest in zip(graph, times, strict=True):
+        u, v, weights = (part.numpy() for part in snapshot.links())
+        window = {"num_nodes": 4, "start": snapshot.start, "stop": snapshot.stop}
+        timed = dysat.Snapshot.from_links(u, v, weights, **window, latest=np.array(latest, dtype=np.float32))
+        snapshots.append(timed)
+    history = PairHistory(tuple(snapshots), True)
+    found = history.features(np.array([[0, 1], [0, 2], [2, 3]]))[0][:, -15:]
+    never = 1_000
+    ages = np.expm1(found[:, :3]) / 100
+    assert_allclose(ages, [[0.25, 0, 0.25], [never, 0, 0.25], [never, 0, never]], atol=1e-9)
+    near, far = 2**-1.25, 3 * 2**-11.25  # 0 – 1 with a half-life of 0.2 windows
+    sums = np.expm1(found[:, 7:10]) / 10
+    assert_allclose(sums, [[near + far, near + far, near + far + 2], [0, near + far, 2], [0, 0, 2]], atol=1e-9)
+    two_step = math.log1p(10 * (near + far)) * math.log1p(20) / math.log(2 + 3)  # 1 has three links
+    assert_allclose(found[:, 10], [0, math.log1p(two_step), 0], atol=1e-9)
+    assert history.column_facts[-15:-8] == (
+        *("last contact", "last active", "last active", "past links", "activity", "activity", "common neighbours"),
+    )
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_times_add_columns_and_change_no_other(directed: bool) -> None:
+    plain = directed_graph([14] * 4, random_arcs(14, 30, 4)) if directed else random_graph(0)
+    graph, pairs = with_times(plain), all_pairs(plain.num_nodes).numpy()
+    timed, other = (PairHistory(g.snapshots, True) for g in (graph, plain))
+    columns, before = timed.features(pairs)
+    for found, expected in ((columns[:, :-15], other.features(pairs)[0]), (before, other.features(pairs)[1])):
+        assert np.array_equal(found, expected)
+    assert timed.column_facts[:-15] == other.column_facts and other.timed is None
+    for low_rank in (True, False):
+        one, two = (history.basic_features(pairs, low_rank=low_rank) for history in (timed, other))
+        assert np.array_equal(one, two)
+    assert without_times(graph).equals(plain)
+
+
+def test_a_history_with_one_snapshot_without_times_has_none() -> None:
+    graph = with_times(random_graph(0))
+    mixed = (*graph.snapshots[:3], replace(graph[3], latest=None))
+    assert PairHistory(mixed, True).timed is None
+
+
+@pytest.mark.parametrize("at_once", [1, 15])
+def test_times_read_in_parts_give_the_same_bits(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = uneven(with_times(random_graph(3, links=30)))
+    pairs = all_pairs(graph.num_nodes).numpy()
+    whole = PairHistory(graph.snapshots, True).features(pairs)[0]
+    monkeypatch.setattr(link_memory, "LINKS_AT_ONCE", at_once)
+    assert np.array_equal(PairHistory(graph.snapshots, True).features(pairs)[0], whole)
+
+
+def test_the_oldest_links_are_as_old_as_what_never_happened() -> None:
+    """After a thousand windows of the last one's length."""
+    graph = with_times(make_graph([3, 3], [[(0, 1)], [(1, 2)]]))
+    first, last = graph.snapshots
+    history = PairHistory((replace(first, start=-5_000, stop=1), last), True)
+    found = history.features(all_pairs(3).numpy())[0][:, -15:]
+    assert np.isfinite(found).all() and found[:, 0].max() == pytest.approx(math.log1p(100 * 1_000))

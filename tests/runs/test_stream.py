@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from event_times import without_times
 from hostile import edit_record
 from memory_maps import memory_map
 from run_folders import quick
-from timeless import without_times
 from weekly import (
     MODEL,
     Row,

@@ -470,8 +470,8 @@ class PairHistory:
             columns.append((facts.PAST_LINKS, at_links(weights, links)))
             columns += columns_of(facts.ACTIVITY, low_and_high(strengths, pairs))
             terms = weights[paths.first] * weights[paths.second] * self.damping[-1, paths.middle]
-            sums_ = np.log1p(np.bincount(paths.pair, terms, minlength=len(pairs)))
-            columns.append((facts.COMMON_NEIGHBOURS, sums_))
+            two_steps = np.bincount(paths.pair, terms, minlength=len(pairs))
+            columns.append((facts.COMMON_NEIGHBOURS, np.log1p(two_steps)))
         return columns
 
     @cached_property
@@ -481,7 +481,7 @@ class PairHistory:
             return None
         n, size, number = self.num_nodes, len(self.keys), len(HALF_LIVES)
         ages, weights = np.zeros(size, dtype=self._real), np.zeros((number, size), dtype=self._real)
-        node_ages, strengths = np.full(n, OLDEST), np.zeros((number, n))
+        node_ages, strengths = np.full(n, OLDEST), np.zeros((number, 2, n))  # of each end
         for u, v, amounts, age in some_past_ages(self.snapshots):
             which, age = self._links(u, v), np.minimum(age, OLDEST)
             ages[which] = age  # the links are in order of their windows, so the latest of a pair stays
@@ -489,10 +489,11 @@ class PairHistory:
                 np.minimum.at(node_ages, ends, age)
             for row, half_life in enumerate(HALF_LIVES):
                 terms = np.exp2(-age / half_life) * amounts
-                for total, at in ((weights[row], which), (strengths[row], u), (strengths[row], v)):
-                    add_at(total, at, terms)
+                add_at(weights[row], which, terms)
+                for side, ends in enumerate((u, v)):
+                    add_at(strengths[row, side], ends, terms)
         logs = (np.log1p(AGE_SCALE * values) for values in (ages, node_ages))
-        return TimedSums(*logs, *(np.log1p(SUM_SCALE * values) for values in (weights, strengths)))
+        return TimedSums(*logs, *(np.log1p(SUM_SCALE * values) for values in (weights, strengths.sum(axis=1))))
 
 
 def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> list[Reals]:
