@@ -140,7 +140,9 @@ def worlds() -> tuple[dysat.DynamicGraph, dysat.DynamicGraph]:
     for links, weights, stop, names, kinds, more in futures:
         edges = [0, 100, 200, stop]
         snapshots = [
-            dysat.Snapshot.from_links(*np.array(pairs).T, np.array(w), num_nodes=n, start=start, stop=end)
+            dysat.Snapshot.from_links(
+                *np.array(pairs).T, np.array(w), num_nodes=n, start=start, stop=end, latest=np.float32(w) / 20
+            )
             for (pairs, w), n, start, end in zip(
                 [*past, (links, weights)], (3, 4, 4 + more), edges[:-1], edges[1:], strict=True
             )
@@ -170,6 +172,8 @@ METHODS: dict[str, Callable[[Any, Path], Any]] = {
     "links": lambda snapshot, _: snapshot.links(),
     "arcs": lambda snapshot, _: snapshot.arcs() if snapshot.directed else None,
     "pairs": lambda snapshot, _: snapshot.pairs(),
+    "link_times": lambda snapshot, _: snapshot.link_times(),
+    "pair_times": lambda snapshot, _: snapshot.pair_times(),
     "tensors": lambda snapshot, _: list(snapshot.tensors().values()),
     "from_links": lambda snapshot, _: None,  # a constructor
 }
@@ -187,7 +191,9 @@ def saved(graph: dysat.DynamicGraph, folder: Path) -> dict[str, bytes]:
 def _one_more(graph: dysat.DynamicGraph) -> dysat.DynamicGraph:
     """Append a snapshot without links and without new nodes."""
     nothing, stop = np.empty(0, dtype=np.int64), graph.boundaries[-1]
-    new = dysat.Snapshot.from_links(nothing, nothing, None, num_nodes=graph.num_nodes, start=stop, stop=stop + 1)
+    new = dysat.Snapshot.from_links(
+        nothing, nothing, None, num_nodes=graph.num_nodes, start=stop, stop=stop + 1, latest=np.empty(0, np.float32)
+    )
     features = graph.features[-1] if isinstance(graph.features, tuple) else None
     return graph.extended(new, features=features)
 

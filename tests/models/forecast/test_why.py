@@ -12,6 +12,7 @@ import pytest
 import torch
 from by_time import mornings_and_evenings
 from directed import payments
+from event_times import with_times
 from scipy.stats import spearmanr
 from small import QUICK, all_pairs, make_graph, meetings, two_blocks
 
@@ -44,6 +45,7 @@ GRAPHS = {
     "single": two_blocks(steps=1),
     "by-time": mornings_and_evenings(),
     "directed": payments(),
+    "timed": with_times(two_blocks()),
     "people": with_people(two_blocks()),
     "unnamed": two_blocks().with_features(np.random.default_rng(1).normal(size=(30, 3))),
     "alone": make_graph([6, 9], [[(0, 1), (1, 2), (3, 4)], [(0, 1), (2, 3), (6, 7)]]),  # nodes 5 and 8 are
