@@ -98,6 +98,13 @@ def test_the_largest_time_of_every_pair(
         assert {(a, b): time for a, b, time in found} == slow
 
 
+@pytest.mark.parametrize("latest", [[0.5], [0.5, 2], [0.5, -1], [0.5, np.nan]], ids=str)
+def test_wrong_times_are_refused(latest: list[float]) -> None:
+    ends, given = np.array([0, 1]), np.array(latest, dtype=np.float32)
+    with pytest.raises(GraphError, match="latest must have a number from 0 to 1 for each pair"):
+        dysat.Snapshot.from_links(ends, ends + 1, None, num_nodes=3, start=0, stop=1, latest=given)
+
+
 def test_moments_become_fractions_of_their_windows() -> None:
     start, stop = -(2**61), 2**61
     at = np.array([start, 0, stop - 1])

@@ -76,6 +76,10 @@ class Snapshot:
         """
         if num_nodes > MAX_NODES:
             raise GraphError(f"{num_nodes:,} nodes are more than a graph can hold ({MAX_NODES:,})")
+        if latest is not None:
+            latest = np.asarray(latest, dtype=np.float32)
+            if latest.shape != u.shape or not are_fractions(latest):
+                raise GraphError("latest must have a number from 0 to 1 for each pair")
         arrays = compress(u, v, weights, self_loops=self_loops, directed=directed, latest=latest)
         tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return cls(**tensors, num_nodes=num_nodes, start=start, stop=stop)
@@ -202,6 +206,11 @@ def fractions(time: Moments, start: int | Moments, stop: int | Moments) -> NDArr
     """Return which fraction of its window [start, stop) had passed at each moment; shapes broadcast.  # [M] → [M]"""
     passed: NDArray[np.float32] = ((time - start) / (stop - start)).astype(np.float32)
     return passed
+
+
+def are_fractions(values: NDArray[np.float32]) -> bool:
+    """Whether all values are from 0 to 1; false for NaN."""
+    return not len(values) or bool(values.min() >= 0 and values.max() <= 1)
 
 
 def alike(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dysat.data.csr import CSR, LATEST, MAX_NODES, SENT
+from dysat.data.csr import CSR, LATEST, MAX_NODES, SENT, are_fractions
 from dysat.data.reading.labels import Labels
 from dysat.errors import GraphError
 
@@ -173,7 +173,7 @@ def check_snapshots(arrays: Mapping[str, Array], num_rows: Ids, num_entries: Ids
     for name in ("weights", SENT):
         if name in arrays and not _are_weights(arrays[name]):
             raise GraphError(f"{name} has a value that is not finite, or is negative")
-    if LATEST in arrays and not _are_fractions(arrays[LATEST]):
+    if LATEST in arrays and not are_fractions(arrays[LATEST]):
         raise GraphError(f"{LATEST} has a value that is not from 0 to 1")
     rows, offsets, neighbours = (arrays[name] for name in ("rows", "offsets", "neighbours"))
     first_row, first_entry = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (num_rows, num_entries))
@@ -202,10 +202,6 @@ def _are_weights(values: NDArray[np.float64]) -> bool:
     if not len(values) or values.view(np.uint64).max() < INFINITY:
         return True
     return bool(values.min() >= 0 and values.max() < np.inf)  # −0 is allowed
-
-
-def _are_fractions(values: NDArray[np.float32]) -> bool:
-    return not len(values) or bool(values.min() >= 0 and values.max() <= 1)  # false for NaN
 
 
 def _check_row_offsets(offsets: Ids, firsts: Ids, num_entries: Ids) -> None:
