@@ -44,6 +44,7 @@ def assert_same(file: Path, **how: Any) -> dysat.DynamicGraph:
     found = cut_on_disk(file, here / "disk", **windows, overwrite=True, **how)
     assert contents(here / "disk") == contents(here / "memory")
     assert found.equals(expected) and (found.notes, found.report) == (expected.notes, expected.report)
+    assert found.timed == (found.clock == "utc")
     return found
 
 

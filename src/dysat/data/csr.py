@@ -192,6 +192,7 @@ def compress(
             inside = _of_receivers(sent_keys, *nodes)
             sent_keys, weights = sent_keys[inside], _some(weights, inside)
     more: dict[str, NDArray[Any]] = {} if times is None else {LATEST: _max_by_key(keys, times)}
+    del times
     keys, sums = _sum_by_key(keys, both)
     if sent_keys is not None:
         more[SENT] = _aligned(keys, *_sum_by_key(sent_keys, weights))
@@ -256,16 +257,19 @@ def _sum_by_key(
 
 
 def _max_by_key(keys: NDArray[np.int64], values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the largest value, from 0 to 1, of each distinct key, in the order of the keys; sorts neither.
+    """Return the largest value, from 0 to 1, of each distinct key, in the order of the keys.
 
     Numbers are sorted several times faster than indices, so keys and values are packed into numbers if they fit.
     """
     if not len(keys):
         return np.empty(0, dtype=np.float32)
-    values = np.abs(values, dtype=np.float32)  # −0 has the sign bit
-    size = max(int(keys.max() >> 32), int((keys & LOW).max())) + 1
+    np.abs(values, out=values)  # −0 has the sign bit
+    size = int(keys.view(np.int32).max()) + 1
     if size <= PACKED_NODES:
-        packed = ((keys >> 32) * size + (keys & LOW)).view(np.uint64) << FRACTION
+        packed = (keys >> 32).view(np.uint64)
+        packed *= size
+        packed += keys.view(np.uint32)[1 - HIGH :: 2]
+        packed <<= FRACTION
         packed |= values.view(np.uint32)
         packed.sort()
         last = _runs(packed >> FRACTION)[1:] - 1
