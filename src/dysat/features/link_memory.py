@@ -49,13 +49,14 @@ TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ra
 
 # A fit on an hourly log reads thousands of small snapshots again and again: keep their arrays as long as they exist.
 SMALL_SNAPSHOT = 10_000  # links; reading a larger one takes no longer than everything that is done with it
-_kept_links: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals, NDArray[np.float32] | None]] = WeakKeyDictionary()
+_kept_links: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDictionary()
 _kept_arcs: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDictionary()
+_kept_times: WeakKeyDictionary[Snapshot, NDArray[np.float32]] = WeakKeyDictionary()
 
 
 def past_links(snapshots: Sequence[Snapshot]) -> PastLinks:
     """Return u, v, weight and step of all links u < v, in order of the steps; self-loops are left out.  # each [ΣE]"""
-    return _joined([_links_of(snapshot)[:3] for snapshot in snapshots])
+    return _joined([_links_of(snapshot) for snapshot in snapshots])
 
 
 def some_past_links(snapshots: Sequence[Snapshot]) -> Iterator[PastLinks]:
@@ -76,10 +77,7 @@ def some_past_ages(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Ids, Ids, Re
         u, v, weights, _ = past_links(snapshots[first:stop])
         ages = [np.empty(0)]
         for snapshot in snapshots[first:stop]:
-            latest = _links_of(snapshot)[3]
-            if latest is None:
-                raise GraphError("the snapshot does not know when the last event of a link happened")
-            left = (1 - latest.astype(np.float64)) * (snapshot.stop - snapshot.start)
+            left = (1 - _times_of(snapshot).astype(np.float64)) * (snapshot.stop - snapshot.start)
             ages.append((end - snapshot.stop + left) / length)
         yield u, v, np.maximum(weights, 0.0), np.concatenate(ages)
 
@@ -104,15 +102,27 @@ def _joined(parts: list[tuple[Ids, Ids, Reals]]) -> PastLinks:
     return u, v, weights, np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
 
 
-def _links_of(snapshot: Snapshot) -> tuple[Ids, Ids, Reals, NDArray[np.float32] | None]:
-    """Return u, v, weight and time of the links u < v of one snapshot; None without times.  # each [E]"""
+def _links_of(snapshot: Snapshot) -> tuple[Ids, Ids, Reals]:
+    """Return u, v and weight of the links u < v of one snapshot.  # each [E]"""
     if (links := _kept_links.get(snapshot)) is None:
         u, v, weights = (part.cpu().numpy() for part in snapshot.links())
-        times, upper = snapshot.link_times(), u < v
-        links = u[upper], v[upper], weights[upper], None if times is None else times.cpu().numpy()[upper]
+        upper = u < v
+        links = u[upper], v[upper], weights[upper]
         if len(u) <= SMALL_SNAPSHOT:
             _kept_links[snapshot] = links
     return links
+
+
+def _times_of(snapshot: Snapshot) -> NDArray[np.float32]:
+    """Return the times of the links u < v of one snapshot.  # [E]"""
+    if (times := _kept_times.get(snapshot)) is None:
+        if snapshot.latest is None:
+            raise GraphError("the snapshot does not know when the last event of a link happened")
+        receivers, neighbours, _ = snapshot.entries()
+        times = snapshot.latest[receivers < neighbours].cpu().numpy()
+        if len(times) <= SMALL_SNAPSHOT:
+            _kept_times[snapshot] = times
+    return times
 
 
 def _arcs_of(snapshot: Snapshot) -> tuple[Ids, Ids, Reals]:
