@@ -140,8 +140,10 @@ class Snapshot:
 
     def link_times(self) -> Tensor | None:
         """Return `latest` of each of `links`, or None without times.  # [E]"""
+        if self.latest is None:
+            return None
         receivers, neighbours, _ = self.entries()
-        return None if self.latest is None else self.latest[receivers <= neighbours]
+        return self.latest[receivers <= neighbours]
 
     def pair_times(self) -> Tensor | None:
         """Return `latest` of each of `pairs`, or None without times.  # [E] or [A]"""
@@ -175,7 +177,7 @@ def compress(
     """Return the arrays of `Snapshot.from_links`, or only the rows of the nodes [low, high) of `nodes`."""
     loops = u == v
     if not self_loops and loops.any():
-        u, v, weights, latest = u[~loops], v[~loops], _some(weights, ~loops), _some(latest, ~loops)
+        u, v, weights, latest = u[~loops], v[~loops], _selected(weights, ~loops), _selected(latest, ~loops)
         loops = np.zeros(len(u), dtype=bool)
     keys = np.empty(2 * len(u), dtype=np.int64)  # receiver and neighbour in one number, both directions
     for half, (here, there) in zip(np.split(keys.view(np.int32), 2), ((u, v), (v, u)), strict=True):
@@ -184,13 +186,13 @@ def compress(
     both, times = (None if part is None else np.concatenate([part, part]) for part in (weights, latest))
     if loops.any():  # a self-loop has no second direction
         once = np.concatenate([np.ones(len(u), dtype=bool), ~loops])
-        keys, both, times = keys[once], _some(both, once), _some(times, once)
+        keys, both, times = keys[once], _selected(both, once), _selected(times, once)
     if nodes is not None:
         inside = _of_receivers(keys, *nodes)
-        keys, both, times = keys[inside], _some(both, inside), _some(times, inside)
+        keys, both, times = keys[inside], _selected(both, inside), _selected(times, inside)
         if sent_keys is not None:
             inside = _of_receivers(sent_keys, *nodes)
-            sent_keys, weights = sent_keys[inside], _some(weights, inside)
+            sent_keys, weights = sent_keys[inside], _selected(weights, inside)
     more: dict[str, NDArray[Any]] = {} if times is None else {LATEST: _max_by_key(keys, times)}
     del times
     keys, sums = _sum_by_key(keys, both)
@@ -221,8 +223,8 @@ def alike(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
     return tuple(replace(snapshot, latest=None) if snapshot.timed else snapshot for snapshot in snapshots)
 
 
-def _some(values: NDArray[Any] | None, which: NDArray[np.bool_]) -> NDArray[Any] | None:
-    """Some of the values, if there are any."""
+def _selected(values: NDArray[Any] | None, which: NDArray[np.bool_]) -> NDArray[Any] | None:
+    """The values chosen by a mask, if there are any values."""
     return None if values is None else values[which]
 
 
