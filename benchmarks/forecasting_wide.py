@@ -422,9 +422,9 @@ def half_tables(rows: Sequence[Row]) -> Iterator[str]:
         times = [mean_of(forecasts, method, name) for name in ("fit_seconds", "score_seconds")]
         yield f"| {method} | {' | '.join([*cells, *(number(value, '.2f') for value in times)])} |"
     yield ""
-    yield f"A difference of at most {TIE} points is a tie; a log on which only one of two methods runs is won by it. p is"
-    yield "the two-sided Wilcoxon signed-rank test over logs with Holm's correction. Missing methods have the worst rank."
-    yield f"Ranks differ at the level {LEVEL} if they differ by more than the critical difference (Nemenyi)."
+    yield f"A difference of at most {TIE} points is a tie. A log on which only one of two methods runs is won by it."
+    yield "p is the two-sided Wilcoxon signed-rank test over logs with Holm's correction. Missing methods have the"
+    yield f"worst rank. Ranks differ at the level {LEVEL} if they differ by more than the critical difference (Nemenyi)."
     yield ""
     for name, comparison in found.items():
         mean, friedman = number(comparison.mean, ".2f"), number(comparison.friedman, ".2g")
