@@ -424,7 +424,7 @@ def half_tables(rows: Sequence[Row]) -> Iterator[str]:
     yield ""
     yield f"A difference of at most {TIE} points is a tie. A log on which only one of two methods runs is won by it."
     yield "p is the two-sided Wilcoxon signed-rank test over logs with Holm's correction. Missing methods have the"
-    yield f"worst rank. Ranks differ at the level {LEVEL} if they differ by more than the critical difference (Nemenyi)."
+    yield f"worst rank. The critical difference of mean ranks is Nemenyi's, at the level {LEVEL}."
     yield ""
     for name, comparison in found.items():
         mean, friedman = number(comparison.mean, ".2f"), number(comparison.friedman, ".2g")
