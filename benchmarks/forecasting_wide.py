@@ -180,7 +180,6 @@ def measure(task: Row) -> Row:
         "new_links": int(given.new.sum()),
         "candidates": None if given.ranked is None else given.ranked[1].shape[1],
         "methods": {method: measure_method(method, task, graph, given) for method in RUNS[task["run"]]},
-        "hardware": hardware(),
     }
 
 
@@ -228,7 +227,8 @@ def jobs(args: argparse.Namespace, logs: Collection[str], done: Collection[tuple
         for target in predicted(graph, args.windows):
             for seed in args.seed:
                 for run in RUNS if args.embeddings else ("forecasts",):
-                    task = {"log": name, "target": target, "seed": seed, "run": run, "device": args.device}
+                    device = args.device if run == "embeddings" else "cpu"
+                    task = {"log": name, "target": target, "seed": seed, "run": run, "device": device}
                     size = int(links[target - 1]) + graph.known[target - 1]
                     if key(task) not in done:
                         found.append({**task, "graph": str(args.graphs / name), "size": size})
@@ -251,20 +251,22 @@ def code_digest() -> str:
 def sweep(args: argparse.Namespace) -> None:
     """Run every job that the file does not have yet, each in one thread."""
     version = {"dysat": dysat.__version__, "method": dysat.DySAT.version, "code": code_digest()}
-    record = json.loads(args.out.read_text()) if args.out.exists() else {"version": version, "logs": {}, "rows": []}
+    record: Row = (
+        json.loads(args.out.read_text()) if args.out.exists() else {"version": version, "logs": {}, "rows": []}
+    )
     if record["version"] != version:
         raise SystemExit(f"{args.out}: results of other code, {record['version']['code']}; choose another file")
     logs = chosen(args.graphs, args.half, args.log)
     record = {"command": "benchmarks/forecasting_wide.py", **record, "logs": {**record["logs"], **logs}}
     waiting = jobs(args, logs, {key(row) for row in record["rows"]})
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))  # of the worker processes
-    begin = time.monotonic()
+    begin, machine = time.monotonic(), hardware()
     with worker_pool(args.processes, "windows") as pool:
         running = {pool.submit(measure, task): task for task in waiting}
         for number, future in enumerate(as_completed(running), 1):
             task = running[future]
             about = {name: task[name] for name in ("log", "target", "seed", "run", "device")}
-            row = {**about, **future.result(), "date": datetime.now(UTC).date().isoformat()}
+            row = {**about, **future.result(), "hardware": machine, "date": datetime.now(UTC).date().isoformat()}
             record["rows"].append(row)
             write(record, args.out)
             print(f"{time.monotonic() - begin:.0f} s, {number} of {len(waiting)}:", *key(row), flush=True)
@@ -401,7 +403,8 @@ def markdown(records: Sequence[Row]) -> str:
 def about(records: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
     """Where and when the figures were measured."""
     machines = dict.fromkeys(
-        f"{row['hardware']['cpu']}, {row['hardware']['cores']} cores, {row['hardware']['gpu'] or 'no GPU'}"
+        f"{row['run']} on {row['hardware']['cpu']}, {row['hardware']['cores']} cores"
+        + ("" if row["device"] == "cpu" else f", {row['hardware']['gpu']}")
         for row in rows
     )
     dates, seeds = (sorted({row[name] for row in rows}) for name in ("date", "seed"))

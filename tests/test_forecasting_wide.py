@@ -304,9 +304,10 @@ def test_critical_difference(methods: int, q: float) -> None:
 
 
 def row(log: str, target: int, methods: Any, run: str = "forecasts", seed: int = 0) -> Any:
-    machine = {"cpu": "some CPU", "cores": 2, "gpu": None}
+    machine = {"cpu": "some CPU", "cores": 2, "gpu": "some GPU"}
     facts = {"log": log, "target": target, "seed": seed, "run": run, "nodes": 1200, "links": 30 + target}
-    return {**facts, "methods": methods, "hardware": machine, "date": "2026-11-17"}
+    device = "cpu" if run == "forecasts" else "cuda"
+    return {**facts, "methods": methods, "hardware": machine, "date": "2026-11-17", "device": device}
 
 
 def test_values_are_means_over_windows() -> None:
@@ -370,7 +371,7 @@ def test_tables() -> None:
         *("### Development: 1 logs", "### Test: 1 logs", "### All: 2 logs", "### Logs"),
         "### Methods that could not run",
     ]
-    assert lines[0] == "dysat 1.0, code abc. some CPU, 2 cores, no GPU. Dates: 2026-11-17. Seeds: [0]."
+    assert lines[0] == "dysat 1.0, code abc. forecasts on some CPU, 2 cores. Dates: 2026-11-17. Seeds: [0]."
     assert (
         "| one | development | made-up | 1d | 1,200 | 33 | 90.00 | edgebank 90.40 | -0.40 | 50.00 | edgebank 52.00 | "
         "-2.00 | AUC, MRR |" in lines
@@ -399,3 +400,4 @@ def test_embeddings_of_several_seeds_are_no_opponent() -> None:
     text = wide.markdown([record(*rows, one=wide.DEVELOPMENT)])
     assert "- Product of the embeddings, AUC: mean 96.00, SD over 2 seeds 1.41." in text
     assert "| 90.00 | svd 80.00 | +10.00 |" in text
+    assert "forecasts on some CPU, 2 cores; embeddings on some CPU, 2 cores, some GPU." in text
