@@ -68,6 +68,14 @@ def precision_at(scores: Tensor, labels: Tensor, k: int) -> float:
     return (float(labels[above].sum()) + (k - int(above.sum())) * share) / k
 
 
+def precision_figures(scores: Tensor, labels: Tensor, new: Tensor) -> dict[str, float]:
+    """Return the precision at 10 and 100 of all pairs and of new ones; NaN with fewer than five new links.  # [B]"""
+    few = int((labels & new).sum()) < FEWEST_NEW
+    return {f"precision_at_{k}": precision_at(scores, labels, k) for k in TOP} | {
+        f"new_precision_at_{k}": float("nan") if few else precision_at(scores[new], labels[new], k) for k in TOP
+    }
+
+
 def candidate_pairs(links: Tensor, others: Tensor) -> Tensor:
     """Return the pairs of u with its candidates, for each link (u, v).  # [P, 2], [P, K] → [P · K, 2]"""
     return torch.stack([links[:, :1].expand_as(others), others], 2).flatten(0, 1)
