@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from dysat.evaluation.protocols import LinkSplit
 Ids = NDArray[np.int64]
 BLOCK = 1 << 22  # largest number of values in memory when all candidates are listed
 CANDIDATES = (100, 50, 20, 10)  # usual numbers of candidates: as many of these as a graph has
+RANKED = 200  # links that `drawn_ranking` draws
 FEWEST_NEW = 5  # new links; their MRR is not reported for fewer
 TOP = (10, 100)  # numbers of highest scores that are counted
 
@@ -108,6 +111,24 @@ def pair_numbers(pairs: Tensor, directed: bool) -> Ids:
     u, v = ends.T if directed else np.sort(ends, axis=1).T
     keys: Ids = u << 32 | v
     return keys
+
+
+def drawn_ranking(graph: DynamicGraph, split: LinkSplit, linked: Ids | None = None) -> tuple[Tensor, Tensor] | None:
+    """Return the rows of at most 200 links and the nodes that each is ranked among; None in a small graph.
+
+    There are 100 candidates for each, or 50, 20 or 10 if a node has fewer. `linked` is that of `ranking_candidates`.
+
+    Shapes:
+        rows of the split's pairs [P], candidates [P, K]
+    """
+    rows = split.labels.nonzero()[:, 0]
+    if len(rows) > RANKED:
+        rows = rows[np.sort(np.random.default_rng(split.step).choice(len(rows), RANKED, replace=False))]
+    chosen = replace(split, pairs=split.pairs[rows], labels=torch.ones(len(rows), dtype=torch.bool))
+    for number in CANDIDATES:
+        with suppress(GraphError):  # a small graph has fewer nodes
+            return rows, ranking_candidates(graph, chosen, number, linked=linked)
+    return None
 
 
 def ranking_candidates(

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.data.windows import write_moment
-from dysat.errors import DysatError, GraphError
+from dysat.errors import DysatError
 from dysat.evaluation.comparison import compare, difference_error, mrr_difference_error
 from dysat.evaluation.probe import ProbeResult, auc, average_precision, evaluate_probe, evaluate_scores
 from dysat.evaluation.protocols import LinkSplit, link_pairs
-from dysat.evaluation.ranking import (
-    CANDIDATES,
-    TOP,
-    link_ranks,
-    never_linked,
-    rank_figures,
-    ranking_candidates,
-)  # fmt: skip
+from dysat.evaluation.ranking import TOP, drawn_ranking, link_ranks, never_linked, rank_figures
 from dysat.evaluation.reliability import pooled, reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.embedding import EmbeddingModel
@@ -39,7 +29,6 @@ FEWEST_LINKS = 20  # a figure from fewer links is not reliable
 MOST = 1_000  # at most as many, if a window has more links
 FIGURES = ("auc", "average_precision")
 RANKING = ("mrr", "hits_at_10", "new_mrr")
-RANKED = 200  # links of a window that are ranked; more are sampled
 
 
 def incomplete(graph: DynamicGraph) -> bool:
@@ -130,15 +119,11 @@ class Ranked(NamedTuple):
 
 def _to_rank(graph: DynamicGraph, split: LinkSplit) -> Ranked | None:
     """Return the links to rank and their candidates; None in a small graph."""
-    links = split.pairs[split.labels]
-    if len(links) > RANKED:
-        links = links[np.sort(np.random.default_rng(split.step).choice(len(links), RANKED, replace=False))]
-    chosen = replace(split, pairs=links, labels=torch.ones(len(links), dtype=torch.bool))
-    for number in CANDIDATES:
-        with suppress(GraphError):  # a small graph has fewer nodes
-            others = ranking_candidates(graph, chosen, number)
-            return Ranked(links, others, never_linked(graph, split.step, links))
-    return None
+    drawn = drawn_ranking(graph, split)
+    if drawn is None:
+        return None
+    links = split.pairs[drawn[0]]
+    return Ranked(links, drawn[1], never_linked(graph, split.step, links))
 
 
 def _ranks(model: LinkModel, ranked: Ranked | None) -> Tensor | None:
