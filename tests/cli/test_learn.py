@@ -113,7 +113,7 @@ def test_fit_a_dataset(cli: Cli) -> None:
     metrics, model = run.metrics(), run.model("cpu")
     assert f"AUC {metrics['backtest']['auc']:.4f} ± " in " ".join(out.split())
     newest = metrics["backtest"]["windows"][-1]
-    assert f" {newest['links']} {newest['auc']:.4f} " in " ".join(out.split())
+    assert f" {newest['links']} model {newest['auc']:.4f} " in " ".join(out.split())
     expected = [[str(u), str(v), f"{s:.3f}", "yes" if known else "no"] for u, v, s, known in model.top_links(10)]
     assert link_lines(out) == expected and len(expected) == 10
     assert "1 epoch on cpu, " in out and f"written to {Path('run').absolute()}" in out
