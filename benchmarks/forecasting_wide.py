@@ -45,10 +45,10 @@ from dysat.data.windows import write_moment
 from dysat.errors import GraphError
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import LinkSplit, link_pairs, single_step
-from dysat.evaluation.ranking import hits, mrr, ranking_candidates, ranks
+from dysat.evaluation.ranking import CANDIDATES, RANKED, hits, mrr, ranking_candidates, ranks
 from dysat.evaluation.reliability import mean_gap, reliability
 from dysat.models import MODELS, OPPONENTS
-from dysat.runs.backtest import CANDIDATES, FEWEST_LINKS, RANKED, incomplete
+from dysat.runs.backtest import FEWEST_LINKS, incomplete
 from dysat.system.hardware import hardware
 from dysat.system.parallel.pool import THREAD_VARIABLES, worker_pool
 from dysat.system.parallel.process import keep_freed_memory

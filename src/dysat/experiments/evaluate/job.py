@@ -59,7 +59,7 @@ class Job:
 
     @property
     def file(self) -> Path:
-        code = method_version(self.contender.method)
+        code = method_version(self.contender)
         return self.folder / STEPS / f"{self.contender.key}-{code}-{self.step}.safetensors"
 
     @property
@@ -204,7 +204,7 @@ def _fit_or_read(model: LinkModel, seen: DynamicGraph, job: Job) -> None:
     if job.fits is None or not isinstance(model, EmbeddingModel) or job.contender.method in OPPONENTS:
         model.fit(seen)
         return
-    name = f"{job.contender.key}-{method_version(job.contender.method)}-{seen.fingerprint[:16]}.safetensors"
+    name = f"{job.contender.key}-{method_version(job.contender)}-{seen.fingerprint[:16]}.safetensors"
     try:
         _, tensors = read_tensors(job.fits / name, "fit", FORMAT_VERSION, error=ModelError)
         model.graph_ = seen

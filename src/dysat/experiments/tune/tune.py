@@ -225,7 +225,7 @@ def _plan(
     total = len(every) if grid and every is not None else trials or 0
     how = {key: value for key, value in asdict(request).items() if key in REQUEST and key not in ("first", "last")}
     facts = {
-        "code": method_version(contender.method),
+        "code": method_version(contender),
         "graph": graph.fingerprint,
         "options": {name: value for name, value in contender.build().plain_params().items() if name != "device"},
         "space": [[type(dimension).__name__, *map(str, vars(dimension).values())] for dimension in space],
