@@ -1,0 +1,287 @@
+r"""Compare the default forecast with continuous-time models of DyGLib, in our protocol and in theirs.
+
+    git clone https://github.com/yule-BUAA/DyGLib FOLDER            # commit 3aacc36; MIT, nothing of it is copied here
+    python benchmarks/continuous_time.py --prepare LOGS --data DATA --downloads DOWNLOADS
+    python benchmarks/continuous_time.py --logs LOGS --dyglib FOLDER --processes 8 --out results/continuous_time.json
+    python benchmarks/continuous_time.py --logs LOGS --their-protocol --out results/continuous_time_events.json
+    python benchmarks/continuous_time.py --show results/continuous_time.json
+
+DATA has the files of the paper's datasets, DOWNLOADS those of benchmarks/wide_logs.py. The other steps need only LOGS.
+
+Our protocol: for each predicted window, a model is trained on the events before its start, with DyGLib's published
+settings and early stopping on the last 15 % of these events. Then it scores pairs at the start of the window: the
+examples of `single_step` (AUC, AP), and at most 200 links among 100 candidates each (MRR, Hits@10). Without direction,
+the score is the mean of both orders. With the condition "event", events are learned at their own times, as in DyGLib.
+With "window" they are asked for at the start of their windows, as in the forecast (ct_plan.py). By default a model is
+trained from scratch for the first predicted window of a log, and training continues with the new events for the later
+ones. Finished results are stored in the --out file and not computed again, except those that --budget cut short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from concurrent.futures import as_completed
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # several trainings share a machine
+
+import ct_events
+
+OURS, EDGE_BANK = "dysat", "EdgeBank"
+MODELS = (OURS, EDGE_BANK, "DyGFormer", "GraphMixer", "TGN", "CAWN")
+CONDITIONS = ("event", "window")
+LOGS = ("uci", "enron", "football", "office", "hospital")
+LAST = 4  # windows that are predicted first
+KEY = ("log", "window", "model", "condition", "seed")
+BUDGET = "budget"  # how a training ended that is repeated later
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model and seed on some windows of a log, in order of time."""
+
+    log: str
+    model: str
+    condition: str
+    seed: int
+    windows: tuple[int, ...]
+    earlier: bool = False  # windows before the last ones
+
+    def keys(self) -> list[tuple[Any, ...]]:
+        return [(self.log, window, self.model, self.condition, self.seed) for window in self.windows]
+
+
+def jobs(windows: dict[str, list[int]], args: argparse.Namespace) -> list[Job]:
+    """All jobs, the most informative first: last windows before earlier ones, then by seed, model and condition."""
+    found = []
+    for seed, model, condition, log in product(args.seeds, args.models, args.condition, windows):
+        if model in (OURS, EDGE_BANK):
+            if condition != args.condition[0] or (model == EDGE_BANK and seed != args.seeds[0]):
+                continue  # they are not trained on events, or not random
+            condition = "none"
+        last, earlier = windows[log][-LAST:], windows[log][:-LAST]
+        for part in (last, earlier):
+            chained = [tuple(part)] if args.continue_training else [(window,) for window in part]
+            found += [Job(log, model, condition, seed, chain, part is earlier) for chain in chained if chain]
+    order = {model: k for k, model in enumerate(MODELS)}
+    found.sort(key=lambda job: (job.earlier, args.seeds.index(job.seed), order[job.model]))
+    return found
+
+
+def unfinished(todo: list[Job], entries: list[Entry]) -> list[Job]:
+    """Jobs with the windows that have no result yet, or one that the budget cut short."""
+    done = {tuple(entry[name] for name in KEY) for entry in entries if entry.get("ended") != BUDGET}
+    left = []
+    for job in todo:
+        windows = tuple(key[1] for key in job.keys() if key not in done)
+        if windows:
+            left.append(Job(job.log, job.model, job.condition, job.seed, windows, job.earlier))
+    return left
+
+
+def read(out: Path) -> list[Entry]:
+    """The entries of a results file."""
+    return json.loads(out.read_text())["entries"] if out.exists() else []
+
+
+def add(out: Path, entry: Entry) -> None:
+    """Put an entry into a results file, in place of an older one of the same key."""
+    from filelock import FileLock
+
+    with FileLock(f"{out}.lock"):
+        entries = [old for old in read(out) if any(old[name] != entry[name] for name in KEY)]
+        entries = sorted([*entries, entry], key=lambda e: tuple(str(e[name]).zfill(4) for name in KEY))
+        temporary = out.with_name(f"{out.name}.{os.getpid()}")
+        temporary.write_text(json.dumps({"command": "benchmarks/continuous_time.py", "entries": entries}, indent=1))
+        temporary.replace(out)
+
+
+def figures(score: Any, log: ct_events.Log, window: int) -> Entry:
+    """AUC, AP, MRR, Hits@10 and MRR of new links of a score of pairs."""
+    import torch
+
+    from dysat.evaluation.probe import auc, average_precision
+    from dysat.evaluation.protocols import single_step
+    from dysat.evaluation.ranking import hits, link_ranks, mrr
+    from dysat.runs.backtest import _to_rank
+
+    split = single_step(log.graph, window - 1, seed=0)
+    scores = score(split.pairs).double().cpu()
+    found: Entry = {"links": int(split.labels.sum())}
+    found |= {"auc": auc(scores, split.labels), "average_precision": average_precision(scores, split.labels)}
+    ranked = _to_rank(log.graph, split)
+    if ranked is not None:
+        links, others = ranked
+        ranks = link_ranks(score, links, others).cpu()
+        past = log.number_before(window)
+        before = pair_keys(torch.from_numpy(log.u[:past]), torch.from_numpy(log.v[:past]), log.graph.directed)
+        new = ~torch.isin(pair_keys(*links.T.cpu(), log.graph.directed), before)
+        found |= {"mrr": mrr(ranks), "hits_at_10": hits(ranks, 10), "candidates": others.shape[1]}
+        found |= {"ranked_links": len(links), "new_links": int(new.sum())}
+        found["mrr_new"] = mrr(ranks[new]) if bool(new.any()) else None
+    return found
+
+
+def pair_keys(u: Any, v: Any, directed: bool) -> Any:
+    """One number per pair; the same for both orders without direction."""
+    low, high = (u, v) if directed else (u.minimum(v), u.maximum(v))
+    return low << 32 | high
+
+
+def work(job: Job, args: argparse.Namespace, deadline: float) -> str:
+    """Compute and store the results of a job; returns a line about each."""
+    import torch
+
+    import dysat
+    from dysat.system.hardware import hardware, peak_gib, reset_peak
+
+    log = ct_events.load(args.logs / job.log)
+    device = "cuda" if args.device == "auto" and torch.cuda.is_available() else args.device.replace("auto", "cpu")
+    opponent: Any = None
+    lines = []
+    for number, window in enumerate(job.windows):
+        if time.time() >= deadline:
+            break
+        reset_peak()
+        begin = time.time()
+        about: Entry = dict(zip(KEY, job.keys()[number], strict=True))
+        if job.model == OURS:
+            model = dysat.DySAT(embeddings=False, seed=job.seed, device=device).fit(log.graph[:window])
+            about |= {"seconds": round(time.time() - begin, 2), "settings": {}}
+            score: Any = model.pair_scores
+        else:
+            import ct_dyglib
+
+            ct_dyglib.use_dyglib(args.dyglib)
+            if job.model == EDGE_BANK:
+                about |= {"seconds": 0.0, "settings": vars(ct_dyglib.published_settings(job.log, EDGE_BANK))}
+                one_way = ct_dyglib.edge_bank(log, window)
+            else:
+                continued = opponent is not None
+                opponent = opponent or ct_dyglib.Opponent(job.model, log, job.condition, job.seed, device)  # type: ignore[arg-type]
+                seconds = args.seconds[-1] if continued else args.seconds[0]
+                limits = ct_dyglib.Limits(args.patience, args.epochs, seconds, deadline)
+                done = opponent.fit(window, limits, continued)
+                about |= {**vars(done), "continued_from": job.windows[number - 1] if continued else None}
+                about |= {"limits": {"patience": args.patience, "epochs": args.epochs, "seconds": seconds}}
+                about["settings"] = vars(opponent.args)
+                one_way = opponent.at_start(window)
+            score = ct_dyglib.both_orders(one_way, log.graph.directed)
+        asked = time.time()
+        about |= figures(score, log, window)
+        about |= {"seconds_scoring": round(time.time() - asked, 2), "events": log.number_before(window)}
+        about |= {"peak_gib": round(peak_gib(device), 3), "device": device, "hardware": hardware()}
+        about |= {"processes": args.processes, "date": datetime.now(UTC).date().isoformat()}
+        about["settings"] = {name: str(value) for name, value in about["settings"].items() if name in SETTINGS}
+        add(args.out, about)
+        shown = {name: about.get(name) for name in (*KEY, "auc", "mrr", "seconds", "epochs", "ended", "peak_gib")}
+        lines.append(json.dumps(shown))
+    return "\n".join(lines)
+
+
+SETTINGS = ("num_neighbors", "num_layers", "dropout", "sample_neighbor_strategy", "time_scaling_factor", "walk_length")
+SETTINGS += ("patch_size", "max_input_sequence_length", "edge_bank_memory_mode", "time_window_mode", "learning_rate")
+
+
+def sweep(args: argparse.Namespace) -> None:
+    """Run everything that the file does not have yet, until the budget is used."""
+    from dysat.system.parallel.pool import worker_pool
+
+    begin = time.time()
+    windows = {}
+    for name in args.log:
+        found = ct_events.load(args.logs / name).predictable()[-args.windows :]
+        windows[name] = found
+    todo = unfinished(jobs(windows, args), read(args.out))
+    print(f"{len(todo)} jobs, {sum(len(job.windows) for job in todo)} results", flush=True)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    deadline = begin + args.budget
+    if args.processes == 1:
+        for job in todo:
+            print(round(time.time() - begin), work(job, args, deadline), flush=True)
+        return
+    with worker_pool(args.processes, "results", limit_threads=False) as pool:
+        running = {pool.submit(work, job, args, deadline): job for job in todo}
+        for future in as_completed(running):
+            if future.exception() is not None:
+                print(running[future], repr(future.exception()), flush=True)
+            elif future.result():
+                print(round(time.time() - begin), future.result(), flush=True)
+
+
+def show(out: Path) -> None:
+    """Print a Markdown table: means over windows and seeds, and over the same windows for our score."""
+    entries = [entry for entry in read(out) if "auc" in entry]
+    names = ("auc", "average_precision", "mrr", "hits_at_10", "mrr_new")
+    print("| log | model | condition | windows × seeds | AUC | AP | MRR | Hits@10 | MRR, new links | seconds | ended by |")
+    print("|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|")
+    for log in dict.fromkeys(entry["log"] for entry in entries):
+        mine = [entry for entry in entries if entry["log"] == log]
+        groups = {(entry["model"], entry["condition"]) for entry in mine}
+        for model, condition in sorted(groups, key=lambda group: (MODELS.index(group[0]), group[1])):
+            rows = [entry for entry in mine if (entry["model"], entry["condition"]) == (model, condition)]
+            windows, seeds = ({row[name] for row in rows} for name in ("window", "seed"))
+            same = [entry for entry in mine if entry["model"] == OURS and entry["window"] in windows]
+            cells = [_beside(rows, same if model != OURS else [], name) for name in names]
+            ends = [row["ended"] for row in rows if "ended" in row]
+            ended = ", ".join(f"{ends.count(end)} {end}" for end in dict.fromkeys(ends)) or "–"
+            seconds = f"{fmean(row['seconds'] for row in rows):.1f}"
+            count = f"{len(windows)} × {len(seeds)}" if len(rows) == len(windows) * len(seeds) else str(len(rows))
+            print(f"| {' | '.join([log, model, condition, count, *cells, seconds, ended])} |")
+    print("\nIn brackets: our score on the same windows, in the same unit (percent).")
+
+
+def _beside(rows: list[Entry], ours: list[Entry], name: str) -> str:
+    """The mean of a figure in percent, and that of our score."""
+    own, other = ([entry[name] for entry in part if entry.get(name) is not None] for part in (rows, ours))
+    text = f"{100 * fmean(own):.1f}" if own else "–"
+    return f"{text} ({100 * fmean(other):.1f})" if own and other else text
+
+
+def main() -> None:
+    """Prepare, run, or print the table of a results file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--show", type=Path, help="results file to print")
+    parser.add_argument("--prepare", type=Path, help="folder of logs to write")
+    parser.add_argument("--data", type=Path, help="folder of datasets, to prepare")
+    parser.add_argument("--downloads", type=Path, help="folder of packages of the wide bench, to prepare")
+    parser.add_argument("--logs", type=Path, help="folder of prepared logs")
+    parser.add_argument("--log", nargs="+", default=list(LOGS), help="names of logs")
+    parser.add_argument("--dyglib", type=Path, help="clone of DyGLib")
+    parser.add_argument("--their-protocol", action="store_true", help="our score on single events, as DyGLib evaluates")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--condition", nargs="+", choices=CONDITIONS, default=list(CONDITIONS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--windows", type=int, default=LAST, help="number of last windows to predict")
+    parser.add_argument("--continue-training", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--patience", type=int, default=20, help="epochs without improvement")
+    parser.add_argument("--epochs", type=int, default=100, help="most epochs for a window")
+    parser.add_argument(
+        "--seconds", nargs="+", type=float, default=[float("inf")], help="most seconds of training: at first, continued"
+    )
+    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which nothing is computed")
+    parser.add_argument("--processes", type=int, default=1, help="trainings side by side")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if args.show:
+        show(args.show)
+    elif args.prepare:
+        ct_events.prepare(args.prepare, args.log, args.data, args.downloads)
+    elif args.logs and args.out:
+        sweep(args)
+    else:
+        parser.error("expected --prepare, --show, or --logs and --out")
+
+
+if __name__ == "__main__":
+    main()
