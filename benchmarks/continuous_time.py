@@ -31,8 +31,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # several trainings share a machine
-
 import ct_events
 
 OURS, EDGE_BANK = "dysat", "EdgeBank"
@@ -56,7 +54,7 @@ class Job:
     windows: tuple[int, ...]
     earlier: bool = False  # windows before the last ones
 
-    def keys(self) -> list[tuple[Any, ...]]:
+    def results(self) -> list[tuple[Any, ...]]:
         return [(self.log, window, self.model, self.condition, self.seed) for window in self.windows]
 
 
@@ -82,7 +80,7 @@ def unfinished(todo: list[Job], entries: list[Entry]) -> list[Job]:
     done = {tuple(entry[name] for name in KEY) for entry in entries if entry.get("ended") != BUDGET}
     left = []
     for job in todo:
-        windows = tuple(key[1] for key in job.keys() if key not in done)
+        windows = tuple(key[1] for key in job.results() if key not in done)
         if windows:
             left.append(Job(job.log, job.model, job.condition, job.seed, windows, job.earlier))
     return left
@@ -139,6 +137,8 @@ def pair_keys(u: Any, v: Any, directed: bool) -> Any:
 
 def work(job: Job, args: argparse.Namespace, deadline: float) -> str:
     """Compute and store the results of a job; returns a line about each."""
+    if time.time() >= deadline:
+        return ""
     import torch
 
     import dysat
@@ -153,7 +153,7 @@ def work(job: Job, args: argparse.Namespace, deadline: float) -> str:
             break
         reset_peak()
         begin = time.time()
-        about: Entry = dict(zip(KEY, job.keys()[number], strict=True))
+        about: Entry = dict(zip(KEY, job.results()[number], strict=True))
         if job.model == OURS:
             model = dysat.DySAT(embeddings=False, seed=job.seed, device=device).fit(log.graph[:window])
             about |= {"seconds": round(time.time() - begin, 2), "settings": {}}
@@ -209,6 +209,7 @@ def sweep(args: argparse.Namespace) -> None:
         for job in todo:
             print(round(time.time() - begin), work(job, args, deadline), flush=True)
         return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     with worker_pool(args.processes, "results", limit_threads=False) as pool:
         running = {pool.submit(work, job, args, deadline): job for job in todo}
         for future in as_completed(running):
@@ -222,7 +223,9 @@ def show(out: Path) -> None:
     """Print a Markdown table: means over windows and seeds, and over the same windows for our score."""
     entries = [entry for entry in read(out) if "auc" in entry]
     names = ("auc", "average_precision", "mrr", "hits_at_10", "mrr_new")
-    print("| log | model | condition | windows × seeds | AUC | AP | MRR | Hits@10 | MRR, new links | seconds | ended by |")
+    print(
+        "| log | model | condition | windows × seeds | AUC | AP | MRR | Hits@10 | MRR, new links | seconds | ended by |"
+    )
     print("|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|")
     for log in dict.fromkeys(entry["log"] for entry in entries):
         mine = [entry for entry in entries if entry["log"] == log]

@@ -109,6 +109,7 @@ class Opponent:
         self.args = published_settings(log.name, name)
         self.rng = np.random.default_rng(seed)
         torch.manual_seed(seed)
+        torch.set_float32_matmul_precision("high")  # TF32, the default of the torch version that DyGLib names
         self.model: Any = self._build().to(device)
 
     def _build(self) -> nn.Module:
@@ -129,7 +130,9 @@ class Opponent:
         heads = layers | {"num_heads": args.num_heads}
         if self.name == "DyGFormer":
             sequence = {"patch_size": args.patch_size, "max_input_sequence_length": args.max_input_sequence_length}
-            backbone = DyGFormer(channel_embedding_dim=args.channel_embedding_dim, **sequence, **given, **sizes, **heads)
+            backbone = DyGFormer(
+                channel_embedding_dim=args.channel_embedding_dim, **sequence, **given, **sizes, **heads
+            )
             whole_sequences(backbone)
         elif self.name == "GraphMixer":
             backbone = GraphMixer(num_tokens=args.num_neighbors, **given, **sizes, **layers)
@@ -164,7 +167,8 @@ class Opponent:
         self.model[0].set_neighbor_sampler(Neighbours(log.graph.num_nodes, *past, **strategy))
         self.asked = questions(log, window, self.condition)
         self.steps = plan(log, window, self.condition, self.asked.known, self.name in MEMORY)
-        optimizer = torch.optim.Adam(self.model.parameters(), lr=args.learning_rate)
+        learned = [weight for weight in self.model.parameters() if weight.requires_grad]  # the memory is not
+        optimizer = torch.optim.Adam(learned, lr=args.learning_rate)
         stop = min(begin + limits.seconds, limits.deadline)
         best: tuple[float, float] | None = self.epoch(None, stop) if continued else None
         weights = self._weights() if continued else None
@@ -293,7 +297,7 @@ def whole_sequences(model: Any) -> None:
 
 
 def co_occurrences(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """How often each neighbour occurs in the sequences of source and target.  # [B, S], [B, D] → [B, S, 2], [B, D, 2]"""
+    """How often each neighbour occurs in both sequences.  # [B, S], [B, D] → [B, S, 2], [B, D, 2]"""
 
     def counts(ids: Tensor) -> Tensor:
         found = torch.stack([(ids[:, :, None] == other[:, None, :]).sum(2) for other in (source, target)], 2)

@@ -48,8 +48,9 @@ def questions(log: Log, window: int, condition: Condition) -> Questions:
     """When the events before a window are asked for, and the possible negatives.
 
     With the condition "event", events are asked for at their own times. Negatives are any destinations: of the training
-    part in training, of all events before the window in validation, as in DyGLib. With "window", they are asked for at the start of their windows, as in a forecast;
-    then both nodes of an event and the negatives are known by then, because a forecast asks only for such pairs.
+    part in training, of all events before the window in validation, as in DyGLib. With "window", events are asked for
+    at the start of their windows, as in a forecast. Then both nodes of an event and the negatives are known by then,
+    because a forecast asks only for such pairs.
     """
     number = log.number_before(window)
     u, v, inside = log.u[:number], log.v[:number], log.window[:number]
