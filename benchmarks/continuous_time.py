@@ -32,11 +32,16 @@ from statistics import fmean
 from typing import Any
 
 import ct_events
+import ct_their_protocol as theirs
+import torch
+from ct_their_protocol import MOMENTS, OURS
 
-OURS, EDGE_BANK = "dysat", "EdgeBank"
+EDGE_BANK = "EdgeBank"
 MODELS = (OURS, EDGE_BANK, "DyGFormer", "GraphMixer", "TGN", "CAWN")
 CONDITIONS = ("event", "window")
 LOGS = ("uci", "enron", "football", "office", "hospital")
+THEIR_LOGS = ("uci", "enron")
+NEGATIVES = ("random", "historical", "inductive")
 LAST = 4  # windows that are predicted first
 KEY = ("log", "window", "model", "condition", "seed")
 BUDGET = "budget"  # how a training ended that is repeated later
@@ -105,8 +110,6 @@ def add(out: Path, entry: Entry) -> None:
 
 def figures(score: Any, log: ct_events.Log, window: int) -> Entry:
     """AUC, AP, MRR, Hits@10 and MRR of new links of a score of pairs."""
-    import torch
-
     from dysat.evaluation.probe import auc, average_precision
     from dysat.evaluation.protocols import single_step
     from dysat.evaluation.ranking import hits, link_ranks, mrr
@@ -139,14 +142,11 @@ def work(job: Job, args: argparse.Namespace, deadline: float) -> str:
     """Compute and store the results of a job; returns a line about each."""
     if time.time() >= deadline:
         return ""
-    import torch
-
     import dysat
     from dysat.system.hardware import hardware, peak_gib, reset_peak
 
     log = ct_events.load(args.logs / job.log)
-    device = "cuda" if args.device == "auto" and torch.cuda.is_available() else args.device.replace("auto", "cpu")
-    opponent: Any = None
+    device, opponent = chosen_device(args.device), None
     lines = []
     for number, window in enumerate(job.windows):
         if time.time() >= deadline:
@@ -164,7 +164,7 @@ def work(job: Job, args: argparse.Namespace, deadline: float) -> str:
             ct_dyglib.use_dyglib(args.dyglib)
             if job.model == EDGE_BANK:
                 about |= {"seconds": 0.0, "settings": vars(ct_dyglib.published_settings(job.log, EDGE_BANK))}
-                one_way = ct_dyglib.edge_bank(log, window)
+                one_way = ct_dyglib.edge_bank(log, log.number_before(window))
             else:
                 continued = opponent is not None
                 opponent = opponent or ct_dyglib.Opponent(job.model, log, job.condition, job.seed, device)  # type: ignore[arg-type]
@@ -192,26 +192,71 @@ SETTINGS = ("num_neighbors", "num_layers", "dropout", "sample_neighbor_strategy"
 SETTINGS += ("patch_size", "max_input_sequence_length", "edge_bank_memory_mode", "time_window_mode", "learning_rate")
 
 
+def chosen_device(name: str) -> str:
+    """The device that is meant: "auto" is a GPU if there is one."""
+    return "cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu")
+
+
+def their_work(log: str, model: str, seed: int, args: argparse.Namespace, deadline: float) -> str:
+    """Compute and store the results of a model in DyGLib's protocol."""
+    if time.time() >= deadline:
+        return ""
+    import ct_dyglib
+
+    from dysat.system.hardware import hardware
+
+    if args.dyglib is not None:
+        ct_dyglib.use_dyglib(args.dyglib)
+    events, device = theirs.load(args.logs / log), chosen_device(args.device)
+    if model in (OURS, MOMENTS):
+        found = theirs.measure(events, args.negatives, model == MOMENTS, seed)
+    elif model == EDGE_BANK:
+        found = theirs.measure_edge_bank(events, args.negatives)
+    else:
+        limits = ct_dyglib.Limits(args.patience, args.epochs, args.seconds[0], deadline)
+        found = theirs.measure_opponent(events, model, args.negatives, seed, device, limits)
+    about = {"device": device, "hardware": hardware(), "date": datetime.now(UTC).date().isoformat()}
+    for entry in found:
+        add(args.out, entry | about)
+    shown = ("log", "model", "condition", "seed", "average_precision", "auc", "seconds", "epochs", "ended")
+    return "\n".join(json.dumps({name: entry.get(name) for name in shown}) for entry in found)
+
+
+def tasks(args: argparse.Namespace, deadline: float) -> list[tuple[Any, ...]]:
+    """What the results file does not have yet: functions with their arguments."""
+    found = read(args.out)
+    if not args.their_protocol:
+        windows = {name: ct_events.load(args.logs / name).predictable()[-args.windows :] for name in args.log}
+        return [(work, job, args, deadline) for job in unfinished(jobs(windows, args), found)]
+    done = {(e["log"], e["model"], e["condition"], e["seed"]) for e in found if e.get("ended") != BUDGET}
+    models = [name for model in args.models for name in ((OURS, MOMENTS) if model == OURS else (model,))]
+    wanted = [
+        (log, model, seed)
+        for seed, model, log in product(args.seeds, models, args.log)
+        if log in THEIR_LOGS and (model != EDGE_BANK or seed == args.seeds[0])
+    ]
+    return [
+        (their_work, log, model, seed, args, deadline)
+        for log, model, seed in wanted
+        if any((log, model, f"{name} negatives", seed) not in done for name in args.negatives)
+    ]
+
+
 def sweep(args: argparse.Namespace) -> None:
     """Run everything that the file does not have yet, until the budget is used."""
     from dysat.system.parallel.pool import worker_pool
 
     begin = time.time()
-    windows = {}
-    for name in args.log:
-        found = ct_events.load(args.logs / name).predictable()[-args.windows :]
-        windows[name] = found
-    todo = unfinished(jobs(windows, args), read(args.out))
-    print(f"{len(todo)} jobs, {sum(len(job.windows) for job in todo)} results", flush=True)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    deadline = begin + args.budget
+    todo = tasks(args, begin + args.budget)
+    print(f"{len(todo)} jobs", flush=True)
     if args.processes == 1:
-        for job in todo:
-            print(round(time.time() - begin), work(job, args, deadline), flush=True)
+        for function, *given in todo:
+            print(round(time.time() - begin), function(*given), flush=True)
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with worker_pool(args.processes, "results", limit_threads=False) as pool:
-        running = {pool.submit(work, job, args, deadline): job for job in todo}
+        running = {pool.submit(*task): task[1:-2] for task in todo}
         for future in as_completed(running):
             if future.exception() is not None:
                 print(running[future], repr(future.exception()), flush=True)
@@ -223,6 +268,7 @@ def show(out: Path) -> None:
     """Print a Markdown table: means over windows and seeds, and over the same windows for our score."""
     entries = [entry for entry in read(out) if "auc" in entry]
     names = ("auc", "average_precision", "mrr", "hits_at_10", "mrr_new")
+    order = (OURS, MOMENTS, *MODELS[1:])
     print(
         "| log | model | condition | windows × seeds | AUC | AP | MRR | Hits@10 | MRR, new links | seconds | ended by |"
     )
@@ -230,10 +276,14 @@ def show(out: Path) -> None:
     for log in dict.fromkeys(entry["log"] for entry in entries):
         mine = [entry for entry in entries if entry["log"] == log]
         groups = {(entry["model"], entry["condition"]) for entry in mine}
-        for model, condition in sorted(groups, key=lambda group: (MODELS.index(group[0]), group[1])):
+        for model, condition in sorted(groups, key=lambda group: (order.index(group[0]), group[1])):
             rows = [entry for entry in mine if (entry["model"], entry["condition"]) == (model, condition)]
             windows, seeds = ({row[name] for row in rows} for name in ("window", "seed"))
-            same = [entry for entry in mine if entry["model"] == OURS and entry["window"] in windows]
+            same = [
+                entry
+                for entry in mine
+                if entry["model"] == OURS and entry["window"] in windows and entry["condition"] in ("none", condition)
+            ]
             cells = [_beside(rows, same if model != OURS else [], name) for name in names]
             ends = [row["ended"] for row in rows if "ended" in row]
             ended = ", ".join(f"{ends.count(end)} {end}" for end in dict.fromkeys(ends)) or "–"
@@ -261,6 +311,7 @@ def main() -> None:
     parser.add_argument("--log", nargs="+", default=list(LOGS), help="names of logs")
     parser.add_argument("--dyglib", type=Path, help="clone of DyGLib")
     parser.add_argument("--their-protocol", action="store_true", help="our score on single events, as DyGLib evaluates")
+    parser.add_argument("--negatives", nargs="+", choices=NEGATIVES, default=["random"], help="in their protocol")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--condition", nargs="+", choices=CONDITIONS, default=list(CONDITIONS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])

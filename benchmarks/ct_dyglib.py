@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from ct_events import Ids, Log, Times
-from ct_plan import Condition, Neighbours, Step, plan, questions
+from ct_plan import BATCH, Condition, Neighbours, Step, plan, questions
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -59,11 +59,12 @@ def use_dyglib(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def published_settings(log: str, model: str) -> Namespace:
+def published_settings(log: str, model: str, negatives: str = "random") -> Namespace:
     """DyGLib's best settings for a log that it names; otherwise those it uses where no other ones are stated."""
     from utils.load_configs import get_link_prediction_args
 
     words = ["", "--model_name", model, "--dataset_name", log if log in NAMED else "myket"]
+    words += ["--negative_sample_strategy", negatives]
     if model != "EdgeBank" or log in NAMED:  # for EdgeBank, only datasets with a name have best settings
         words.append("--load_best_configs")
     with patch.object(sys, "argv", words):
@@ -71,13 +72,12 @@ def published_settings(log: str, model: str) -> Namespace:
     return args
 
 
-def edge_bank(log: Log, window: int) -> Callable[[Ids, Ids], Tensor]:
-    """EdgeBank: 1 for pairs in its memory of the events before a window."""
+def edge_bank(log: Log, number: int, negatives: str = "random") -> Callable[[Ids, Ids], Tensor]:
+    """EdgeBank: 1 for pairs in its memory of the first events of a log."""
     from models.EdgeBank import edge_bank_link_prediction
     from utils.DataLoader import Data
 
-    args, number = published_settings(log.name, "EdgeBank"), log.number_before(window)
-    rows = np.arange(number)
+    args, rows = published_settings(log.name, "EdgeBank", negatives), np.arange(number)
     data = Data(log.u[:number], log.v[:number], log.time[:number], rows, rows)
     none = np.empty(0, dtype=np.int64)
 
@@ -161,10 +161,8 @@ class Opponent:
 
     def fit(self, window: int, limits: Limits, continued: bool = False) -> Training:
         """Train on the events before a window with early stopping, and keep the best weights."""
-        begin, log, number = time.time(), self.log, self.log.number_before(window)
-        args, past = self.args, (log.u[:number], log.v[:number], log.time[:number])
-        strategy = {"strategy": args.sample_neighbor_strategy, "scale": args.time_scaling_factor}
-        self.model[0].set_neighbor_sampler(Neighbours(log.graph.num_nodes, *past, **strategy))
+        begin, log, args = time.time(), self.log, self.args
+        self._look_back(log.number_before(window))
         self.asked = questions(log, window, self.condition)
         self.steps = plan(log, window, self.condition, self.asked.known, self.name in MEMORY)
         learned = [weight for weight in self.model.parameters() if weight.requires_grad]  # the memory is not
@@ -193,6 +191,13 @@ class Opponent:
             self.replay()
         done.seconds = round(time.time() - begin, 2)
         return done
+
+    def _look_back(self, number: int) -> None:
+        """Let the model see the first events of the log as neighbours."""
+        log, args = self.log, self.args
+        strategy = {"strategy": args.sample_neighbor_strategy, "scale": args.time_scaling_factor}
+        past = (log.u[:number], log.v[:number], log.time[:number])
+        self.model[0].set_neighbor_sampler(Neighbours(log.graph.num_nodes, *past, **strategy))
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
@@ -268,6 +273,26 @@ class Opponent:
             return torch.cat(found).double().cpu()
 
         return score
+
+    def at_events(self, rows: Ids, u: Ids, v: Ids) -> tuple[Tensor, Tensor]:
+        """Scores of the events that follow those of training and of one negative for each, at their times.  # [B], [B]
+
+        Each batch is remembered after it has been scored, as in DyGLib.
+        """
+        log = self.log
+        self._look_back(len(log.time))
+        if self.name in MEMORY:
+            self.replay()
+        self.model.eval()
+        found = []
+        with torch.no_grad():
+            for at in range(0, len(rows), BATCH):
+                part = slice(at, at + BATCH)
+                times, events = log.time[rows[part]], rows[part] + 1 if self.name in MEMORY else None
+                negative = self.logits(u[part], v[part], times)
+                found.append((self.logits(log.u[rows[part]], log.v[rows[part]], times, events), negative))
+        positive, negative = (torch.cat(part).double().cpu() for part in zip(*found, strict=True))
+        return positive, negative
 
 
 def whole_sequences(model: Any) -> None:

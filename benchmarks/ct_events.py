@@ -35,6 +35,7 @@ class Log:
     v: Ids
     time: Times
     edges: Times
+    validation: float = 0.15  # fraction of the events before a window that training stops by, as in DyGLib
 
     @cached_property
     def window(self) -> Ids:
@@ -85,18 +86,21 @@ def recorded() -> Iterator[list[tuple[dysat.Events, dysat.DynamicGraph]]]:
         yield found
 
 
-def prepared(name: str, build: Callable[[], object]) -> Log:
-    """The log whose graph `build` makes last."""
+def built(build: Callable[[], object]) -> tuple[dysat.Events, dysat.DynamicGraph]:
+    """The events and the graph that `build` makes last."""
     with recorded() as found:
         build()
-    return log_of(name, *found[-1])
+    return found[-1]
 
 
-def save(log: Log, folder: Path) -> None:
-    """Write the graph and the events of a log."""
+def save(log: Log, folder: Path, events: dysat.Events | None = None) -> None:
+    """Write the graph and the events of a log, and all events of it, also those outside its windows."""
     folder.mkdir(parents=True, exist_ok=True)
     log.graph.save(folder / "graph", overwrite=True)
     np.savez_compressed(folder / "events.npz", u=log.u, v=log.v, time=log.time, edges=log.edges)
+    if events is not None:
+        ends = {"u": events.src.astype(np.int64), "v": events.dst.astype(np.int64)}
+        np.savez_compressed(folder / "all_events.npz", **ends, time=(events.time - events.time[0]) / 1e6)
 
 
 def load(folder: Path) -> Log:
@@ -112,7 +116,7 @@ def prepare(folder: Path, names: list[str], data: Path | None, downloads: Path |
 
     for name in names:
         if name in DATASETS:
-            log = prepared(name, lambda name=name: dysat.load_dataset(name, data_dir=data))  # type: ignore[misc]
+            events, graph = built(lambda name=name: dysat.load_dataset(name, data_dir=data))  # type: ignore[misc]
         else:
             import wide_logs
 
@@ -121,6 +125,7 @@ def prepare(folder: Path, names: list[str], data: Path | None, downloads: Path |
             half = wide_logs.halves({other: log.domain for other, log in wide_logs.LOGS.items()})[name]
             if half != wide_logs.DEVELOPMENT:
                 raise SystemExit(f"{name} is in the test half of the wide bench")
-            log = prepared(name, lambda name=name: wide_logs.build(name, downloads))  # type: ignore[misc]
-        save(log, folder / name)
+            events, graph = built(lambda name=name: wide_logs.build(name, downloads))  # type: ignore[misc]
+        log = log_of(name, events, graph)
+        save(log, folder / name, events)
         print(name, log.graph, f"{len(log.time):,} events", sep="\n", flush=True)

@@ -14,7 +14,6 @@ from ct_events import Ids, Log, Times
 Condition = Literal["event", "window"]
 Role = Literal["train", "validate"]
 BATCH = 200  # DyGLib's batch
-VALIDATION = 0.15  # DyGLib's fraction of the events
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def questions(log: Log, window: int, condition: Condition) -> Questions:
 def num_train(log: Log, window: int) -> int:
     """The number of events before the validation part; equal times stay together."""
     times = log.time[: log.number_before(window)]
-    return int(np.searchsorted(times, np.quantile(times, 1 - VALIDATION), side="right"))
+    return int(np.searchsorted(times, np.quantile(times, 1 - log.validation), side="right"))
 
 
 def plan(log: Log, window: int, condition: Condition, known: np.ndarray, memory: bool) -> list[Step]:

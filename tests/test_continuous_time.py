@@ -38,7 +38,7 @@ def events(number: int = 240, seed: int = 0) -> dysat.Events:
 
 @pytest.fixture(scope="module")
 def log() -> Any:
-    return ct_events.prepared("tiny", lambda: dysat.build_snapshots(events(), every="1d"))
+    return ct_events.log_of("tiny", *ct_events.built(lambda: dysat.build_snapshots(events(), every="1d")))
 
 
 def options(**changed: Any) -> argparse.Namespace:
@@ -61,7 +61,7 @@ def test_events_are_those_of_the_windows(log: Any) -> None:
 
 def test_events_outside_the_windows_are_left_out() -> None:
     cut = {"every": "1d", "start": "1970-01-03", "stop": "1970-01-06"}
-    log = ct_events.prepared("part", lambda: dysat.build_snapshots(events(), **cut))
+    log = ct_events.log_of("part", *ct_events.built(lambda: dysat.build_snapshots(events(), **cut)))
     assert len(log.time) == round(sum(snapshot.total_weight for snapshot in log.graph))
     assert log.window.min() == 0
     assert log.window.max() == 2
