@@ -228,11 +228,10 @@ def evaluate(
         score = learn_moments(windows, moments, start, seed)
     if score is None:
         raise SystemExit("there are no transitions to learn from")
-    positive = our_scores(windows, score, rows, windows.log.u[rows], windows.log.v[rows], moments)
-    return {
-        name: batch_means(positive, our_scores(windows, score, rows, *pairs, moments))
-        for name, pairs in negatives.items()
-    }
+    every = [(windows.log.u[rows], windows.log.v[rows]), *negatives.values()]
+    u, v = (np.concatenate(part) for part in zip(*every, strict=True))
+    positive, *others = np.split(our_scores(windows, score, np.tile(rows, len(every)), u, v, moments), len(every))
+    return {name: batch_means(positive, negative) for name, negative in zip(negatives, others, strict=True)}
 
 
 def measure(log: EventLog, strategies: Sequence[str], with_moments: bool, seed: int = 0) -> list[Entry]:

@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 ct_events = pytest.importorskip("ct_events")
 ct_plan = pytest.importorskip("ct_plan")
 ct_dyglib = pytest.importorskip("ct_dyglib")
+theirs = pytest.importorskip("ct_their_protocol")
 continuous_time = pytest.importorskip("continuous_time")
 
 DAY = 86_400
@@ -180,6 +181,72 @@ def test_the_table_has_our_score_on_the_same_windows(tmp_path: Path, capsys: pyt
     assert rows[0].startswith("| a | dysat | none | 3 × 1 | 60.0 | – | 25.0 |")
     assert rows[1].startswith("| a | DyGFormer | event | 2 × 1 | 60.0 (85.0) | – | 25.0 (25.0) |")
     assert rows[1].endswith("| 2.0 | 1 patience, 1 seconds |")
+
+
+@pytest.fixture(scope="module")
+def event_log(log: Any) -> Any:
+    return theirs.event_log("tiny", log.u, log.v, np.floor(log.time / 600) * 600)  # some times are equal
+
+
+def test_parts_are_divided_by_time(event_log: Any) -> None:
+    time, first, second = event_log.time, event_log.validation, event_log.test
+    assert time[first - 1] < time[first]
+    assert time[second - 1] < time[second]
+    assert 0.6 < first / len(time) < 0.8 < second / len(time) < 0.9
+
+
+def test_windows_have_equally_many_events(event_log: Any) -> None:
+    windows = theirs.Windows(event_log, 20)
+    assert {0, event_log.validation, event_log.test, len(event_log.time)} <= set(windows.cuts.tolist())
+    before, after = event_log.time[windows.cuts[1:-1] - 1], event_log.time[windows.cuts[1:-1]]
+    assert (before < after).all()
+    assert np.diff(windows.cuts).max() <= 40
+    events = np.diff(windows.cuts)
+    assert [round(snapshot.total_weight) for snapshot in windows.graph] == events.tolist()
+    assert set(windows.graph.known) == {event_log.num_nodes}
+
+
+def test_moments_know_nothing_at_or_after_an_event(event_log: Any) -> None:
+    rows = np.arange(50, 200)
+    u, v, times = event_log.u[rows], np.roll(event_log.v[rows], 1), event_log.time[rows]
+    begins = np.full(len(rows), 40)
+    found = theirs.Moments(event_log)(u, v, times, begins)
+    for row in (0, 57, 149):
+        past = event_log.time < times[row]
+        again = past & (event_log.u == u[row]) & (event_log.v == v[row])
+        age = times[row] - event_log.time[again].max() if again.any() else theirs.NEVER
+        assert found[row, 0] == pytest.approx(np.log1p(age))
+        assert found[row, 2] == pytest.approx(np.log1p(again.sum()))
+        assert found[row, 3] == pytest.approx(np.log1p(again[40:].sum()))
+    later = theirs.EventLog("other", event_log.u.copy(), event_log.v.copy(), event_log.time, 0, 0)
+    changed = event_log.time >= times[-1]
+    later.u[changed], later.v[changed] = later.v[changed], later.u[changed]
+    np.testing.assert_array_equal(theirs.Moments(later)(u, v, times, begins), found)
+
+
+def test_figures_are_means_over_batches() -> None:
+    positive = np.concatenate([np.ones(200), np.zeros(100)])
+    found = theirs.batch_means(positive, np.concatenate([np.zeros(200), np.ones(100)]))
+    assert found["auc"] == pytest.approx(0.5)
+
+
+def test_our_score_in_their_protocol(event_log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theirs, "SIZES", (20,))
+    for moments in (False, True):
+        (found,) = theirs.measure(event_log, ["random"], moments)
+        assert found["window_size"] == 20
+        assert found["auc"] > 0.6  # links join the same pairs again
+
+
+@needs_dyglib
+def test_random_negatives_are_those_of_dyglib(event_log: Any) -> None:
+    ct_dyglib.use_dyglib(DYGLIB)
+    from utils.utils import NegativeEdgeSampler
+
+    sampler = NegativeEdgeSampler(event_log.u, event_log.v, seed=2)
+    mine = theirs.random_negatives(event_log, np.arange(240), 2)[1]
+    drawn = [sampler.sample(200)[1], sampler.sample(40)[1]]
+    assert mine.tolist() == np.concatenate(drawn).tolist()
 
 
 def original_sampler(log: Any, strategy: str, scale: float = 0.0) -> Any:
