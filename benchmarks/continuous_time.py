@@ -44,6 +44,8 @@ THEIR_LOGS = ("uci", "enron")
 NEGATIVES = ("random", "historical", "inductive")
 LAST = 4  # windows that are predicted first
 KEY = ("log", "window", "model", "condition", "seed")
+SETTINGS = ("num_neighbors", "num_layers", "dropout", "sample_neighbor_strategy", "time_scaling_factor", "walk_length")
+SETTINGS += ("patch_size", "max_input_sequence_length", "edge_bank_memory_mode", "time_window_mode", "learning_rate")
 BUDGET = "budget"  # how a training ended that is repeated later
 Entry = dict[str, Any]
 
@@ -142,54 +144,73 @@ def work(job: Job, args: argparse.Namespace, deadline: float) -> str:
     """Compute and store the results of a job; returns a line about each."""
     if time.time() >= deadline:
         return ""
-    import dysat
     from dysat.system.hardware import hardware, peak_gib, reset_peak
 
-    log = ct_events.load(args.logs / job.log)
-    device, opponent = chosen_device(args.device), None
-    lines = []
+    log, device, lines = ct_events.load(args.logs / job.log), chosen_device(args.device), []
+    opponent: Any = None  # its training continues from window to window
     for number, window in enumerate(job.windows):
         if time.time() >= deadline:
             break
         reset_peak()
-        begin = time.time()
-        about: Entry = dict(zip(KEY, job.results()[number], strict=True))
+        entry: Entry = dict(zip(KEY, job.results()[number], strict=True))
         if job.model == OURS:
-            model = dysat.DySAT(embeddings=False, seed=job.seed, device=device).fit(log.graph[:window])
-            about |= {"seconds": round(time.time() - begin, 2), "settings": {}}
-            score: Any = model.pair_scores
+            score, about = our_score(job, log, window, device)
+        elif job.model == EDGE_BANK:
+            score, about = edge_bank_score(log, window, args)
         else:
-            import ct_dyglib
-
-            ct_dyglib.use_dyglib(args.dyglib)
-            if job.model == EDGE_BANK:
-                about |= {"seconds": 0.0, "settings": vars(ct_dyglib.published_settings(job.log, EDGE_BANK))}
-                one_way = ct_dyglib.edge_bank(log, log.number_before(window))
-            else:
-                continued = opponent is not None
-                opponent = opponent or ct_dyglib.Opponent(job.model, log, job.condition, job.seed, device)  # type: ignore[arg-type]
-                seconds = args.seconds[-1] if continued else args.seconds[0]
-                limits = ct_dyglib.Limits(args.patience, args.epochs, seconds, deadline)
-                done = opponent.fit(window, limits, continued)
-                about |= {**vars(done), "continued_from": job.windows[number - 1] if continued else None}
-                about |= {"limits": {"patience": args.patience, "epochs": args.epochs, "seconds": seconds}}
-                about["settings"] = vars(opponent.args)
-                one_way = opponent.at_start(window)
-            score = ct_dyglib.both_orders(one_way, log.graph.directed)
-        asked = time.time()
-        about |= figures(score, log, window)
-        about |= {"seconds_scoring": round(time.time() - asked, 2), "events": log.number_before(window)}
-        about |= {"peak_gib": round(peak_gib(device), 3), "device": device, "hardware": hardware()}
-        about |= {"processes": args.processes, "date": datetime.now(UTC).date().isoformat()}
-        about["settings"] = {name: str(value) for name, value in about["settings"].items() if name in SETTINGS}
-        add(args.out, about)
-        shown = {name: about.get(name) for name in (*KEY, "auc", "mrr", "seconds", "epochs", "ended", "peak_gib")}
-        lines.append(json.dumps(shown))
+            score, about, opponent = trained_score(job, log, number, args, deadline, opponent)
+        begin = time.time()
+        entry |= figures(score, log, window)
+        entry |= {"seconds_scoring": round(time.time() - begin, 2), "events": log.number_before(window), **about}
+        entry |= {"peak_gib": round(peak_gib(device), 3), "device": device, "hardware": hardware()}
+        entry |= {"processes": args.processes, "date": datetime.now(UTC).date().isoformat()}
+        add(args.out, entry)
+        shown = (*KEY, "auc", "mrr", "seconds", "epochs", "ended", "peak_gib")
+        lines.append(json.dumps({name: entry.get(name) for name in shown}))
     return "\n".join(lines)
 
 
-SETTINGS = ("num_neighbors", "num_layers", "dropout", "sample_neighbor_strategy", "time_scaling_factor", "walk_length")
-SETTINGS += ("patch_size", "max_input_sequence_length", "edge_bank_memory_mode", "time_window_mode", "learning_rate")
+def our_score(job: Job, log: ct_events.Log, window: int, device: str) -> tuple[Any, Entry]:
+    """The default forecast, and the time it took to learn."""
+    from dysat import DySAT
+
+    begin = time.time()
+    model = DySAT(embeddings=False, seed=job.seed, device=device).fit(log.graph[:window])
+    return model.pair_scores, {"seconds": round(time.time() - begin, 2)}
+
+
+def edge_bank_score(log: ct_events.Log, window: int, args: argparse.Namespace) -> tuple[Any, Entry]:
+    """EdgeBank and its settings."""
+    import ct_dyglib
+
+    ct_dyglib.use_dyglib(args.dyglib)
+    score = ct_dyglib.edge_bank(log, log.number_before(window))
+    settings = some_settings(ct_dyglib.published_settings(log.name, EDGE_BANK))
+    return ct_dyglib.both_orders(score, log.graph.directed), {"seconds": 0.0, "settings": settings}
+
+
+def trained_score(
+    job: Job, log: ct_events.Log, number: int, args: argparse.Namespace, deadline: float, opponent: Any
+) -> tuple[Any, Entry, Any]:
+    """A model of DyGLib trained for a window of a job: its score, how training went, and the model."""
+    import ct_dyglib
+
+    ct_dyglib.use_dyglib(args.dyglib)
+    window, continued = job.windows[number], opponent is not None
+    if not continued:
+        condition: Any = job.condition
+        opponent = ct_dyglib.Opponent(job.model, log, condition, job.seed, chosen_device(args.device))
+    seconds = args.seconds[-1] if continued else args.seconds[0]
+    done = opponent.fit(window, ct_dyglib.Limits(args.patience, args.epochs, seconds, deadline), continued)
+    limits = {"patience": args.patience, "epochs": args.epochs, "seconds": seconds if seconds < float("inf") else None}
+    about = {**vars(done), "continued_from": job.windows[number - 1] if continued else None, "limits": limits}
+    about["settings"] = some_settings(opponent.args)
+    return ct_dyglib.both_orders(opponent.at_start(window), log.graph.directed), about, opponent
+
+
+def some_settings(args: argparse.Namespace) -> Entry:
+    """The settings of DyGLib that matter here."""
+    return {name: getattr(args, name) for name in SETTINGS}
 
 
 def chosen_device(name: str) -> str:
@@ -253,15 +274,16 @@ def sweep(args: argparse.Namespace) -> None:
     if args.processes == 1:
         for function, *given in todo:
             print(round(time.time() - begin), function(*given), flush=True)
-        return
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with worker_pool(args.processes, "results", limit_threads=False) as pool:
-        running = {pool.submit(*task): task[1:-2] for task in todo}
-        for future in as_completed(running):
-            if future.exception() is not None:
-                print(running[future], repr(future.exception()), flush=True)
-            elif future.result():
-                print(round(time.time() - begin), future.result(), flush=True)
+    else:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        with worker_pool(args.processes, "results", limit_threads=False) as pool:
+            running = {pool.submit(*task): task[1:-2] for task in todo}
+            for future in as_completed(running):
+                if future.exception() is not None:
+                    print(running[future], repr(future.exception()), flush=True)
+                elif future.result():
+                    print(round(time.time() - begin), future.result(), flush=True)
+    Path(f"{args.out}.lock").unlink(missing_ok=True)
 
 
 def show(out: Path) -> None:
