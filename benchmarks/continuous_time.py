@@ -114,16 +114,15 @@ def figures(score: Any, log: ct_events.Log, window: int) -> Entry:
     """AUC, AP, MRR, Hits@10 and MRR of new links of a score of pairs."""
     from dysat.evaluation.probe import auc, average_precision
     from dysat.evaluation.protocols import single_step
-    from dysat.evaluation.ranking import hits, link_ranks, mrr
-    from dysat.runs.backtest import _to_rank
+    from dysat.evaluation.ranking import drawn_ranking, hits, link_ranks, mrr
 
     split = single_step(log.graph, window - 1, seed=0)
     scores = score(split.pairs).double().cpu()
     found: Entry = {"links": int(split.labels.sum())}
     found |= {"auc": auc(scores, split.labels), "average_precision": average_precision(scores, split.labels)}
-    ranked = _to_rank(log.graph, split)
+    ranked = drawn_ranking(log.graph, split)
     if ranked is not None:
-        links, others = ranked
+        links, others = split.pairs[ranked[0]], ranked[1]
         ranks = link_ranks(score, links, others).cpu()
         past = log.number_before(window)
         before = pair_keys(torch.from_numpy(log.u[:past]), torch.from_numpy(log.v[:past]), log.graph.directed)

@@ -11,7 +11,8 @@ measured on the same examples:
 - AUC: the links of the window against as many unlinked pairs.
 - MRR and Hits@10: up to 200 of these links, each ranked among 100 nodes (50, 20 or 10 in small graphs).
 - The same of new links: pairs that were never linked before. Their AUC is against the same unlinked pairs.
-- Reliability gap of the probabilities of the default model: |mean probability − fraction linked|, averaged over bins.
+- Reliability gap of the probabilities of the default model over all windows of a log: |mean probability − fraction
+  linked|, averaged over the pairs of ten bins. Few pairs have a gap by chance alone, which is printed beside it.
 
 --embeddings also fits the default model with embeddings and measures the weighted product of its embeddings, without
 any probe. Each seed in --seed draws its own examples. Finished windows are stored in the --out file and not computed
@@ -32,6 +33,7 @@ from concurrent.futures import as_completed
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import pi, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -46,7 +48,7 @@ from dysat.errors import GraphError
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import LinkSplit, link_pairs, single_step
 from dysat.evaluation.ranking import CANDIDATES, RANKED, hits, mrr, ranking_candidates, ranks
-from dysat.evaluation.reliability import mean_gap, reliability
+from dysat.evaluation.reliability import mean_gap, pooled, reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.runs.backtest import FEWEST_LINKS, incomplete
 from dysat.system.hardware import hardware
@@ -76,6 +78,7 @@ RUNS = {"forecasts": (OURS, *OPPONENTS), "embeddings": (EMBEDDINGS,)}  # methods
 PAST = 3  # windows before the first predicted one
 TOP = 10  # of Hits@10
 FIGURES = {"auc": "AUC", "mrr": "MRR", "new_mrr": "new-link MRR"}
+CURVE = ("pairs", "mean_score", "linked")  # of a bin
 TIE = 0.05  # points; a smaller difference is a tie
 BEHIND = {"auc": 0.3, "mrr": 1.0}  # points; a log where the default model is further behind is marked
 LEVEL = 0.05  # of the critical difference
@@ -161,8 +164,8 @@ def measure_method(method: str, task: Row, graph: dysat.DynamicGraph, given: Exa
             score = super(dysat.DySAT, model).pair_scores  # type: ignore[misc]
         found = figures(score, given)
         if method == OURS:
-            gap = mean_gap(reliability(model._probabilities(given.pairs), given.labels))
-            found["gap"] = None if gap is None else round(gap, 6)
+            curve = reliability(model._probabilities(given.pairs), given.labels)
+            found["reliability"] = [{name: part[name] for name in CURVE} for part in curve]
     except Exception as problem:
         return {"problem": f"{type(problem).__name__}: {problem}"}
     return {**found, "fit_seconds": round(seconds, 3)}
@@ -250,7 +253,7 @@ def code_digest() -> str:
 
 def sweep(args: argparse.Namespace) -> None:
     """Run every job that the file does not have yet, each in one thread."""
-    version = {"dysat": dysat.__version__, "method": dysat.DySAT.version, "code": code_digest()}
+    version = {"dysat": dysat.__version__, "method": dysat.DySAT().version, "code": code_digest()}
     record: Row = (
         json.loads(args.out.read_text()) if args.out.exists() else {"version": version, "logs": {}, "rows": []}
     )
@@ -315,6 +318,22 @@ def log_values(rows: Sequence[Row], methods: Sequence[str], figure: str) -> Valu
                 for method in methods
                 if all(figure in cell.get(method, {}) for cell in cells)
             }
+    return found
+
+
+def reliability_gaps(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    """The reliability gap of each log over the pairs of all its windows, in points, and what chance alone would give.
+
+    Of n pairs with probability p, the fraction that is linked differs from p by √(2 p (1 − p) / (π n)) on average.
+    """
+    found = []
+    for log in dict.fromkeys(row["log"] for row in rows):
+        own = [row["methods"].get(OURS, {}).get("reliability") for row in rows if row["log"] == log]
+        curves = [[{"from": 0.0, "to": 1.0, **part} for part in curve] for curve in own if curve is not None]
+        if curves and (gap := mean_gap(curve := pooled(curves))) is not None:
+            parts = [(part["pairs"], part["mean_score"]) for part in curve if part["pairs"]]
+            chance = sum(sqrt(2 * n * p * (1 - p) / pi) for n, p in parts) / sum(n for n, _ in parts)
+            found.append((100 * gap, 100 * chance))
     return found
 
 
@@ -433,10 +452,12 @@ def half_tables(rows: Sequence[Row]) -> Iterator[str]:
         mean, friedman = number(comparison.mean, ".2f"), number(comparison.friedman, ".2g")
         tests = f"Friedman test p = {friedman}, critical difference {number(comparison.critical, '.2f')}"
         yield f"- {name}: mean of {OURS} {mean}, {comparison.logs} logs, {tests}."
-    gaps = log_values(forecasts, [OURS], "gap")
-    points = [own[OURS] for own in gaps.values() if OURS in own]
-    if points:
-        yield f"- Reliability gap: mean {fmean(points):.2f} points, largest {max(points):.2f}, {len(points)} logs."
+    gaps = reliability_gaps(forecasts)
+    if gaps:
+        points, chance = (fmean(column) for column in zip(*gaps, strict=True))
+        largest = max(gap for gap, _ in gaps)
+        found_gap = f"mean {points:.2f} points, largest {largest:.2f}, {len(gaps)} logs"
+        yield f"- Reliability gap: {found_gap}; {chance:.2f} by chance alone."
     yield from embedding_lines([row for row in rows if row["run"] == "embeddings"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -190,7 +191,7 @@ def test_embeddings_are_measured_by_their_product(graph: dysat.DynamicGraph, mon
     product = (e[u] * e[v]) @ weights + bias
     assert found["auc"] == pytest.approx(auc(product, given.labels), abs=1e-3)
     assert found["auc"] != pytest.approx(auc(model.pair_scores(given.pairs), given.labels), abs=1e-3)
-    assert "gap" not in found
+    assert "reliability" not in found
 
 
 def test_methods(graph: dysat.DynamicGraph) -> None:
@@ -225,7 +226,8 @@ def test_a_stopped_run_resumes(graphs: Path, monkeypatch: pytest.MonkeyPatch, in
     for row in whole["rows"]:
         assert list(row["methods"]) == [wide.OURS, *HEURISTICS]
         assert all("auc" in cell for cell in row["methods"].values())
-        assert 0 < row["methods"][wide.OURS]["gap"] < 1
+        curve = row["methods"][wide.OURS]["reliability"]
+        assert len(curve) == 10 and sum(part["pairs"] for part in curve) == 2 * row["links"]
         assert {"date", "hardware", "seed", "links", "nodes"} <= row.keys()
     out, measure, calls = graphs / "out.json", wide.measure, list[Any]()
     out.unlink()
@@ -357,7 +359,11 @@ def record(*rows: Any, **logs: str) -> Any:
 
 def cell(auc: float, mrr: float, gap: float | None = None) -> Any:
     times = {"fit_seconds": 2.0, "score_seconds": 0.5}
-    return {"auc": auc, "mrr": mrr, "new_mrr": mrr / 2, **times, **({} if gap is None else {"gap": gap})}
+    curve = [
+        {"pairs": 0, "mean_score": None, "linked": None},
+        {"pairs": 50, "mean_score": 0.5, "linked": 0.5 + (gap or 0)},
+    ]
+    return {"auc": auc, "mrr": mrr, "new_mrr": mrr / 2, **times, **({} if gap is None else {"reliability": curve})}
 
 
 def test_tables() -> None:
@@ -384,7 +390,8 @@ def test_tables() -> None:
     svd = next(line for line in whole if line.startswith("| svd |"))
     assert svd.startswith("| svd | 2, 0, 0 | +10.00 | 1 | 3.00 |")
     assert svd.endswith("| 2.00 | 0.50 |")
-    assert "- Reliability gap: mean 3.00 points, largest 4.00, 2 logs." in whole
+    chance = 100 * math.sqrt(2 * 0.25 / (50 * math.pi))
+    assert f"- Reliability gap: mean 3.00 points, largest 4.00, 2 logs; {chance:.2f} by chance alone." in whole
     assert "- two, window 4, svd: ModelError: no" in whole
 
 
