@@ -14,8 +14,8 @@ repeated links only), and by ranking a link among 100 random nodes (MRR).
 --parts removes each part of the model in turn. --own-labels trains the pair score on labels that no forecast can know:
 either four fifths of the examples of the predicted snapshot (and tested on the remaining fifth), or all other
 transitions of the graph, including later ones. This shows what the features could achieve if past and future did not
-differ, or if there were more past. --forecast-only fits no embeddings. --heuristics adds other methods without training. Finished steps are stored in the
---out file and not computed again.
+differ, or if there were more past. --forecast-only fits no embeddings. --heuristics adds other methods without
+training. Finished steps are stored in the --out file and not computed again.
 """
 
 from __future__ import annotations
