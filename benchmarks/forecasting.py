@@ -14,8 +14,8 @@ repeated links only), and by ranking a link among 100 random nodes (MRR).
 --parts removes each part of the model in turn. --own-labels trains the pair score on labels that no forecast can know:
 either four fifths of the examples of the predicted snapshot (and tested on the remaining fifth), or all other
 transitions of the graph, including later ones. This shows what the features could achieve if past and future did not
-differ, or if there were more past. --heuristics adds other methods without training. Finished steps are stored in the
---out file and not computed again.
+differ, or if there were more past. --forecast-only fits no embeddings. --heuristics adds other methods without
+training. Finished steps are stored in the --out file and not computed again.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from dysat.data.datasets import DATASETS
 from dysat.errors import DysatError
 
 OWN, OTHERS = "own labels", "all other transitions"
+FORECAST = "forecast only"
 HEURISTICS = ("edgebank", "edge-memory", "degree-product", "degree-sum", "common-neighbours", "pair-logistic")
 LAST, LEAST = 8, 20  # for other graphs: number of predicted snapshots, and minimum number of links of each
 PARTS: dict[str, dict[str, Any]] = {
@@ -65,7 +66,8 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     if task["model"] in dysat.MODELS:
         model: Any = dysat.MODELS[task["model"]]()
     else:
-        model = dysat.DySAT(device=task["device"], seed=task["seed"], **PARTS[task["model"]])
+        options = {"embeddings": False} if task["model"] == FORECAST else PARTS[task["model"]]
+        model = dysat.DySAT(device=task["device"], seed=task["seed"], **options)
     try:
         model.fit(graph[:target])
     except DysatError as problem:
@@ -148,7 +150,7 @@ def figures(model: Any, graph: Any, target: int, seed: int) -> dict[str, float]:
 
     split = link_split(graph, target - 1, seed=seed)
     found = {"score": evaluate_scores(model.pair_scores(split.pairs), split).auc}
-    if hasattr(model, "embed"):
+    if hasattr(model, "embed") and getattr(model, "embeddings", True):
         found["embeddings"] = evaluate_probe(model.embed().cpu(), split).auc
     for name, options in (("new links", {"protocol": "new-links"}), ("historical", {})):
         try:
@@ -180,7 +182,8 @@ def sweep(args: argparse.Namespace) -> None:
 
     rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     done = {(row["dataset"], row["model"], row["target"], row["seed"]) for row in rows}
-    models = [OWN, OTHERS] if args.own_labels else list(PARTS) if args.parts else ["whole", "pair-boosting"]
+    whole = FORECAST if args.forecast_only else "whole"
+    models = [OWN, OTHERS] if args.own_labels else list(PARTS) if args.parts else [whole, "pair-boosting"]
     models += HEURISTICS if args.heuristics else ()
     waiting = []
     for dataset in args.dataset:
@@ -244,6 +247,7 @@ def main() -> None:
     parser.add_argument("--targets", nargs="+", type=int, help="snapshots to predict; default: the paper's")
     parser.add_argument("--parts", action="store_true", help="remove each part of the model in turn")
     parser.add_argument("--own-labels", action="store_true", help="train the pair score on labels no forecast can know")
+    parser.add_argument("--forecast-only", action="store_true", help="learn the pair score without embeddings")
     parser.add_argument("--heuristics", action="store_true", help="also evaluate heuristics other than boosting")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--processes", type=int, default=2)

@@ -9,7 +9,7 @@ r"""Build a wide bench: 31 public logs in eleven domains, half of them for devel
     apt-get download $(apt-cache pkgnames ruby- | LC_ALL=C sort | head -600)
     cd -
     python benchmarks/wide_logs.py --downloads FOLDER --out GRAPHS
-    python benchmarks/forecasting.py --graphs GRAPHS --dataset NAME … --out results/FILE.json
+    python benchmarks/forecasting_wide.py --graphs GRAPHS --half development --out results/FILE.json
 
 The Debian packages are those of Debian 12. Nothing is downloaded, installed or executed here; pickles are not read.
 GRAPHS gets one graph folder for each log and logs.json, which describes all of them. The six synthetic logs need no

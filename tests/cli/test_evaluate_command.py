@@ -92,7 +92,9 @@ def test_tables_and_plots_are_written(cli: Cli, mails: str) -> None:
         cli, mails, "--every=7d", "--model=svd", "--all", "--markdown=table.md", "--plot=steps.svg", "--candidates=3"
     )
     assert code == 0, err
-    assert "MRR" in out and "pair-boosting" in out
+    assert "MRR" in out and "pair-boosting" in out and "new: P@10" in out and "best heuristic in ranking" in out
+    assert "each link among 3 other nodes of its first end" in out
+    assert "| MRR | Hits@10 | P@10 | P@100 | new: MRR |" in Path("table.md").read_text()
     assert Path("table.md").read_text().count("\n| ") >= 11 and "<svg" in Path("steps.svg").read_text()
 
 

@@ -113,7 +113,7 @@ def test_fit_a_dataset(cli: Cli) -> None:
     metrics, model = run.metrics(), run.model("cpu")
     assert f"AUC {metrics['backtest']['auc']:.4f} ± " in " ".join(out.split())
     newest = metrics["backtest"]["windows"][-1]
-    assert f" {newest['links']} {newest['auc']:.4f} " in " ".join(out.split())
+    assert f" {newest['links']} model {newest['auc']:.4f} " in " ".join(out.split())
     expected = [[str(u), str(v), f"{s:.3f}", "yes" if known else "no"] for u, v, s, known in model.top_links(10)]
     assert link_lines(out) == expected and len(expected) == 10
     assert "1 epoch on cpu, " in out and f"written to {Path('run').absolute()}" in out
@@ -445,7 +445,7 @@ def test_forecast_only(cli: Cli) -> None:
     small_graph().save("graph")
     code, out, _ = cli("fit", "graph", "--forecast-only", "-o", "run")
     assert code == 0 and names(Path("run")) == RESULTS - {"embeddings.parquet"} | {"report.html"}
-    assert "forecast score, AUC" in out and "probe" not in out and "epoch" not in out
+    assert "forecast score" in out and "Hits@10" in out and "probe" not in out and "epoch" not in out
     assert "no embeddings were learned (--forecast-only); the forecast score does not depend on them" in out
     run = Run.open("run")
     metrics = run.metrics()

@@ -45,6 +45,20 @@ def test_trials_are_reported_and_the_best_is_first(cli: Cli, mails: str) -> None
     assert f"{command} learning_rate={best:g}" in out
 
 
+def test_objective_mrr(cli: Cli, mails: str) -> None:
+    more = [
+        (f"p{i}", f"p{(2 * i + week * i) % 37}", f"2024-01-{7 * week + 1:02}") for week in range(4) for i in range(37)
+    ]
+    Path(mails).write_text("src,dst,time\n" + "".join(f"{u},{v},{t}\n" for u, v, t in more))
+    words = [mails, "--model=edge-memory", "--space=decay=0.2,0.9", "--objective=mrr", "--last=2"]
+    code, out, err = run(cli, *words)
+    assert code == 0, err
+    facts = json.loads(Path("tuning/tuning.json").read_text())
+    assert facts["objective"] == "mrr" and "validation MRR" in out and f"{100 * facts['best']['value']:.2f}" in out
+    code, _, err = run(cli, *words[:3], "--objective=hits")
+    assert code == 2 and "'hits'" in err
+
+
 def test_same_command_resumes_and_json_is_complete(cli: Cli, mails: str) -> None:
     words = [mails, *QUICK, "--space=learning_rate=0.001..0.1", "--steps=2,3"]
     code, _, err = run(cli, *words, "--trials=1")

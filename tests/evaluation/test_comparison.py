@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dysat.evaluation.comparison import compare, difference_error
+from dysat.evaluation.comparison import compare, difference_error, mrr_difference_error
 from dysat.evaluation.probe import auc
 
 
@@ -54,6 +54,13 @@ def test_standard_error_is_the_deviation_over_samples() -> None:
 def test_too_few_examples_have_no_standard_error() -> None:
     labels = torch.tensor([True, False, False])
     assert math.isnan(difference_error(torch.tensor([1.0, 0, 2]), torch.tensor([1.0, 2, 0]), labels))
+
+
+def test_standard_error_of_an_mrr_difference_by_hand() -> None:
+    first, second = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([2.0, 2.0, 1.0])
+    differences = [1 - 1 / 2, 0.0, 1 / 4 - 1]
+    assert mrr_difference_error(first, second) == pytest.approx(math.sqrt(variance(differences) / 3))
+    assert math.isnan(mrr_difference_error(first[:1], second[:1]))
 
 
 def test_a_small_difference_in_one_window_is_a_tie() -> None:

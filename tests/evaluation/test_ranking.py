@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,17 @@ from torch import Tensor
 
 import dysat
 from dysat.evaluation.protocols import LinkSplit, link_split, single_step
-from dysat.evaluation.ranking import hits, mrr, ranking_candidates, ranks
+from dysat.evaluation.ranking import (
+    hits,
+    mrr,
+    never_linked,
+    pair_numbers,
+    precision_at,
+    precision_figures,
+    rank_figures,
+    ranking_candidates,
+    ranks,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +43,61 @@ def test_ranks_by_hand() -> None:
     assert found.tolist() == [2.5, 2.5, 1.0, 2.0]
     assert mrr(found) == pytest.approx((0.4 + 0.4 + 1 + 0.5) / 4)
     assert [hits(found, k) for k in (1, 2, 3)] == [0.25, 0.5, 1.0]
+
+
+def test_rank_figures_by_hand() -> None:
+    found = torch.tensor([1.0, 2.0, 4.0, 10.0, 10.5, 20.0, 5.0])
+    new = torch.tensor([False, True, True, True, False, True, True])
+    figures = rank_figures(found, new)
+    assert figures["mrr"] == pytest.approx((1 + 1 / 2 + 1 / 4 + 1 / 10 + 1 / 10.5 + 1 / 20 + 1 / 5) / 7)
+    assert figures["hits_at_10"] == pytest.approx(5 / 7)  # a tie for place 10 has rank 10.5 and does not count
+    assert figures["new_mrr"] == pytest.approx((1 / 2 + 1 / 4 + 1 / 10 + 1 / 20 + 1 / 5) / 5)
+    four = new & (found != 5)
+    assert math.isnan(rank_figures(found, four)["new_mrr"]) and rank_figures(found, four)["mrr"] == figures["mrr"]
+
+
+def test_precision_by_hand() -> None:
+    scores = torch.tensor([0.9, 0.8, 0.7, 0.5, 0.5, 0.5, 0.1])
+    labels = torch.tensor([True, False, True, True, False, False, True])
+    assert [precision_at(scores, labels, k) for k in (1, 2, 3)] == [1.0, 0.5, pytest.approx(2 / 3)]
+    assert precision_at(scores, labels, 4) == pytest.approx((2 + 1 / 3) / 4)  # one of three equal scores is a link
+    assert precision_at(scores, labels, 5) == pytest.approx((2 + 2 / 3) / 5)
+    assert precision_at(scores, labels, 7) == pytest.approx(4 / 7)
+    assert math.isnan(precision_at(scores, labels, 8))
+    assert math.isnan(precision_at(torch.tensor([1.0, torch.nan]), labels[:2], 1))
+
+
+def test_precision_of_new_pairs_by_hand() -> None:
+    scores, labels = torch.arange(20.0).flip(0), torch.arange(20) % 3 == 0  # links: 0, 3, 6, 9, 12, 15, 18
+    new = torch.arange(20) >= 4
+    figures = precision_figures(scores, labels, new)
+    assert figures["precision_at_10"] == 0.4 and figures["new_precision_at_10"] == 0.3  # 6, 9, 12 of 4 to 13
+    assert math.isnan(figures["precision_at_100"]) and math.isnan(figures["new_precision_at_100"])
+    few = torch.arange(20) >= 8  # four links
+    assert math.isnan(precision_figures(scores, labels, few)["new_precision_at_10"])
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_never_linked_pairs(directed: bool) -> None:
+    links = [[(0, 1)], [(2, 1), (3, 4)], [(0, 4)]]
+    table = tuple(
+        list(column) for column in zip(*((u, v, t) for t, day in enumerate(links) for u, v in day), strict=True)
+    )
+    graph = dysat.build_snapshots(dysat.read_events(table, time_unit="step"), every=1, directed=directed)
+    ids = graph.ids([0, 1, 2, 3, 4]).tolist()
+    pairs = torch.tensor([[ids[u], ids[v]] for u, v in ((1, 0), (0, 1), (1, 2), (2, 1), (0, 4), (0, 2), (3, 4))])
+    expected = [directed, False, directed, False, True, True, False]  # the link of the last snapshot comes later
+    assert never_linked(graph, 1, pairs).tolist() == expected
+    assert never_linked(graph, 2, pairs).tolist() == [*expected[:4], False, True, False]
+
+
+def test_given_links_decide_which_nodes_are_candidates(uci: dysat.DynamicGraph) -> None:
+    split = single_step(uci, 11)
+    keys = np.sort(pair_numbers(split.pairs[split.labels], directed=False))
+    whole = ranking_candidates(uci, split, 50)
+    assert torch.equal(ranking_candidates(uci, split, 50, linked=keys), whole)
+    blind = replace(split, target=99)  # this snapshot does not exist, so that its links cannot be read
+    assert ranking_candidates(uci[:12], blind, 50, linked=keys[:10]).shape == whole.shape
 
 
 def test_rank_is_the_mean_over_the_orders_of_ties() -> None:

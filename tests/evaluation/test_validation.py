@@ -1,4 +1,4 @@
-"""The tuning metric: cross-validated probes on validation examples only."""
+"""The tuning metrics: cross-validated probes on validation examples only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 import dysat
 from dysat.evaluation.probe import auc, pair_features
 from dysat.evaluation.protocols import LinkSplit, link_split
-from dysat.evaluation.validation import can_tune, tuning_auc, validation_only
+from dysat.evaluation.validation import can_tune, tuning_auc, tuning_mrr, validation_only, validation_ranking
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.pair import PairFeature
 
@@ -54,6 +54,35 @@ def test_tuning_auc_is_the_mean_over_cross_validated_folds(split: LinkSplit, fea
         scores = pair_features(e, split.pairs[folds[fold]], feature) @ weights + bias
         areas.append(auc(scores, split.labels[folds[fold]]))
     assert tuning_auc(e, split, feature=feature) == pytest.approx(sum(areas) / 5, abs=1e-9)
+
+
+@pytest.mark.parametrize("feature", ["product", "distance"])
+def test_tuning_mrr_scores_a_link_and_its_candidates_by_one_probe(split: LinkSplit, feature: PairFeature) -> None:
+    """By a probe trained on the four folds that the link is not in."""
+    graph, e = dysat.load_dataset("uci")[:9], normal(1809, 6)
+    ranking = validation_ranking(graph, split)  # the graph ends before the predicted snapshot
+    assert ranking is not None and split.target == 9
+    mine = validation_only(split)
+    reciprocals = []
+    places = {row: place for place, row in enumerate(mine.labels.nonzero().flatten().tolist())}
+    others = {row: place for place, row in enumerate((~mine.labels).nonzero().flatten().tolist())}
+    for row, nodes in zip(*(part.tolist() for part in ranking), strict=True):
+        train = [at for at, place in (places | others).items() if place % 5 != places[row] % 5]
+        weights, bias = fit_logistic(pair_features(e, mine.pairs[train], feature), mine.labels[train])
+        u, v = mine.pairs[row].tolist()
+        pairs = torch.tensor([[u, v], *([u, w] for w in nodes)])
+        scores = (pair_features(e, pairs, feature) @ weights + bias).tolist()
+        reciprocals.append(1 / (1 + sum(score > scores[0] for score in scores[1:])))
+    assert len(reciprocals) == min(200, int(mine.labels.sum())) and len(nodes) == 100
+    assert tuning_mrr(e, split, ranking, feature=feature) == pytest.approx(sum(reciprocals) / len(reciprocals))
+
+
+def test_tuning_mrr_of_equal_embeddings_is_that_of_ties(split: LinkSplit) -> None:
+    ranking = validation_ranking(dysat.load_dataset("uci")[:9], split)
+    assert ranking is not None
+    assert tuning_mrr(torch.ones(1809, 4), split, ranking) == pytest.approx(1 / 51)  # the middle of 101 places
+    few = with_validation(positives=1, negatives=9)
+    assert isnan(tuning_mrr(normal(12, 3), few, (torch.tensor([0]), torch.tensor([[5, 6]]))))
 
 
 def test_noise_has_auc_one_half_with_more_features_than_examples(split: LinkSplit) -> None:

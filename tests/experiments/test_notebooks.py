@@ -8,7 +8,7 @@ from run_folders import quick
 
 import dysat
 from dysat.data.csr import Snapshot
-from dysat.experiments.evaluate.outcome import Evaluation
+from dysat.experiments.evaluate.outcome import RANKING, Evaluation
 
 __all__ = ["quick"]
 
@@ -59,10 +59,11 @@ def test_an_evaluation_is_a_table(evaluation: Evaluation) -> None:
         for step in figures.of():
             row = table.filter(model=figures.name, snapshot=step.result.target, probe=step.probe).row(0, named=True)
             assert row["auc"] == step.result.auc
-            assert row["mrr"] == step.mrr
+            assert all(row[name] == getattr(step, name) for name in RANKING) and row["mrr"] > 0
     assert evaluation.to_pandas().columns.tolist() == table.columns
     page = evaluation._repr_html_()
-    assert page.count("<tr>") == 1 + len(list(evaluation.rows()))
+    assert page.count("<tr>") == 2 + len(list(evaluation.rows())) + len(list(evaluation.ranking_rows()))
+    assert ">Hits@10<" in page
 
 
 def test_a_tuning_is_a_table(graph: dysat.DynamicGraph) -> None:

@@ -52,6 +52,22 @@ def test_the_bias_is_not_penalised() -> None:
     assert b.item() == pytest.approx(math.log(y.sum() / (~y).sum()), rel=1e-6)
 
 
+def test_differences_are_examples_without_a_bias() -> None:
+    """The gradient of the whole objective is 0 at the result."""
+    x, y = examples(200, 4)
+    differences = examples(150, 4, seed=1)[0]
+    w, b = fit_logistic(x, y, l2=3.0, differences=differences)
+    theta = torch.cat([w, b.unsqueeze(0)])
+    rows = torch.cat([x, torch.ones(len(x), 1, dtype=torch.float64)], 1)
+    slope = (rows * (torch.sigmoid(rows @ theta) - y.double()).unsqueeze(1)).sum(0)
+    slope[:-1] += 3.0 * w - (differences * torch.sigmoid(-differences @ w).unsqueeze(1)).sum(0)
+    torch.testing.assert_close(slope, torch.zeros(5, dtype=torch.float64), rtol=0, atol=1e-5)
+    without = fit_logistic(x, y, l2=3.0)
+    assert not torch.allclose(w, without[0], atol=1e-2)
+    none = fit_logistic(x, y, l2=3.0, differences=differences[:0])
+    torch.testing.assert_close(none, without, rtol=0, atol=0)
+
+
 def test_features_far_from_zero() -> None:
     x, y = examples(200, 4)
     w, b = fit_logistic(x, y)

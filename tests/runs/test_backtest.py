@@ -18,6 +18,7 @@ from run_folders import RING, SMALL, assert_same, graph_of, quick, small_graph, 
 import dysat
 from dysat.evaluation.probe import auc, average_precision, evaluate_probe, evaluate_scores, validation_auc
 from dysat.evaluation.protocols import single_step
+from dysat.evaluation.ranking import ranking_candidates
 from dysat.evaluation.reliability import reliability
 from dysat.models import MODELS
 from dysat.models.base.best_pairs import pair_keys
@@ -82,6 +83,85 @@ def test_precision_counts_the_most_likely_links_that_came_true(tmp_path: Path) -
         ids = [graph.ids([link.u, link.v]).tolist() for link in model.top_links(200, known=known)]  # type: ignore[arg-type]
         true = [tuple(sorted(pair)) in links for pair in ids]
         assert found[name] == {"10": sum(true[:10]), "100": sum(true[:100]), "links": sum(true[:number])}
+
+
+def test_ranking_figures_of_every_window(ended: Run) -> None:
+    """As a slow loop over links and candidates, for the model and a heuristic."""
+    graph, found = small_graph(), ended.metrics()["backtest"]
+    window = found["windows"][-1]
+    split = single_step(graph, 3)
+    links, number = split.pairs[split.labels], window["candidates"]
+    assert (window["ranked"], number) == (len(links), 20)
+    others = ranking_candidates(graph, split, number)
+    before = set(linked_up_to(3).tolist())
+    new = [key not in before for key in pair_keys(links, 40).tolist()]
+    assert window["ranked_new"] == sum(new) >= 5
+    model = dysat.DySAT(**FORECAST | {"epochs": 0}).fit(graph[:4])
+    degrees = MODELS["degree-product"]().fit(graph[:4])
+    reciprocals = {}
+    for name, one, facts in (("own", model, window), ("degrees", degrees, window["heuristics"]["degree-product"])):
+        places = []
+        for (u, v), row in zip(links.tolist(), others.tolist(), strict=True):
+            mine, *theirs = one.pair_scores(torch.tensor([[u, v], *([u, w] for w in row)])).tolist()
+            places.append(1 + sum(1 if score > mine else 0.5 if score == mine else 0 for score in theirs))
+        reciprocals[name] = [1 / place for place in places]
+        assert facts["mrr"] == pytest.approx(fmean(reciprocals[name]))
+        assert facts["hits_at_10"] == pytest.approx(fmean(place <= 10 for place in places))
+        assert facts["new_mrr"] == pytest.approx(fmean(1 / r for r, is_new in zip(places, new, strict=True) if is_new))
+    differences = [a - b for a, b in zip(reciprocals["own"], reciprocals["degrees"], strict=True)]
+    error = stdev(differences) / len(differences) ** 0.5
+    assert window["heuristics"]["degree-product"]["mrr_error"] == pytest.approx(error)
+    for name in ("mrr", "hits_at_10", "new_mrr"):
+        assert found["mean"][name] == pytest.approx(fmean(w[name] for w in found["windows"]))
+        theirs = [w["heuristics"]["degree-product"][name] for w in found["windows"]]
+        assert found["heuristics"]["degree-product"][name] == pytest.approx(fmean(theirs))
+    rivals = {name: means["mrr"] for name, means in found["heuristics"].items() if "mrr" in means}
+    best = max(rivals, key=lambda name: rivals[name])
+    assert found["mrr_comparison"]["heuristic"] == best
+    assert found["mrr_comparison"]["difference"] == pytest.approx(found["mean"]["mrr"] - rivals[best])
+
+
+def test_scores_of_ranked_pairs_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ranking figures of a model come from one pass over the candidates."""
+    monkeypatch.setattr(backtest, "OPPONENTS", ("edgebank",))
+    sizes, scores = list[int](), dysat.DySAT.pair_scores
+
+    def count(model: dysat.DySAT, pairs: torch.Tensor, step: int = -1) -> torch.Tensor:
+        sizes.append(len(pairs))
+        return scores(model, pairs, step)
+
+    graph, split = small_graph(), single_step(small_graph(), 3)
+    model = dysat.DySAT(embeddings=False).fit(graph[:4])
+    monkeypatch.setattr(dysat.DySAT, "pair_scores", count)
+    facts = backtest.window_facts(model, graph, split, None)
+    assert sorted(sizes) == sorted([facts["links"], facts["links"] * facts["candidates"], len(split.pairs)])
+
+
+def test_few_new_links_have_no_mrr_of_their_own(tmp_path: Path) -> None:
+    graph = graph_of([(u, (u + d) % 30, t) for t in range(4) for u in range(30) for d in (1, 2)])
+    found = forecast(tmp_path / "run", graph, backtest=1).metrics()["backtest"]
+    window = found["windows"][0]
+    assert window["ranked_new"] == 0 and window["new_mrr"] is None and window["mrr"] > 0.5
+    assert "new_mrr" not in found["mean"] and "New links only" not in (backtest.ranking_text(found) or "")
+
+
+def test_metrics_without_ranking_figures_are_still_read_and_shown(cli: Cli, ended: Run, tmp_path: Path) -> None:
+    """As a version wrote them that had AUC and MRR only."""
+    run = Run.open(shutil.copytree(ended.folder, tmp_path / "run"))
+    metrics = json.loads((run.folder / "metrics.json").read_text())
+    found = metrics["backtest"]
+    del found["mrr_comparison"], found["heuristics"], found["mean"]["hits_at_10"], found["mean"]["new_mrr"]
+    for window in found["windows"]:
+        for facts in (window, *window["heuristics"].values()):
+            for name in ("hits_at_10", "new_mrr", "ranked", "ranked_new", "mrr_error"):
+                facts.pop(name, None)
+    (run.folder / "metrics.json").write_text(json.dumps(metrics))
+    code, out, err = cli("fit", "--resume", run.folder)
+    assert code == 0, err
+    text = " ".join(out.split())
+    first = found["windows"][0]
+    assert f"forecast score {first['auc']:.4f} {first['mrr']:.4f} {found['comparison']['heuristic']}" in text
+    assert "Hits@10" not in text and "In ranking" not in text
 
 
 def test_a_model_without_a_pair_score_is_fitted_for_every_window(tmp_path: Path) -> None:
@@ -268,9 +348,18 @@ def test_fit_shows_the_backtest(cli: Cli, ended: Run, tmp_path: Path) -> None:
     code, out, err = cli("fit", "--resume", run.folder)
     assert code == 0, err
     found, text = run.metrics()["backtest"], " ".join(out.split())
-    assert f"mean ± standard deviation {found['mean']['auc']:.4f} ± {found['sd']['auc']:.4f}" in text
+    names = ("auc", "mrr", "hits_at_10")
+    for title, values in (("mean", found["mean"]), ("standard deviation", found["sd"])):
+        assert f"{title} forecast score {' '.join(f'{values[name]:.4f}' for name in names)}" in text
+    rivals = [found[f"{which}comparison"]["heuristic"] for which in ("", "mrr_", "mrr_")]
+    label = rivals[0] if rivals[0] == rivals[1] else "best heuristic"
     for window in found["windows"]:
-        assert f"{window['start']} … {window['end']} {window['links']} {window['auc']:.4f}" in text
+        own = " ".join(f"{window[name]:.4f}" for name in names)
+        other = " ".join(f"{window['heuristics'][who][name]:.4f}" for who, name in zip(rivals, names, strict=True))
+        row = f"{window['start']} … {window['end']} {window['links']} forecast score {own} {label} {other}"
+        assert row in text
+    word = {"beats": "beats", "tie": "ties with", "behind": "is behind"}[found["mrr_comparison"]["verdict"]]
+    assert f"In ranking it {word} the strongest heuristic, {rivals[1]}: MRR {found['mean']['mrr']:.4f}" in text
     assert "embeddings with a probe on the newest of these windows: AUC 0." in text
     word = {"beats": "beats", "tie": "ties with", "behind": "is behind"}[found["verdict"]]
     assert f"The forecast score {word} the strongest heuristic, {found['comparison']['heuristic']}: AUC" in text

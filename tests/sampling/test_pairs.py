@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dysat.sampling.pairs import UnlinkedPairs, _number, _pair, unlinked_between, unlinked_pairs
+from dysat.sampling.pairs import UnlinkedPairs, _number, _pair, replaced_ends, unlinked_between, unlinked_pairs
 
 NONE = np.empty((0, 2), dtype=np.int64)
 
@@ -27,6 +27,25 @@ def test_unlinked_pairs_are_uniform(wanted: int) -> None:
     expected = 400 * wanted / len(free)
     chi2 = sum((count - expected) ** 2 for count in counts.values()) / (expected * (1 - wanted / len(free)))
     assert 110 < chi2 < 260  # about χ² with 180 − 1 degrees of freedom
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_replaced_ends_are_uniform_among_free_nodes_of_a_kind(directed: bool) -> None:
+    every = np.array([(0, 3), (0, 7), (2, 5)] + [(9, 1)] * directed)
+    kinds = np.array([0, 1] * 5, dtype=np.uint8)
+    links = every[[0, 2]]
+    pairs, rows = replaced_ends(links, every, 10, 2_000, np.random.default_rng(0), directed=directed, kinds=kinds)
+    free = {0: [(0, v) for v in (1, 5, 9)], 1: [(1, 2), (2, 3), (2, 7), (2, 9)]}
+    if directed:
+        free[1] = [(2, v) for v in (1, 3, 7, 9)]
+    for row, expected in free.items():
+        own = pairs[rows == row]
+        found, counts = np.unique(own, axis=0, return_counts=True)
+        assert [tuple(pair) for pair in found.tolist()] == sorted(expected)
+        assert (abs(counts - 400) < 80).all()  # 2,000 draws among five nodes of the kind
+    every_kind, rows = replaced_ends(links, every, 10, 2_000, np.random.default_rng(0), directed=directed)
+    own = set(map(tuple, every_kind[rows == 0].tolist()))
+    assert own == {(0, v) for v in range(1, 10)} - {(0, 3), (0, 7)}
 
 
 def test_numbers_enumerate_all_pairs() -> None:

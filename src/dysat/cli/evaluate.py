@@ -35,7 +35,7 @@ from dysat.errors import ModelError
 from dysat.evaluation.probe import Means
 from dysat.evaluation.protocols import NewEnds, Protocol
 from dysat.experiments.evaluate.evaluate import evaluate
-from dysat.experiments.evaluate.outcome import PROBES, Evaluation, Figures, per_cent, spread
+from dysat.experiments.evaluate.outcome import PROBES, RANKING, Evaluation, Figures, fraction, per_cent, spread
 from dysat.experiments.evaluate.request import Contender, Probe
 from dysat.models import MODELS
 from dysat.runs.run import Run
@@ -75,7 +75,13 @@ def evaluate_command(
     first: Annotated[int | None, option("First snapshot to predict.")] = None,
     last: Annotated[int | None, option("Last snapshot to predict.")] = None,
     repeats: Annotated[int, option("Number of random train/test splits.")] = 10,
-    candidates: Annotated[int, option("Negative nodes per link for MRR and Hits@10; 0 skips both.")] = 0,
+    candidates: Annotated[
+        int | None,
+        option(
+            "Other nodes that each link is ranked among, for MRR, Hits@10 and precision; 0 skips them "
+            "[dim](default: 100, fewer in a small graph)[/dim]."
+        ),
+    ] = None,
     typed: Annotated[bool, option("Bipartite data: sample negatives across the two sides only.", "--typed")] = False,
     new_ends: Annotated[NewEnds, option("With new-nodes: whether both ends of a link must be new, or one.")] = "both",
     count_self_loops: Annotated[bool, option("Predict links from a node to itself too.", "--count-self-loops")] = False,
@@ -142,7 +148,6 @@ def evaluate_command(
         "self_loops": "keep" if count_self_loops else "drop",
         "typed": typed,
         "new_ends": new_ends,
-        "candidates": candidates,
     }
     if processes is not None and processes < 1:
         raise ModelError(f"--processes {processes} must be at least 1")
@@ -150,8 +155,8 @@ def evaluate_command(
     try:
         with counting("evaluating") as on_progress:
             found = evaluate(
-                contenders, graph, out, device=device, processes=processes, engine=engine, address=address,
-                job_cpus=job_cpus, job_gpus=job_gpus, on_progress=on_progress, **request,
+                contenders, graph, out, candidates=candidates, device=device, processes=processes, engine=engine,
+                address=address, job_cpus=job_cpus, job_gpus=job_gpus, on_progress=on_progress, **request,
             )  # fmt: skip
     except KeyboardInterrupt:
         raise StoppedError(f"stopped; finished steps are kept in {out}, the same command resumes") from None
@@ -176,15 +181,16 @@ def _model_of(run: Run, given: dict[str, str]) -> Contender:
 
 def _show(found: Evaluation, source: str, out: Path, everyone: bool) -> None:
     console = new_console()
-    ranked = found.about["request"]["candidates"] > 0
-    table = new_table(
-        "model", "negatives", "probe", ">steps", ">macro-AUC", "", ">micro", ">AP",
-        *([">MRR", ">Hits@10"] if ranked else []),
-    )  # fmt: skip
+    table = new_table("model", "negatives", "probe", ">steps", ">macro-AUC", "", ">micro", ">AP")
     for model, negatives, probe, means in found.rows(found.figures if everyone else None):
-        name = f"[dim]{foreign(model.name)}[/dim]" if model.opponent else f"[bold]{foreign(model.name)}[/bold]"
-        table.add_row(name, negatives, PROBES[probe], str(len(means.targets)), *_cells(means), *_ranked(model, ranked))
+        table.add_row(_name(model), negatives, PROBES[probe], str(len(means.targets)), *_cells(means))
     console.print(table)
+    ranked = list(found.ranking_rows(everyone=everyone))
+    if ranked:
+        table = new_table("ranking", ">steps", *(f">{title}" for title in RANKING.values()))
+        for model, steps, values in ranked:
+            table.add_row(_name(model), str(steps), *map(fraction, values.values()))
+        console.print(table)
     for line in _notes(found, source, out):
         console.print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
     for line in verdict(found):
@@ -200,6 +206,12 @@ def verdict(found: Evaluation) -> Iterator[str]:
             word = "beats" if gap > 0 else "does not beat"
             figure = f"{gap:+.2f} points of macro-AUC on the same steps"
             yield foreign(f"{model.name} {word} the best heuristic, {best.name}: {figure}")
+        best = found.best_ranking(model)
+        gap = found.mrr_gap(model, best) if best else nan
+        if best and not isnan(gap):
+            word = "beats" if gap > 0 else "does not beat"
+            figure = f"{gap:+.3f} of MRR on the same steps"
+            yield foreign(f"{model.name} {word} the best heuristic in ranking, {best.name}: {figure}")
 
 
 def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:
@@ -213,6 +225,11 @@ def _notes(found: Evaluation, source: str, out: Path) -> Iterator[str]:
         yield "own score: no probe; models train for all epochs, and no label of the predicted snapshot is used"
     if probes & {"present", "past"}:
         yield "probe on t+1: trained on a fifth of the predicted labels, as in the paper; on t: on the snapshot before"
+    if number := request["candidates"]:
+        yield (
+            f"ranking by own scores, no probe: each link among {number} other nodes of its first end; "
+            "P@k: fraction of links among the k highest-scored of these pairs; new: pairs never linked before"
+        )
     yield from _direction(found)
     for kind, targets in found.asked()[0].lacking.items():
         yield f"too few {kind} negatives for snapshots {', '.join(map(str, targets))}"
@@ -241,9 +258,8 @@ def _cells(means: Means) -> list[str]:
     ]
 
 
-def _ranked(model: Figures, ranked: bool) -> list[str]:
-    values = model.ranking().values() if ranked else []
-    return ["–" if value is None else f"{value:.3f}" for value in values]
+def _name(model: Figures) -> str:
+    return f"[dim]{foreign(model.name)}[/dim]" if model.opponent else f"[bold]{foreign(model.name)}[/bold]"
 
 
 def _draw(found: Evaluation, file: Path, everyone: bool) -> None:

@@ -37,6 +37,7 @@ from dysat.data.datasets import DATASETS
 from dysat.errors import ModelError
 from dysat.evaluation.protocols import NewEnds, Protocol
 from dysat.experiments.evaluate.request import Contender
+from dysat.experiments.tune.objective import Objective
 from dysat.experiments.tune.outcome import Tuning
 from dysat.experiments.tune.preset_file import write_preset
 from dysat.experiments.tune.spaces import as_text
@@ -68,6 +69,9 @@ def tune_command(
             "[dim](default: the space of the method)[/dim].",
         ),
     ] = None,
+    objective: Annotated[
+        Objective, option("What to maximise on validation links: AUC, or the mean reciprocal rank.")
+    ] = "auc",
     trials: Annotated[int | None, option("Total number of trials [dim](default: every combination)[/dim].")] = None,
     prune: Annotated[
         bool, option("Stop a trial early if it falls below the median of earlier ones.", "--prune/--no-prune")
@@ -139,10 +143,11 @@ def tune_command(
     try:
         with _progress() as on_progress:
             found = tune(
-                contender, graph, out, space=space, trials=trials, steps=wanted, prune=prune, storage=storage,
-                device=device, processes=processes, engine=engine, address=address, job_cpus=job_cpus,
-                job_gpus=job_gpus, on_progress=on_progress, protocol=protocol, first=first, last=last, seed=seed,
-                self_loops="keep" if count_self_loops else "drop", typed=typed, new_ends=new_ends,
+                contender, graph, out, space=space, objective=objective, trials=trials, steps=wanted, prune=prune,
+                storage=storage, device=device, processes=processes, engine=engine, address=address,
+                job_cpus=job_cpus, job_gpus=job_gpus, on_progress=on_progress, protocol=protocol, first=first,
+                last=last, seed=seed, self_loops="keep" if count_self_loops else "drop", typed=typed,
+                new_ends=new_ends,
             )  # fmt: skip
     except KeyboardInterrupt:
         kept = out if storage is None else shown_url(storage)
@@ -175,7 +180,9 @@ def _numbers(text: str | None) -> list[int] | None:
 def _show(found: Tuning, read: list[str], out: Path, preset_out: Path | None) -> None:
     console = new_console()
     names = list(found.space)
-    table = new_table(*(f">{foreign(name)}" for name in names), ">validation AUC", ">steps", ">seconds", "")
+    table = new_table(
+        *(f">{foreign(name)}" for name in names), f">validation {found.objective}", ">steps", ">seconds", ""
+    )
     for trial in found.trials[:SHOWN]:
         best = trial is found.trials[0] and trial.state == "done"
         cells = [foreign(_cell(trial.options[name])) if name in trial.options else "–" for name in names]

@@ -1,4 +1,4 @@
-"""Compare two scores on the same examples: is a difference of AUC larger than chance?"""
+"""Compare two scores on the same examples: is a difference of AUC or of MRR larger than chance?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ERRORS = 2.0  # a difference within this number of standard errors may be chance
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean difference of AUC over windows, how far it may be off, and what follows from both.
+    """The mean difference of AUC or MRR over windows, how far it may be off, and what follows from both.
 
     `spread` is the larger of the standard deviation of the differences over windows and two standard errors of their
     mean over examples. A difference within the spread is a tie.
@@ -34,7 +34,7 @@ class Comparison:
 
 
 def compare(differences: Sequence[float], errors: Sequence[float]) -> Comparison:
-    """Compare two models by the differences of their AUC in one or more windows, and the standard errors of these.
+    """Compare two models by the differences of a figure in one or more windows, and the standard errors of these.
 
     A window without a standard error (NaN) has too few examples for any difference to count.
 
@@ -63,6 +63,17 @@ def difference_error(first: Tensor, second: Tensor, labels: Tensor) -> float:
             return float("nan")
         variance += float((one - other).var()) / len(one)
     return sqrt(variance)
+
+
+def mrr_difference_error(first: Tensor, second: Tensor) -> float:
+    """Return the standard error of the MRR by one score minus that by another, from ranks of the same links.  # [P]
+
+    NaN with fewer than two links.
+    """
+    if len(first) < 2:
+        return float("nan")
+    difference = first.double().reciprocal() - second.double().reciprocal()
+    return float(difference.std()) / sqrt(len(difference))
 
 
 def _placements(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

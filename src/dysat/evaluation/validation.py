@@ -1,15 +1,18 @@
-"""The tuning metric: AUC on validation examples only."""
+"""The tuning metrics: AUC and MRR on validation examples only."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from statistics import fmean
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from dysat.data.graph import DynamicGraph
 from dysat.evaluation.probe import fit_repeats, masked_auc, pair_features
 from dysat.evaluation.protocols import LinkSplit
+from dysat.evaluation.ranking import candidate_pairs, drawn_ranking, mrr, pair_numbers, ranks
 from dysat.nn.pair import PairFeature
 
 FOLDS = 5
@@ -41,10 +44,50 @@ def tuning_auc(embeddings: Tensor, split: LinkSplit, *, feature: PairFeature = "
     split = validation_only(split).to(embeddings.device)
     if not can_tune(split):
         return float("nan")
-    folds = _folds(split.labels)
-    x = pair_features(embeddings, split.pairs, feature)  # [B, d]
-    weights, bias = fit_repeats(x, replace(split, train=~folds))  # [K, d], [K]
+    folds, x, weights, bias = _probes(embeddings, split, feature)
     return fmean(masked_auc(weights @ x.mT + bias.unsqueeze(-1), split.labels, folds).tolist())
+
+
+def validation_ranking(graph: DynamicGraph, split: LinkSplit) -> tuple[Tensor, Tensor] | None:
+    """Return rows of validation links and the nodes that each is ranked among, as `drawn_ranking`.  # [P], [P, K]
+
+    Only validation links are excluded from the candidates. Other links of the predicted snapshot are test examples,
+    which must not be known here, so a candidate can be one of them by chance. The graph need not have that snapshot.
+    """
+    split = validation_only(split)
+    return drawn_ranking(graph, split, np.sort(pair_numbers(split.pairs[split.labels], graph.directed)))
+
+
+@torch.no_grad()
+def tuning_mrr(
+    embeddings: Tensor, split: LinkSplit, ranking: tuple[Tensor, Tensor], *, feature: PairFeature = "product"
+) -> float:
+    """Return the MRR of validation links by cross-validated probes; NaN with fewer than two examples of a class.
+
+    The folds and probes are those of `tuning_auc`. A link and its candidates, from `validation_ranking`, are scored by
+    the probe that was trained without the link.
+    """
+    split = validation_only(split).to(embeddings.device)
+    if not can_tune(split):
+        return float("nan")
+    folds, _, weights, bias = _probes(embeddings, split, feature)
+    rows, others = (part.to(embeddings.device) for part in ranking)
+    links, fold = split.pairs[rows], folds[:, rows].int().argmax(0)  # [P, 2], [P]
+    nodes = torch.cat([links[:, 1:], others], 1)  # [P, 1 + K]
+    x = pair_features(embeddings, candidate_pairs(links, nodes), feature).view(*nodes.shape, -1)
+    scores = (x * weights[fold].unsqueeze(1)).sum(-1) + bias[fold].unsqueeze(1)  # [P, 1 + K]
+    return mrr(ranks(scores[:, 0], scores[:, 1:]))
+
+
+def _probes(embeddings: Tensor, split: LinkSplit, feature: PairFeature) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return folds, features of the examples, and a probe for each fold, trained on the others.
+
+    Shapes:
+        folds [K, B], features [B, d], weights [K, d], biases [K]
+    """
+    folds = _folds(split.labels)
+    x = pair_features(embeddings, split.pairs, feature)
+    return folds, x, *fit_repeats(x, replace(split, train=~folds))
 
 
 def _folds(labels: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ MAX_PERIODS = 8  # days and weeks to look back: 0.6⁸ is 2 %
 TRAINING_PERIODS = 3  # days and weeks to look back for training examples
 MIN_OVERLAP = 0.5  # of two windows at the same time of day or week
 RANKS = (4, 16, 64)
+BLOCK_NODES = 1_000  # of larger graphs, features of pairs use eigenvectors found by blocks, which is faster
 EXACT_NODES = 7_000  # larger matrices have approximate eigenvectors; those of the paper's datasets are all exact
 BLOCK = 16  # vectors that are multiplied at once
 MOST_ENTRIES = 1 << 30  # of a basis; larger graphs have fewer eigenvectors, of the next smaller rank
@@ -298,6 +299,8 @@ def leading_eigenvectors(matrix: csr_array[np.float64]) -> Spectrum:
         values, vectors = np.linalg.eigh(matrix.toarray())
     elif side is not None and most < side.sum() < n - most:
         values, vectors = _bipartite_eigenvectors(matrix, side, most)
+    elif n > BLOCK_NODES:
+        values, vectors = _block_lanczos(matrix, most, "LM", seed=0)
     else:
         values, vectors = lanczos(matrix, most, tol=TOLERANCE)
     order = np.argsort(-np.abs(values), kind="stable")[:most]

@@ -149,6 +149,10 @@ class DySAT(AttentionModel):
         init=False, repr=False, default=None
     )  # computed before they are needed
 
+    @property
+    def version(self) -> int:
+        return 2 if self.pair_score else 1  # 2: the pair score learns to rank
+
     def check(self) -> None:
         super().check()
         self._not_negative("walk_weight", "future_weight", "agreement", "spectrum")

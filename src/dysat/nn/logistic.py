@@ -14,9 +14,16 @@ RIDGE = 1e-12  # keeps a singular Hessian positive definite; it changes the step
 
 @torch.no_grad()
 def fit_logistic(
-    x: Tensor, y: Tensor, *, l2: float | Tensor = 1.0, sample_weight: Tensor | None = None
+    x: Tensor,
+    y: Tensor,
+    *,
+    l2: float | Tensor = 1.0,
+    sample_weight: Tensor | None = None,
+    differences: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the w and b that minimize `½‖w‖² + C Σ log(1 + exp(∓(w·x + b)))` with C = 1 / l2, in float64.
+
+    `differences` are rows z = x − x' of examples x that should rank above x': each adds `C log(1 + exp(−w·z))`.
 
     This is scikit-learn's objective: raw features, and no penalty on the bias. Leading axes are separate problems,
     solved together. If a class is missing, the weights are 0 and the bias is the log-odds with half an example added
@@ -26,6 +33,7 @@ def fit_logistic(
         - x: [..., B, d]; y: [..., B], 0 or 1
         - l2: one number, or one per feature [d]
         - sample_weight: [..., B]; an example of weight 0 does not count
+        - differences: [..., P, d]
         - output: w [..., d], b [...]
     """
     x, y = x.double(), y.double()
@@ -34,9 +42,15 @@ def fit_logistic(
     weight = weight * ((positive > 0) & (negative > 0)).unsqueeze(-1)  # a single class has no finite minimum
     # Shifting the features changes only the bias, and centred features keep the Hessian well conditioned.
     centre = x.sum(-2) / max(x.shape[-2], 1)  # [..., d]
-    signed = functional.pad(x, (0, 1), value=1.0)  # [..., B, d + 1]
-    signed[..., :-1] -= centre.unsqueeze(-2)
-    signed *= (2 * y - 1).unsqueeze(-1)
+    number, others = x.shape[-2], 0 if differences is None else differences.shape[-2]
+    signed = x.new_zeros(*x.shape[:-2], number + others, x.shape[-1] + 1)  # [..., B + P, d + 1]
+    labelled = signed[..., :number, :]
+    torch.sub(x, centre.unsqueeze(-2), out=labelled[..., :-1])
+    labelled[..., -1] = 1.0
+    labelled *= (2 * y - 1).unsqueeze(-1)
+    if differences is not None:
+        signed[..., number:, :-1] = differences
+        weight = functional.pad(weight, (0, others), value=1.0)
     penalty = functional.pad(torch.as_tensor(l2).to(x).expand(x.shape[-1]), (0, 1))  # [d + 1]
     bias = ((positive + 0.5) / (negative + 0.5)).log()
     start = functional.pad(bias.unsqueeze(-1), (x.shape[-1], 0))  # [..., d + 1]

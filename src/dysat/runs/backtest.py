@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.data.windows import write_moment
-from dysat.errors import DysatError, GraphError
-from dysat.evaluation.comparison import compare, difference_error
+from dysat.errors import DysatError
+from dysat.evaluation.comparison import compare, difference_error, mrr_difference_error
 from dysat.evaluation.probe import ProbeResult, auc, average_precision, evaluate_probe, evaluate_scores
 from dysat.evaluation.protocols import LinkSplit, link_pairs
-from dysat.evaluation.ranking import link_ranks, mrr, ranking_candidates
+from dysat.evaluation.ranking import TOP, drawn_ranking, link_ranks, never_linked, rank_figures
 from dysat.evaluation.reliability import pooled, reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.models.base.embedding import EmbeddingModel
@@ -29,11 +26,9 @@ from dysat.training import Progress
 Facts = dict[str, Any]
 WINDOWS = 3  # predicted by default
 FEWEST_LINKS = 20  # a figure from fewer links is not reliable
-TOP = (10, 100)  # numbers of most likely links that are counted
 MOST = 1_000  # at most as many, if a window has more links
 FIGURES = ("auc", "average_precision")
-RANKED = 200  # links of a window that are ranked for the MRR; more are sampled
-CANDIDATES = (100, 50, 20, 10)  # other nodes that each of them is ranked among: as many of these as a graph has
+RANKING = ("mrr", "hits_at_10", "new_mrr")
 
 
 def incomplete(graph: DynamicGraph) -> bool:
@@ -72,7 +67,8 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
     probe, result = (None, None) if done is None else probe_facts(_embedding(model), split, done)
     by_score = getattr(model, "pair_score", False) and getattr(model, "pair_score_", None) is not None
     rivals: list[tuple[str, Tensor, ProbeResult]] = []
-    ranked, mrrs = _to_rank(graph, split), dict[str, Facts]()
+    ranked = _to_rank(graph, split)
+    own_ranks, ranks = _ranks(model, ranked), dict[str, Tensor | None]()
     for number, name in enumerate(OPPONENTS):
         report(f"{name}, heuristic", number, len(OPPONENTS))
         try:
@@ -84,7 +80,7 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
         except DysatError:
             continue  # it needs more snapshots
         rivals.append((name, own, found))
-        mrrs[name] = _mrr(rival, ranked)
+        ranks[name] = _ranks(rival, ranked)
     facts: Facts = {
         "step": split.step,
         "start": write_moment(target.start, graph.clock),
@@ -96,14 +92,16 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
         scores = model.pair_scores(split.pairs).double().cpu()
         facts |= {"auc": auc(scores, labels), "average_precision": average_precision(scores, labels)}
         facts["heuristics"] = {
-            name: _without_nan({"auc": auc(own, labels), "error": difference_error(scores, own, labels)}) | mrrs[name]
+            name: _without_nan({"auc": auc(own, labels), "error": difference_error(scores, own, labels)})
             for name, own, _ in rivals
         }
         facts["reliability"] = _reliability(model, split, labels)
     else:
         facts |= {name: None if probe is None else probe[name] for name in FIGURES}
-        facts["heuristics"] = {name: _rival(result, found) | mrrs[name] for name, _, found in rivals}
-    facts |= _mrr(model, ranked) | {"candidates": None if ranked is None else ranked[1].shape[1]}
+        facts["heuristics"] = {name: _rival(result, found) for name, _, found in rivals}
+    facts |= _ranking(own_ranks, ranked) | _counts(ranked)
+    for name, theirs in ranks.items():
+        facts["heuristics"][name] |= _ranking(theirs, ranked) | {"mrr_error": _mrr_error(own_ranks, theirs)}
     facts["precision"] = precision(model, graph, split)
     if probe is not None:
         best = max(((found.auc, name) for name, _, found in rivals if found.auc == found.auc), default=None)
@@ -111,24 +109,49 @@ def window_facts(model: LinkModel, graph: DynamicGraph, split: LinkSplit, done: 
     return _without_nan(facts)
 
 
-def _to_rank(graph: DynamicGraph, split: LinkSplit) -> tuple[Tensor, Tensor] | None:
-    """Return links of the window and the nodes that each is ranked among; None in a small graph.  # [P, 2], [P, K]"""
-    links = split.pairs[split.labels]
-    if len(links) > RANKED:
-        links = links[np.sort(np.random.default_rng(split.step).choice(len(links), RANKED, replace=False))]
-    chosen = replace(split, pairs=links, labels=torch.ones(len(links), dtype=torch.bool))
-    for number in CANDIDATES:
-        with suppress(GraphError):  # a small graph has fewer nodes
-            return links, ranking_candidates(graph, chosen, number)
-    return None
+class Ranked(NamedTuple):
+    """Links of a window, the nodes that each is ranked among, and which links are new.  # [P, 2], [P, K], [P]"""
+
+    links: Tensor
+    others: Tensor
+    new: Tensor
 
 
-def _mrr(model: LinkModel, ranked: tuple[Tensor, Tensor] | None) -> Facts:
-    """Return the mean reciprocal rank of the links by the model's own scores."""
+def _to_rank(graph: DynamicGraph, split: LinkSplit) -> Ranked | None:
+    """Return the links to rank and their candidates; None in a small graph."""
+    drawn = drawn_ranking(graph, split)
+    if drawn is None:
+        return None
+    links = split.pairs[drawn[0]]
+    return Ranked(links, drawn[1], never_linked(graph, split.step, links))
+
+
+def _ranks(model: LinkModel, ranked: Ranked | None) -> Tensor | None:
+    """Return the ranks of the links by the model's own scores, which are computed here only; None without any."""
     try:
-        return _without_nan({"mrr": float("nan") if ranked is None else mrr(link_ranks(model.pair_scores, *ranked))})
+        return None if ranked is None else link_ranks(model.pair_scores, ranked.links, ranked.others).cpu()
     except DysatError:  # training diverged
-        return {"mrr": None}
+        return None
+
+
+def _ranking(ranks: Tensor | None, ranked: Ranked | None) -> Facts:
+    """Return MRR, Hits@10 and the MRR of new links."""
+    if ranks is None or ranked is None:
+        return dict.fromkeys(RANKING)
+    return _without_nan(dict(rank_figures(ranks, ranked.new)))
+
+
+def _counts(ranked: Ranked | None) -> Facts:
+    """Return how many links were ranked, how many of them are new, and among how many other nodes each."""
+    if ranked is None:
+        return {"candidates": None, "ranked": 0, "ranked_new": 0}
+    return {"candidates": ranked.others.shape[1], "ranked": len(ranked.links), "ranked_new": int(ranked.new.sum())}
+
+
+def _mrr_error(one: Tensor | None, other: Tensor | None) -> float | None:
+    """Return the standard error of the difference of two MRRs; None if it is not known."""
+    error = float("nan") if one is None or other is None else mrr_difference_error(one, other)
+    return None if error != error else error
 
 
 def precision(model: LinkModel, graph: DynamicGraph, split: LinkSplit) -> dict[str, dict[str, int]]:
@@ -151,8 +174,10 @@ def summary(windows: Sequence[Facts], left_out: Facts | None) -> Facts:
     """The entry `backtest` of metrics.json, from the windows that were predicted, newest first."""
     newest, measured = windows[0], [window for window in windows if window["auc"] is not None]
     values: dict[str, list[float]] = {name: [window[name] for window in measured] for name in FIGURES}
-    if all(window.get("mrr") is not None for window in measured):  # not in a small graph
-        values["mrr"] = [window["mrr"] for window in measured]
+    for name in RANKING:  # a small graph has none; a window with few new links has no MRR of these
+        known = [window[name] for window in measured if window.get(name) is not None]
+        if known and (name == "new_mrr" or len(known) == len(measured)):
+            values[name] = known
     rival = _strongest(measured)
     facts: Facts = {
         **newest.get("probe", {}),
@@ -162,17 +187,19 @@ def summary(windows: Sequence[Facts], left_out: Facts | None) -> Facts:
         "reliable": bool(measured) and all(window["links"] >= FEWEST_LINKS for window in windows),
         "verdict": None if rival is None else rival["verdict"],
         "comparison": rival,
+        "mrr_comparison": _strongest(measured, "mrr", "mrr_error"),
+        "heuristics": _heuristic_means(measured),
         "precision": _mean_precision(windows),
         "left_out": left_out,
     }
     if newest["by"] == "score":
         curves = {name: pooled([window["reliability"][name] for window in windows]) for name in newest["reliability"]}
-        own = None if rival is None else {"name": rival["heuristic"], "auc": _auc_of(newest, rival["heuristic"])}
+        best = None if rival is None else rival["heuristic"]
         facts["forecast"] = {
             **{name: newest[name] for name in FIGURES},
             "reliability": curves.pop("all"),
             **{f"reliability_{name}": curve for name, curve in curves.items()},
-            "heuristic": own,
+            "heuristic": None if best is None else {"name": best, "auc": _figure_of(newest, best, "auc")},
         }
     return facts
 
@@ -198,43 +225,80 @@ def verdict_text(backtest: Facts) -> str | None:
     rival, what = backtest["comparison"], "The forecast score" if "forecast" in backtest else "The model"
     if rival is None:
         return None
-    heuristic, own, other = f"the strongest heuristic, {rival['heuristic']}", backtest["mean"]["auc"], rival["auc"]
     if rival["verdict"] is None:  # of version 0.1.0
-        return f"{what} has AUC {own:.4f}; {heuristic}, has {other:.4f}."
+        heuristic = f"the strongest heuristic, {rival['heuristic']}"
+        return f"{what} has AUC {backtest['mean']['auc']:.4f}; {heuristic}, has {rival['auc']:.4f}."
+    doubt = "" if backtest["reliable"] else " The windows have few links, so this is not a reliable comparison."
+    return f"{what} {_compared(backtest, rival, 'auc')}.{doubt}"
+
+
+def ranking_text(backtest: Facts) -> str | None:
+    """One or two sentences: the same by MRR, for all links and for new ones; None if no links were ranked."""
+    rival, mean = backtest.get("mrr_comparison"), backtest["mean"]
+    if rival is None or mean.get("mrr") is None:
+        return None
+    text = f"In ranking it {_compared(backtest, rival, 'mrr')}."
+    rivals = {name: found.get("new_mrr") for name, found in (backtest.get("heuristics") or {}).items()}
+    known = {name: value for name, value in rivals.items() if value is not None}
+    if mean.get("new_mrr") is None or not known:
+        return text
+    best = max(known, key=lambda name: known[name])
+    return f"{text} New links only: MRR {mean['new_mrr']:.4f}; the best heuristic, {best}, has {known[best]:.4f}."
+
+
+def _compared(backtest: Facts, rival: Facts, figure: str) -> str:
+    """Whether the model beats a heuristic by a figure, with both values, their difference and its spread."""
+    heuristic, own, other = f"the strongest heuristic, {rival['heuristic']}", backtest["mean"][figure], rival[figure]
     over = "over windows and links" if len(backtest["windows"]) > 1 else "over links"
     spread = "no spread is known" if rival["spread"] is None else f"spread {over} {rival['spread']:.4f}"
     words = {"beats": f"beats {heuristic}", "behind": f"is behind {heuristic}", "tie": f"ties with {heuristic}"}
-    doubt = "" if backtest["reliable"] else " The windows have few links, so this is not a reliable comparison."
-    figures = f"AUC {own:.4f} against {other:.4f}, difference {rival['difference']:+.4f}, {spread}"
-    return f"{what} {words[rival['verdict']]}: {figures}.{doubt}"
+    figures = f"{figure.upper()} {own:.4f} against {other:.4f}, difference {rival['difference']:+.4f}, {spread}"
+    return f"{words[rival['verdict']]}: {figures}"
 
 
-def _strongest(windows: Sequence[Facts]) -> Facts | None:
-    """The heuristic with the highest mean AUC of those measured in all windows, compared window by window."""
-    shared = [name for name in OPPONENTS if windows and all(_auc_of(window, name) is not None for window in windows)]
-    if not shared:
+def _strongest(windows: Sequence[Facts], figure: str = "auc", error: str = "error") -> Facts | None:
+    """The heuristic with the highest mean AUC or MRR of those measured in all windows, compared window by window."""
+    if any(window.get(figure) is None for window in windows):
         return None
-    means = {name: fmean(_auc_of(window, name) or 0.0 for window in windows) for name in shared}
-    best = max(shared, key=lambda name: means[name])
+    means = {name: found[figure] for name, found in _heuristic_means(windows).items() if figure in found}
+    if not means:
+        return None
+    best = max(means, key=lambda name: means[name])
     rivals = [window["heuristics"][best] for window in windows]
     found = compare(
-        [window["auc"] - rival["auc"] for window, rival in zip(windows, rivals, strict=True)],
-        [float("nan") if rival["error"] is None else rival["error"] for rival in rivals],
+        [window[figure] - rival[figure] for window, rival in zip(windows, rivals, strict=True)],
+        [float("nan") if rival.get(error) is None else rival[error] for rival in rivals],
     )
     spread = None if found.spread == float("inf") else found.spread
-    aucs = [rival["auc"] for rival in rivals]
+    values = [rival[figure] for rival in rivals]
     return {
         "heuristic": best,
-        "auc": means[best],
-        "auc_sd": stdev(aucs) if len(aucs) > 1 else None,
+        figure: means[best],
+        f"{figure}_sd": stdev(values) if len(values) > 1 else None,
         "difference": found.difference,
         "spread": spread,
         "verdict": found.verdict,
     }
 
 
-def _auc_of(window: Facts, heuristic: str) -> float | None:
-    found: float | None = window["heuristics"].get(heuristic, {}).get("auc")
+def _heuristic_means(windows: Sequence[Facts]) -> dict[str, dict[str, float]]:
+    """The means of every heuristic over windows: of figures that all windows have, and of the MRR of new links."""
+    found: dict[str, dict[str, float]] = {}
+    for name in OPPONENTS:
+        values = {
+            figure: [_figure_of(window, name, figure) for window in windows if window.get(figure) is not None]
+            for figure in ("auc", *RANKING)
+        }
+        found[name] = {
+            figure: fmean(value for value in known if value is not None)
+            for figure, known in values.items()
+            if known and None not in known and (figure == "new_mrr" or len(known) == len(windows))
+        }
+    return {name: means for name, means in found.items() if means}
+
+
+def _figure_of(window: Facts, heuristic: str, figure: str) -> float | None:
+    found: float | None = window["heuristics"].get(heuristic, {}).get(figure)
     return found
 
 

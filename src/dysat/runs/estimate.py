@@ -32,6 +32,7 @@ from dysat.models.dysat import DySAT
 from dysat.models.forecast.candidates import likely_pairs
 from dysat.models.forecast.examples import (
     DROPPED_PAIRS,
+    REPLACED_PER_LINK,
     Examples,
     recent_transitions,
     same_time_transitions,
@@ -51,7 +52,7 @@ EPOCH_CELLS = 30_000  # (node, step) pairs of an epoch; with more, epochs of a s
 SAMPLE_NODES = 4_000  # of such a sample
 LONG_ENOUGH = 0.5  # seconds; a piece of work is doubled until it takes as long
 TRIAL_EPOCHS = 3  # the first is a warm-up
-NEGATIVES = 3  # uniform pairs per link, as in PairScore.learn
+NEGATIVES = 2 + REPLACED_PER_LINK  # other pairs per link: uniform pairs, as in PairScore.learn, and replaced ends
 PAIR_MODEL_TRANSITIONS, PAIR_MODELS = 6, ("pair-logistic", "pair-boosting")
 WRITTEN_PER_SECOND = 100e6  # bytes of a table of embeddings
 HELD_PER_ENTRY = 120  # bytes of a row or of an entry of a link, with the order by sender

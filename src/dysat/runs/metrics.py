@@ -38,20 +38,21 @@ class OneOf(NamedTuple):
 # with the form of its items, or one of these classes.
 FIGURE = Maybe(NUMBER)
 CURVE = [{"from": NUMBER, "to": NUMBER, "pairs": WHOLE, "mean_score": FIGURE, "linked": FIGURE}]
+RANKING = {"mrr?": FIGURE, "hits_at_10?": FIGURE, "new_mrr?": FIGURE}  # not in version 0.1.0
 STRONGEST = {"name": TEXT, "auc": NUMBER}
 WINDOW = {
     "step": WHOLE,
     "links": WHOLE,
     "auc": FIGURE,
     "average_precision": FIGURE,
-    "mrr?": FIGURE,
+    **RANKING,
     "candidates?": Maybe(WHOLE),
-    "heuristics": Each({"auc": FIGURE, "error?": FIGURE, "mrr?": FIGURE}),
+    "ranked?": WHOLE,
+    "ranked_new?": WHOLE,
+    "heuristics": Each({"auc": FIGURE, "error?": FIGURE, "mrr_error?": FIGURE, **RANKING}),
 }
-COMPARISON = {
+COMPARED = {
     "heuristic": TEXT,
-    "auc": NUMBER,
-    "auc_sd": FIGURE,
     "difference": NUMBER,
     "spread": FIGURE,
     "verdict": OneOf(("beats", "behind", "tie")),
@@ -81,7 +82,9 @@ BACKTEST = {
     "mean": Each(FIGURE),
     "sd": Each(FIGURE),
     "reliable": FLAG,
-    "comparison": Maybe(COMPARISON),
+    "comparison": Maybe({**COMPARED, "auc": NUMBER, "auc_sd": FIGURE}),
+    "mrr_comparison?": Maybe({**COMPARED, "mrr": NUMBER, "mrr_sd": FIGURE}),
+    "heuristics?": Each(Each(FIGURE)),
     "precision": Each(Each(NUMBER)),
     "left_out": Maybe({"step": WHOLE, "covered": NUMBER}),
     "forecast?": FORECAST,
@@ -132,11 +135,12 @@ def _problems(facts: Any) -> Iterator[str]:
 
 
 def _contradictions(backtest: Mapping[str, Any]) -> Iterator[str]:
-    windows, rival = backtest["windows"], backtest["comparison"]
+    windows = backtest["windows"]
     if not windows:
         yield "backtest.windows is empty"
-    if rival is not None and any(rival["heuristic"] not in window["heuristics"] for window in windows):
-        yield f"backtest.windows lack the heuristic {rival['heuristic']!r}"
+    for rival in (backtest["comparison"], backtest.get("mrr_comparison")):
+        if rival is not None and any(rival["heuristic"] not in window["heuristics"] for window in windows):
+            yield f"backtest.windows lack the heuristic {rival['heuristic']!r}"
     needed = [key for key in PROBE if not key.endswith("?")]
     if backtest.get("auc") is not None and (missing := [key for key in needed if key not in backtest]):
         yield f"backtest has no {missing[0]}"

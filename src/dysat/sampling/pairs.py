@@ -31,6 +31,39 @@ def unlinked_pairs(
     return _pair(_draw(last - skipped, linked, wanted, rng) + skipped)
 
 
+def replaced_ends(
+    links: Ids,
+    every: Ids,
+    num_nodes: int,
+    per_link: int,
+    rng: np.random.Generator,
+    *,
+    directed: bool = False,
+    kinds: NDArray[np.uint8] | None = None,
+) -> tuple[Ids, Ids]:
+    """Replace v of each link (u, v) by random nodes of v's kind; return unlinked pairs, and the rows of their links.
+
+    The links are some of `every` link. Nodes that are u itself or linked with u are left out, so a link has at most
+    `per_link` pairs. In a graph without direction u < v, and the pairs are sorted likewise.
+
+    Shapes: [L, 2], [A, 2] → [C, 2], [C] with C ≤ per_link · L
+    """
+    rows = np.repeat(np.arange(len(links)), per_link)
+    u, v = links[rows].T
+    if kinds is None:
+        other = rng.integers(0, max(1, num_nodes), len(rows))
+    else:
+        by_kind = np.argsort(kinds[:num_nodes], kind="stable")
+        first = np.searchsorted(kinds[by_kind], np.arange(int(kinds.max(initial=0)) + 2))
+        number = (rng.random(len(rows)) * (first[kinds[v] + 1] - first[kinds[v]])).astype(np.int64)
+        other = by_kind[first[kinds[v]] + number]
+    pairs = np.stack([u, other], axis=1)
+    if not directed:
+        pairs.sort(axis=1)
+    free = (u != other) & ~np.isin(pairs @ [num_nodes, 1], every @ [num_nodes, 1])
+    return pairs[free], rows[free]
+
+
 def distinct_pairs(pairs: Ids, num_nodes: int, *, directed: bool = False) -> Ids:
     """Return each pair of different nodes once, as u < v, sorted; with `directed` as u → v.  # [B, 2] → [≤ B, 2]"""
     low, high = (pairs if directed else np.sort(pairs, axis=1)).T

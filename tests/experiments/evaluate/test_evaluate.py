@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError, ModelError
 from dysat.evaluation.probe import evaluate_probe, evaluate_scores, macro_auc, micro_auc, validation_auc
 from dysat.evaluation.protocols import link_split
+from dysat.evaluation.ranking import ranking_candidates
 from dysat.experiments.evaluate import job as jobs
 from dysat.experiments.evaluate.evaluate import evaluate
+from dysat.experiments.evaluate.outcome import RANKING
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.workers import worker_pool
 from dysat.models import MODELS, OPPONENTS
+from dysat.system.tensors import read_tensors, write_tensors
 
 QUICK = ("edgebank", "degree-product")
 SMALL = {
@@ -160,7 +164,9 @@ def test_protocols_support_all_kinds_of_negatives(protocol: str, tmp_path: Path)
     first = None if protocol == "new-nodes" else 4  # later steps have too few new nodes
     found = run(tmp_path / "e", graph, protocol=protocol, negatives=kinds, candidates=5, first=first)
     assert set(found.negatives) == set(kinds)
-    assert all(0 < value <= 1 for value in found.figures[0].ranking().values())
+    means = found.figures[0].ranking()
+    assert 0 < means["mrr"] <= 1 and 0 < means["hits_at_10"] <= 1
+    assert all(value is None or 0 <= value <= 1 for value in means.values())
     seen = {negatives for _, negatives, _, _ in found.rows()}
     assert {"uniform", "degree-matched"} <= seen <= set(kinds)
 
@@ -204,7 +210,12 @@ def test_json_and_markdown_agree(graph: DynamicGraph, tmp_path: Path) -> None:
     assert facts["best_opponent"] in QUICK and facts["models"][0]["options"]["epochs"] == 2
     lines = found.markdown(everyone=True).splitlines()
     assert lines[2].startswith("| **dysat:program** | uniform | on t+1 | 4 |")
-    assert len(lines) == 2 + 2 * 2 + 2 * len(QUICK)
+    start = lines.index("")
+    assert start == 2 + 2 * 2 + 2 * len(QUICK) and len(lines) == start + 3 + 1 + len(QUICK)
+    means = facts["models"][0]["ranking"]
+    assert list(means) == list(RANKING) and lines[start + 3].startswith(
+        f"| **dysat:program** | 4 | {means['mrr']:.3f} |"
+    )
 
 
 def test_plot_draws_every_step(graph: DynamicGraph, tmp_path: Path) -> None:
@@ -265,7 +276,92 @@ def test_missing_probe_or_ranking_leaves_the_rest(graph: DynamicGraph, tmp_path:
     found = run(tmp_path / "e", graph, [short, short, "edge-memory"], candidates=10_000, repeats=1)
     assert [f.name for f in found.asked()] == ["dysat:program", "edge-memory"]
     assert found.asked()[0].probes() == ["present"] and len(found.asked()[0].of()) == 4
-    assert found.asked()[1].ranking() == {"mrr": None, "hits_at_10": None} and "nan" not in found.markdown()
+    assert found.asked()[1].ranking() == dict.fromkeys(RANKING) and "nan" not in found.markdown()
+    assert found.best_ranking() is None and list(found.ranking_rows()) == [] and "MRR" not in found.markdown()
+
+
+def test_ranking_equals_a_loop(graph: DynamicGraph, tmp_path: Path) -> None:
+    """Every tested link among its candidates, and all of these pairs in one list, each once."""
+    found = run(tmp_path / "e", graph, candidates=8, first=3, last=3, opponents=())
+    split, model = link_split(graph, 2), MODELS["edge-memory"]().fit(graph[:3])
+    others = ranking_candidates(graph, split, 8)
+    before = {tuple(pair) for snapshot in graph[:3] for pair in torch.stack(snapshot.pairs()[:2], 1).tolist()}
+    score = lambda u, v: float(model.pair_scores(torch.tensor([[u, v]])))  # noqa: E731
+    places: dict[tuple[int, int], float] = {}
+    labels: dict[tuple[int, int], bool] = {}
+    for (u, v), row, tested in zip(
+        split.pairs[split.labels].tolist(), others.tolist(), ~split.validation[split.labels], strict=True
+    ):
+        if tested:
+            mine, theirs = score(u, v), [score(u, w) for w in row]
+            places[u, v] = 1 + sum(1 if other > mine else 0.5 if other == mine else 0 for other in theirs)
+            labels[u, v] = True
+            labels |= {(min(u, w), max(u, w)): False for w in row}
+    assert len(labels) < 9 * len(places)  # some pairs are candidates of both ends
+    new = {pair: place for pair, place in places.items() if pair not in before}
+    assert len(new) >= 5
+    (step,) = found.figures[0].of()
+    assert step.mrr == pytest.approx(fmean(1 / place for place in places.values()))
+    assert step.hits_at_10 == 1.0  # of nine
+    assert step.new_mrr == pytest.approx(fmean(1 / place for place in new.values()))
+    scores = {pair: score(*pair) for pair in labels}
+    for prefix, pairs in (("", list(labels)), ("new_", [pair for pair in labels if pair not in before])):
+        for k in (10, 100):
+            last = sorted((scores[pair] for pair in pairs), reverse=True)[k - 1]
+            above = [labels[pair] for pair in pairs if scores[pair] > last]
+            equal = [labels[pair] for pair in pairs if scores[pair] == last]
+            expected = (sum(above) + (k - len(above)) * fmean(equal)) / k
+            assert getattr(step, f"{prefix}precision_at_{k}") == pytest.approx(expected)
+
+
+def test_beyond_a_limit_a_sample_of_links_is_ranked(
+    graph: DynamicGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MOST_PAIRS", 60)
+    split = link_split(graph, 2)
+    links, others = jobs._to_rank(graph, split, Request(candidates=6))
+    tested = {tuple(pair) for pair in split.pairs[split.labels & ~split.validation].tolist()}
+    assert others.shape == (10, 6) and {tuple(pair) for pair in links.tolist()} < tested
+    again, _ = jobs._to_rank(graph, split, Request(candidates=6))
+    assert torch.equal(links, again)
+
+
+def test_best_heuristic_by_mrr_on_shared_steps(graph: DynamicGraph, tmp_path: Path) -> None:
+    found = run(tmp_path / "e", graph, ["edge-memory", "pair-logistic"], candidates=6)
+    memory, logistic = found.asked()
+    assert len(memory.ranked()) == 4 and len(logistic.ranked()) == 3
+    same = fmean(step.mrr for step in memory.ranked()[1:])
+    assert found.mrr_gap(memory, logistic) == pytest.approx(same - logistic.ranking()["mrr"])
+    values = {f.name: f.ranking(frozenset((2, 3, 4)))["mrr"] for f in found.figures if f is not memory}
+    assert found.best_ranking(memory).name == max(values, key=lambda name: values[name])
+
+
+@pytest.mark.parametrize(("size", "number"), [(24, 10), (60, 20)])
+def test_number_of_candidates_follows_the_graph(size: int, number: int, tmp_path: Path) -> None:
+    graph = make_graph(size=size)
+    assert 2 * number <= graph.known[0] < 100
+    found = run(tmp_path / "e", graph, opponents=())
+    assert found.about["request"]["candidates"] == number and len(found.figures[0].ranked()) == 4
+    assert Request().candidates == 0  # part of the keys of stored results
+
+
+def test_results_without_ranking_figures_are_still_read(graph: DynamicGraph, tmp_path: Path) -> None:
+    """As an earlier version stored them: a folder without candidates, and one with MRR and Hits@10 only."""
+    run(tmp_path / "none", graph, candidates=0)
+    found = run(tmp_path / "none", graph)
+    assert found.about["request"]["candidates"] == 0 and list(found.ranking_rows()) == []
+    whole = run(tmp_path / "some", graph, candidates=5)
+    for file in (tmp_path / "some" / "steps").iterdir():
+        facts, tensors = read_tensors(file, "evaluation", jobs.FORMAT_VERSION, error=ModelError)
+        for result in facts["results"]:
+            for name in list(RANKING)[2:]:
+                del result[name]
+        write_tensors(file, "evaluation", jobs.FORMAT_VERSION, facts, tensors, error=ModelError)
+    found = run(tmp_path / "some", graph)
+    assert found.about["request"]["candidates"] == 5
+    one, other = found.figures[0].ranking(), whole.figures[0].ranking()
+    assert one == {name: other[name] if name in ("mrr", "hits_at_10") else None for name in RANKING}
+    assert f"| **edge-memory** | 4 | {one['mrr']:.3f} | {one['hits_at_10']:.3f} | – |" in found.markdown()
 
 
 def test_incomplete_folder_resumes(graph: DynamicGraph, tmp_path: Path) -> None:

@@ -80,9 +80,14 @@ def test_ray_gives_the_results_of_the_local_engine(tmp_path: Path) -> None:
 def test_tune_and_reproduce_on_ray(tmp_path: Path) -> None:
     graph = small_study.make_graph()
     space = {"decay": (0.3, 0.6, 0.8)}
+    by_mrr = {"space": space, "objective": "mrr"}
     incremental = {"space": {"learning_rate": (0.01, 0.001)}, "first": 11}
     with cluster(cpus=2):
-        for model, given in (("edge-memory", {"space": space}), (dysat.IncSAT(**QUICK), incremental)):
+        for model, given in (
+            ("edge-memory", by_mrr),
+            ("edge-memory", {"space": space}),
+            (dysat.IncSAT(**QUICK), incremental),
+        ):
             on_ray, here = (
                 dysat.tune(model, graph, prune=False, device="cpu", engine=engine, **given)
                 for engine in ("ray", "local")

@@ -61,7 +61,7 @@ def output(method: str, preset: str | None) -> dict[str, Any]:
     model = (kind.with_options(given) if preset is None else kind.from_preset(preset, **given)).fit(graph)
     pairs = torch.combinations(torch.arange(graph.num_nodes))[:: 435 // SHOWN][:SHOWN]
     scores = model._chances(model.pair_scores(pairs))  # what an evaluation ranks by
-    found = {"version": MODELS[method].version, "scores": scores.tolist()}
+    found = {"version": model.version, "scores": scores.tolist()}
     if hasattr(model, "embed"):
         norms = model.embed().double().norm(dim=1)  # signs of the axes are arbitrary
         found["norms"] = norms[:SHOWN].tolist()
@@ -112,7 +112,11 @@ def test_measurement_matches_the_declared_version() -> None:
 
 def test_version_names_method_and_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODELS["svd"], "version", 7)
-    assert method_version("svd") == f"v7.{versions.MEASUREMENT}"
+    assert method_version(Contender("svd")) == f"v7.{versions.MEASUREMENT}"
+    assert method_version(Contender("dysat", "text")) == method_version(
+        Contender("dysat", options={"pair_score": False})
+    )
+    assert method_version(Contender("dysat", "text")) != method_version(Contender("dysat"))
 
 
 def graph(last: int = 3) -> dysat.DynamicGraph:

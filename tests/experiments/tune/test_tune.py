@@ -22,10 +22,11 @@ import dysat
 from dysat import GraphError, ModelError
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import link_split
-from dysat.evaluation.validation import tuning_auc, validation_only
+from dysat.evaluation.validation import tuning_auc, tuning_mrr, validation_only
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.tune.objective import judge, validation_of
 from dysat.experiments.tune.outcome import Tuning
+from dysat.experiments.tune.preset_file import preset_text
 from dysat.experiments.tune.tune import tune
 
 __all__ = ["quick"]
@@ -94,6 +95,7 @@ def other_test_links(graph: dysat.DynamicGraph, seed: int) -> dysat.DynamicGraph
     return graph_of([*before, links], graph.num_nodes)
 
 
+@pytest.mark.parametrize("objective", ["auc", "mrr"])
 @pytest.mark.parametrize(
     ("method", "options", "space"),
     [
@@ -104,7 +106,7 @@ def other_test_links(graph: dysat.DynamicGraph, seed: int) -> dysat.DynamicGraph
     ],
 )
 def test_results_do_not_depend_on_test_links(
-    graph: dysat.DynamicGraph, method: str, options: dict[str, Any], space: dict[str, Any]
+    graph: dysat.DynamicGraph, method: str, options: dict[str, Any], space: dict[str, Any], objective: Any
 ) -> None:
     base, last = validation_only(link_split(graph, len(graph) - 2)), len(graph) - 1
     tried, changed = 0, 0
@@ -117,7 +119,8 @@ def test_results_do_not_depend_on_test_links(
         test = [link_split(one, len(graph) - 2) for one in (graph, other)]
         changed += int((test[0].pairs != test[1].pairs).any(1).sum())
         contender = Contender(method, options=options)
-        found = [tune(contender, one, space=space, trials=2, first=last - 1, device="cpu") for one in (graph, other)]
+        how: dict[str, Any] = {"space": space, "objective": objective, "trials": 2, "first": last - 1, "device": "cpu"}
+        found = [tune(contender, one, **how) for one in (graph, other)]
         assert outcome(found[0]) == outcome(found[1])
         break
     assert tried == 1 and changed >= 10
@@ -142,6 +145,57 @@ def test_value_is_the_auc_on_validation_examples(graph: dysat.DynamicGraph) -> N
             graph[:target], validate=lambda model, split=split: tuning_auc(model.embed(), split)
         )
         assert found[target] == tuning_auc(model.embed(), split) == max(epoch.score for epoch in model.epochs_)
+
+
+def test_value_is_the_mrr_of_validation_links(graph: dysat.DynamicGraph) -> None:
+    """A loop over validation links and candidates, which are no validation links of the same node."""
+    validation = validation_of(graph, Request(first=6, last=6), objective="mrr")
+    found = judge(Contender("edge-memory"), validation)
+    (split,), (rows, others) = validation.steps[5], validation.rankings[5, 6]
+    whole, model = link_split(graph, 5), dysat.MODELS["edge-memory"]().fit(graph[:6])
+    links = {tuple(pair) for pair in whole.pairs[whole.validation & whole.labels].tolist()}
+    assert {tuple(pair) for pair in split.pairs[rows].tolist()} == links and others.shape[1] == 20
+    reciprocals = []
+    for (u, v), row in zip(split.pairs[rows].tolist(), others.tolist(), strict=True):
+        assert len(set(row)) == 20 and u not in row and v not in row
+        assert not links & {(min(u, w), max(u, w)) for w in row}
+        mine, *theirs = model.pair_scores(torch.tensor([[u, v], *([u, w] for w in row)])).tolist()
+        reciprocals.append(1 / (1 + sum(1 if score > mine else 0.5 if score == mine else 0 for score in theirs)))
+    assert found == {6: pytest.approx(fmean(reciprocals))}
+
+
+def test_mrr_chooses_the_best_epoch_too(graph: dysat.DynamicGraph) -> None:
+    validation = validation_of(graph, Request(first=4, last=4), objective="mrr")
+    found = judge(Contender("gcn-ae", options=SMALL), validation, device="cpu")
+    split, ranking = validation_only(link_split(graph, 3)), validation.rankings[3, 4]
+    model = dysat.MODELS["gcn-ae"](**SMALL).fit(
+        graph[:4], validate=lambda model: tuning_mrr(model.embed(), split, ranking)
+    )
+    assert found[4] == tuning_mrr(model.embed(), split, ranking) == max(epoch.score for epoch in model.epochs_)
+
+
+def test_objectives_have_studies_of_their_own(graph: dysat.DynamicGraph, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"space": {"decay": (0.2, 0.9)}, "first": 6, "prune": False}
+    by_auc, by_mrr = (tune("edge-memory", graph, tmp_path, **how, objective=what) for what in ("auc", "mrr"))
+    default = tune("edge-memory", graph, tmp_path, **how)
+    assert default.about["study"] == by_auc.about["study"] != by_mrr.about["study"]
+    assert rows(tmp_path)["COMPLETE"] == 4
+    assert (by_auc.objective, by_mrr.objective) == ("AUC", "MRR") and by_mrr.facts()["objective"] == "mrr"
+    validation = validation_of(graph, Request(first=6), objective="mrr")
+    for trial in by_mrr.trials:
+        assert trial.steps == judge(Contender("edge-memory", options=trial.options), validation)
+    assert "validation MRR" in by_mrr._repr_html_()
+    assert "tuned by MRR on validation links of mails" in preset_text(by_mrr, "mails")
+    assert "tuned on validation links of mails" in preset_text(by_auc, "mails")
+    with pytest.raises(ModelError, match="no objective 'hits'; there are auc, mrr"):
+        tune("edge-memory", graph, **how, objective="hits")  # type: ignore[arg-type]
+
+
+def test_a_small_graph_has_no_mrr() -> None:
+    small = turns(steps=4, nodes=9, number=18)
+    with pytest.raises(GraphError, match="too few nodes to rank the links of snapshot 3"):
+        validation_of(small, Request(first=3), objective="mrr")
+    assert validation_of(small, Request(first=3)).targets == [3]
 
 
 @pytest.mark.parametrize("method", ["svd", "edge-memory"])

@@ -73,6 +73,30 @@ def test_one_split_by_hand() -> None:
     assert found.sum(np.array([[0.5], [0.51]])) == pytest.approx(np.log(42 / 58) + np.array([left, right]))
 
 
+def test_one_split_by_an_order_of_rows_by_hand() -> None:
+    """Half of all rows have a label that says nothing; the others should score less than rows with the feature."""
+    x = np.array([[0.0], [1.0]] * 40 + [[0.0]] * 40)
+    y = np.arange(80) % 4 < 2
+    order = np.stack([2 * np.arange(40) + 1, 80 + np.arange(40)], axis=1)
+    found = boosted_trees(x, y, rounds=1, depth=1, learning_rate=0.5, l2=3.0, seed=0, order=order, order_weight=2.0)
+    left, right = -0.5 * (40 * 2 * 0.5) / (40 * 0.25 + 40 * 2 * 0.25 + 3), 0.5 * 40 / (40 * 0.25 + 40 * 2 * 0.25 + 3)
+    assert found.threshold.tolist() == [[0.5, np.inf, np.inf]]
+    assert found.sum(np.array([[0.0], [1.0]])) == pytest.approx([left, right])
+
+
+def test_an_order_within_groups_is_learned() -> None:
+    """A label depends on the group alone, and the order within a group on a feature alone."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(rng.normal(size=500), 2)
+    x = np.column_stack([group, rng.normal(size=1_000)])
+    better = np.where(x[::2, 1] > x[1::2, 1], 0, 1) + 2 * np.arange(500)
+    order = np.stack([better, better + 1 - 2 * (better % 2)], axis=1)
+    plain, ranked = (boosted_trees(x, group > 0, rounds=30, split_features=1.0, seed=0, order=o) for o in (None, order))
+    right = [(found.sum(x)[order[:, 0]] > found.sum(x)[order[:, 1]]).mean() for found in (plain, ranked)]
+    assert right[0] < 0.6 and right[1] > 0.9
+    assert auc(ranked.sum(x), group > 0) > 0.97
+
+
 def test_every_round_lowers_the_training_loss() -> None:
     x, y = checkers(1_000)
     losses = [loss(boosted_trees(x, y, rounds=rounds, split_features=1.0, seed=0).sum(x), y) for rounds in range(8)]

@@ -58,7 +58,7 @@ def test_examples_are_links_uniform_pairs_and_dropped_pairs() -> None:
     assert found.num_links == links
     assert len(found.features) == len(found.ranks) == len(found.linked_before) == len(pairs)
     keys = pairs @ [30, 1]
-    linked, dropped = keys[:links], keys[found.num_uniform :]
+    linked, dropped = keys[:links], keys[found.dropped]
     assert found.num_added == math.ceil(0.04 * links) and not np.isin(keys[links:], linked).any()
     assert found.num_uniform == links + min(links, 435 - links)
     before = np.concatenate([u.numpy() * 30 + v.numpy() for u, v, _ in (s.links() for s in graph.snapshots[:2])])
@@ -68,9 +68,24 @@ def test_examples_are_links_uniform_pairs_and_dropped_pairs() -> None:
     assert (found.num_dropped, found.num_unlinked) == (len(expected), 435 - links)
     assert found.expected_dropped == pytest.approx((found.num_uniform - links) * len(expected) / (435 - links))
     x, again = found.recurring()
-    rows = np.concatenate([np.flatnonzero(np.isin(linked, before)), np.arange(found.num_uniform, len(keys))])
+    rows = np.concatenate([np.flatnonzero(np.isin(linked, before)), np.arange(len(keys))[found.dropped]])
     assert x.tolist() == np.column_stack([found.features, found.ranks])[rows].tolist()
     assert again.sum() == np.isin(linked, before).sum() == len(again) - len(expected)
+
+
+@pytest.mark.parametrize("kinds", [None, [0, 1] * 15])
+def test_links_rank_above_pairs_with_another_second_node(kinds: list[int] | None) -> None:
+    graph = two_blocks(steps=3)
+    known = None if kinds is None else np.array(kinds, dtype=np.uint8).tobytes()
+    pairs, found = module._examples(graph.snapshots, True, 1, 0, known)
+    links, below = pairs[: found.num_links], pairs[len(pairs) - len(found.above) :]
+    above = links[found.above]
+    assert len(below) > 50 and np.bincount(found.above).max() == 2
+    other = below.sum(axis=1) - above[:, 0]  # one of the two nodes is u
+    assert ((below == above[:, :1]).any(axis=1) & (other != above[:, 0])).all()
+    assert not np.isin(below @ [30, 1], links @ [30, 1]).any()
+    same_kind = other % 2 == above[:, 1] % 2
+    assert same_kind.all() == (kinds is not None)
 
 
 def test_features_end_before_the_links() -> None:
@@ -80,15 +95,16 @@ def test_features_end_before_the_links() -> None:
     features, _ = past.features(pairs)
     assert np.array_equal(found.features, features) and np.array_equal(found.ranks, past.ranks(features))
     with_kinds = examples_of(graph.with_kinds([0, 1] * 15, ["a", "b"]), graph.snapshots, True, 1, 0)
-    assert np.array_equal(with_kinds.features[:, :-1], features)
-    assert np.array_equal(with_kinds.features[:, -1], pairs.sum(axis=1) % 2)
+    labelled = slice(len(pairs) - len(found.above))  # the others depend on kinds
+    assert np.array_equal(with_kinds.features[labelled, :-1], features[labelled])
+    assert np.array_equal(with_kinds.features[labelled, -1], pairs[labelled].sum(axis=1) % 2)
     assert (examples_of(graph, graph.snapshots, True, 1, 0).features[:, -1] == 1).all()
 
 
 def test_number_of_dropped_pairs_is_limited(no_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DROPPED_PAIRS", 20)
     _, found = module._examples(two_blocks(steps=3).snapshots, True, 1, 0)
-    assert len(found.features) - found.num_uniform == 20 < found.num_dropped
+    assert len(found.features[found.dropped]) == 20 < found.num_dropped
 
 
 def test_dropped_pairs_of_many_are_drawn_one_by_one(no_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +112,7 @@ def test_dropped_pairs_of_many_are_drawn_one_by_one(no_cache: None, monkeypatch:
     monkeypatch.setattr(module, "MAX_SHUFFLED", 10)
     snapshots = two_blocks(steps=3).snapshots
     pairs, found = module._examples(snapshots, True, 1, 0)
-    keys = pairs[found.num_uniform :] @ [30, 1]
+    keys = pairs[found.dropped] @ [30, 1]
     past = PairHistory(snapshots[:2], True).keys
     last = snapshots[2].links()[0] * 30 + snapshots[2].links()[1]
     assert len(set(keys)) == len(keys) == 20 and set(keys) <= set(past) - set(last.tolist())

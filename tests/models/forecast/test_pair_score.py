@@ -166,10 +166,10 @@ def test_shift_of_pairs_linked_before(loyal_examples: list[Examples], loyal_scor
     repeats = sum(int(each.linked_before[: each.num_links].sum()) for each in loyal_examples)
     added = sum(each.num_added for each in loyal_examples)
     expected = sum(each.expected_dropped for each in loyal_examples)
-    assert repeats > 50 and score.recurring_share == pytest.approx(repeats / (repeats + 100))
+    assert repeats > 50 and score.recurring_share == pytest.approx(0.5 * repeats / (repeats + 100))
     assert added > 0
-    factor = 1 - score.recurring_share - 0.45
-    assert score.recurring_shift == pytest.approx(factor * math.log((expected + added) / expected))
+    lowered = math.log((expected + added) / expected)
+    assert score.recurring_shift == pytest.approx((1 - score.recurring_share) * lowered)
 
 
 @pytest.mark.parametrize("sampled", [10**6, 10])
@@ -184,7 +184,7 @@ def test_recurring_model_has_odds_among_uniform_pairs(sampled: int, monkeypatch:
     (weights, bias), repeats = pair_score._learn_recurring(found, means, scales)
     links, dropped = sum(each.num_links for each in found), sum(each.num_dropped for each in found)
     unlinked = sum(each.num_unlinked for each in found)
-    rows = sum(len(each.linked_before) - each.num_uniform for each in found)
+    rows = sum(len(each.linked_before[each.dropped]) for each in found)
     assert not weights.any() and (rows == dropped if sampled > dropped else rows < dropped)
     assert float(bias) == pytest.approx(math.log(repeats / dropped) + math.log(unlinked / links))
 
@@ -196,6 +196,42 @@ def test_recurring_model_learns_from_pairs_linked_before(
     x, y = (torch.from_numpy(np.concatenate(part)) for part in parts)
     weights, _ = fit_logistic(((x - loyal_score.means) / loyal_score.scales).clamp(-10, 10), y, l2=30.0)
     assert_close(loyal_score.weights[1], weights)
+
+
+def test_columns_of_links_and_of_pairs_below_them(loyal_examples: list[Examples]) -> None:
+    past = [*loyal_examples[:2], loyal_examples[0]]  # a transition at the next window's time counts several times
+    columns, order = pair_score._stacked(past)
+    both = [np.column_stack([each.features, each.ranks]) for each in past]
+    labelled = np.concatenate([part[: each.num_training] for part, each in zip(both, past, strict=True)])
+    assert np.array_equal(columns[: len(labelled)], labelled)
+    below = [part[len(part) - len(each.above) :] for part, each in zip(both, past, strict=True)]
+    above = [part[each.above] for part, each in zip(both, past, strict=True)]
+    assert np.array_equal(columns[order[:, 0]], np.concatenate(above))
+    assert np.array_equal(columns[order[:, 1]], np.concatenate(below))
+    first = pair_score._first_of_each(order)
+    assert len(np.unique(order[:, 0])) == len(first) < len(order) and np.isin(first[:, 1], order[:, 1]).all()
+    assert first[:, 0].tolist() == np.unique(order[:, 0]).tolist()
+
+
+def test_pairs_of_the_same_node_are_ranked(few_trees: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends is easy to tell from uniform pairs; whom it is sent to is learned from pairs of the same sender."""
+    rng, snapshots = np.random.default_rng(0), []
+    for _ in range(6):
+        busy = rng.choice(40, 6, replace=False)  # they write to many, and mostly to the same ten
+        snapshots.append(
+            {(int(u), int(40 + v)) for u in busy for v in (*rng.choice(10, 4, replace=False), 10 + rng.integers(50))}
+        )
+    graph = make_graph([100] * 6, [sorted(links) for links in snapshots])
+    pairs = torch.cartesian_prod(torch.arange(40), torch.arange(40, 100))
+    popular = pairs[:, 1] < 50
+    found = []
+    for replaced in (2, 0):
+        monkeypatch.setattr(pair_examples, "REPLACED_PER_LINK", replaced)
+        pair_examples._examples.cache_clear()
+        scores = learned(graph, transitions=3).log_odds(graph, 5, pairs).view(40, 60)
+        found.append((scores[:, :10].mean(1) - scores[:, 10:].mean(1)).mean() / scores.std())
+    pair_examples._examples.cache_clear()
+    assert popular.any() and found[0] > found[1]
 
 
 def test_calibration_moves_halfway_to_an_earlier_score(loyal_examples: list[Examples], loyal_score: PairScore) -> None:

@@ -3,43 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean, stdev
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from dysat.cli.output.show import new_table
 from dysat.cli.output.terminal import foreign
 from dysat.data.windows import write_edges
+from dysat.evaluation.ranking import TOP
 from dysat.evaluation.reliability import mean_gap
 from dysat.models.base.embedding import EmbeddingModel
-from dysat.runs.backtest import FEWEST_LINKS, TOP, verdict_text, with_windows
+from dysat.runs.backtest import FEWEST_LINKS, ranking_text, verdict_text, with_windows
 
+FIGURES = {"auc": "AUC", "mrr": "MRR", "hits_at_10": "Hits@10"}
 CLASSES = {"new": "new pairs", "known": "pairs linked before"}
 
 
 def show_backtest(backtest: dict[str, Any], model: EmbeddingModel, console: Console) -> None:
     """Print the entry `backtest` of metrics.json, also of a run of an earlier version."""
     backtest = with_windows(backtest)
-    windows, forecast, rival = backtest["windows"], backtest.get("forecast"), backtest["comparison"]
-    name = "AUC" if forecast is None else "forecast score, AUC"
-    rivals = [] if rival is None else [f">{foreign(rival['heuristic'])}, AUC"]
-    table = new_table("backtest, by window", ">links", f">{name}", *rivals, "")
-    edges = write_edges(model.graph_.boundaries, model.graph_.clock)
-    for window in windows:
-        own = [] if rival is None else [_figure(window["heuristics"][rival["heuristic"]]["auc"])]
+    console.print(_table(backtest, write_edges(model.graph_.boundaries, model.graph_.clock)))
+    for line in _notes(backtest, model):
+        console.print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
+    forecast = backtest.get("forecast") or {}
+    for line in (*map(foreign, (*_precision(backtest), *_calibration(forecast))), *_verdict(backtest)):
+        console.print(line, highlight=False, soft_wrap=True)
+    console.print()
+
+
+def _table(backtest: dict[str, Any], edges: list[str]) -> Table:
+    """Figures of the model and of the strongest heuristic in each window, their means and standard deviations."""
+    windows, scores = backtest["windows"], _scores(backtest)
+    own = next(iter(scores))
+    names = [name for name in FIGURES if any(found[name] is not None for found in scores[own])] or ["auc"]
+    table = new_table("backtest, by window", ">links", "", *(f">{FIGURES[name]}" for name in names), "")
+    for number, window in enumerate(windows):
         when = " … ".join(edges[window["step"] + 1 : window["step"] + 3])
         few = window["links"] < FEWEST_LINKS
         mark = f"only {window['links']} link{'s' * (window['links'] != 1)}: not a reliable figure" * few
-        table.add_row(when, f"{window['links']:,}", _figure(window["auc"]), *own, mark)
-    if len(windows) > 1:
-        own = [] if rival is None else [_mean(rival["auc"], rival["auc_sd"])]
-        table.add_row("mean ± standard deviation", "", _mean(backtest["mean"]["auc"], backtest["sd"]["auc"]), *own, "")
-    console.print(table)
-    for line in _notes(backtest, model):
-        console.print(f"[dim]{foreign(line)}[/dim]", highlight=False, soft_wrap=True)
-    for line in (*map(foreign, (*_precision(backtest), *_calibration(forecast or {}))), *_verdict(backtest)):
-        console.print(line, highlight=False, soft_wrap=True)
-    console.print()
+        for score, found in scores.items():
+            first = (when, f"{window['links']:,}") if score == own else ("", "")
+            cells = (_figure(found[number][name]) for name in names)
+            table.add_row(*first, foreign(score), *cells, mark if score == own else "")
+    for title, summarise, least in (("mean", fmean, 1), ("standard deviation", stdev, 2)) if len(windows) > 1 else ():
+        for score, found in scores.items():
+            known = ([value for part in found if (value := part[name]) is not None] for name in names)
+            cells = (_figure(summarise(values) if len(values) >= least else None) for values in known)
+            table.add_row(title if score == own else "", "", foreign(score), *cells, "")
+    return table
+
+
+def _scores(backtest: dict[str, Any]) -> dict[str, list[dict[str, float | None]]]:
+    """The figures of each window, of the model and then of the strongest heuristic for each figure, if there is one."""
+    windows, rivals = backtest["windows"], _rivals(backtest)
+    own = "model" if backtest.get("forecast") is None else "forecast score"
+    scores = {own: [{name: window.get(name) for name in FIGURES} for window in windows]}
+    if rivals:
+        title = "best heuristic" if len(set(rivals.values())) > 1 else next(iter(rivals.values()))
+        scores[title] = [
+            {name: window["heuristics"][rivals[name]].get(name) if name in rivals else None for name in FIGURES}
+            for window in windows
+        ]
+    return scores
+
+
+def _rivals(backtest: dict[str, Any]) -> dict[str, str]:
+    """The strongest heuristic for each figure: by AUC, and by MRR also for Hits@10."""
+    by_auc, by_mrr = (backtest.get(name) for name in ("comparison", "mrr_comparison"))
+    best = {"auc": by_auc, "mrr": by_mrr, "hits_at_10": by_mrr}
+    return {name: rival["heuristic"] for name, rival in best.items() if rival is not None}
 
 
 def _notes(backtest: dict[str, Any], model: EmbeddingModel) -> Iterator[str]:
@@ -49,6 +83,14 @@ def _notes(backtest: dict[str, Any], model: EmbeddingModel) -> Iterator[str]:
         if number > 1
         else (f"snapshot {backtest['windows'][0]['step'] + 1} is predicted from the snapshots before it")
     )
+    if len(set((rivals := _rivals(backtest)).values())) > 1:
+        yield f"best heuristic: {rivals['auc']} by AUC, {rivals['mrr']} by MRR, also for Hits@10"
+    ranked = [window for window in backtest["windows"] if window.get("ranked")]
+    if ranked:
+        yield (
+            f"MRR and Hits@10: {_range(ranked, 'ranked')} links of a window, each ranked among "
+            f"{_range(ranked, 'candidates')} other nodes by the scores of the model or heuristic"
+        )
     if (left_out := backtest["left_out"]) is not None:
         yield (
             f"the last window is incomplete, its events end {left_out['covered']:.0%} into it, so it is not predicted; "
@@ -108,10 +150,14 @@ def _verdict(backtest: dict[str, Any]) -> Iterator[str]:
     if (found := verdict_text(backtest)) is not None:
         known = backtest["comparison"]["verdict"] is not None  # not of an earlier version
         yield foreign(f"{found} Compare them step by step with dysat evaluate." if known else found)
+    if (found := ranking_text(backtest)) is not None:
+        yield foreign(found)
 
 
-def _mean(value: float | None, deviation: float | None) -> str:
-    return _figure(value) if deviation is None else f"{_figure(value)} ± {deviation:.4f}"
+def _range(windows: list[dict[str, Any]], name: str) -> str:
+    """The lowest and the highest of a number, or the number if all windows have the same."""
+    low, high = (choose(window[name] for window in windows) for choose in (min, max))
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _count(value: float) -> str:

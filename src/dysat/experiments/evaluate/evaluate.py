@@ -13,7 +13,7 @@ from typing import Any
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError, listed
 from dysat.experiments.evaluate.outcome import Evaluation
-from dysat.experiments.evaluate.plan import EvaluationPlan
+from dysat.experiments.evaluate.plan import EvaluationPlan, stored_request
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.workers import OnProgress, processes_for, run_all
 from dysat.models import MODELS, OPPONENTS
@@ -32,6 +32,7 @@ def evaluate(
     folder: str | os.PathLike[str] | None = None,
     *,
     opponents: Sequence[str] = OPPONENTS,
+    candidates: int | None = None,
     device: str = "auto",
     processes: int | None = 1,
     engine: EngineName = "local",
@@ -49,6 +50,8 @@ def evaluate(
         graph: the snapshots, or a run, whose newest graph is taken; the model for step t learns from `graph[: t + 1]`.
         folder: folder for finished steps, from which the same call resumes; None keeps nothing.
         opponents: heuristics to compare with.
+        candidates: number of other nodes each link is ranked among for MRR, Hits@10 and precision; 0 for no ranking.
+            None for 100, or fewer in a small graph; a folder keeps the number it was started with.
         device: device to train on.
         processes: number of processes; None for one per core, which needs `if __name__ == "__main__":` in a script.
             With Ray, the cluster determines it.
@@ -69,8 +72,9 @@ def evaluate(
     if folder is None:
         with TemporaryDirectory(prefix="dysat-") as place:
             return evaluate(
-                models, graph, place, opponents=opponents, device=device, processes=processes, engine=engine,
-                address=address, job_cpus=job_cpus, job_gpus=job_gpus, on_progress=on_progress, **request,
+                models, graph, place, opponents=opponents, candidates=candidates, device=device, processes=processes,
+                engine=engine, address=address, job_cpus=job_cpus, job_gpus=job_gpus, on_progress=on_progress,
+                **request,
             )  # fmt: skip
     unknown = [name for name in request if name not in Request.__dataclass_fields__]
     if unknown:
@@ -85,7 +89,8 @@ def evaluate(
         contender.build().check_inputs(graph)
     processes = processes or processes_for(choose_device(device).type, len(graph) * len(contenders))
     path = Path(os.path.abspath(folder))
-    plan = EvaluationPlan.make(list(contenders.values()), graph, path, Request(**request), device)
+    wanted = _with_candidates(Request(**request), candidates, graph, path)
+    plan = EvaluationPlan.make(list(contenders.values()), graph, path, wanted, device)
     with notebook_progress():
         run_all(plan.jobs, processes, on_progress, engine=where)
     return plan.evaluation()
@@ -94,6 +99,14 @@ def evaluate(
 def as_contender(model: Models) -> Contender:
     """Convert a name or a model to a contender."""
     return model if isinstance(model, Contender) else Contender.of(model)
+
+
+def _with_candidates(request: Request, given: int | None, graph: DynamicGraph, path: Path) -> Request:
+    """Return the request with the given number of candidates, that of the folder, or the usual one."""
+    if given is None:
+        stored = (stored_request(path) or {}).get("candidates")
+        given = stored if isinstance(stored, int) else request.usual_candidates(graph)
+    return replace(request, candidates=given)
 
 
 def _distinct(contenders: Iterable[Contender]) -> dict[str, Contender]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from typing import Any, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +18,16 @@ from dysat.errors import DysatError, GraphError, ModelError
 from dysat.evaluation.hard_negatives import with_negatives
 from dysat.evaluation.probe import ProbeResult, evaluate_probe, evaluate_scores, validation_auc
 from dysat.evaluation.protocols import LinkSplit, TooFewLinksError
-from dysat.evaluation.ranking import hits, link_ranks, mrr, ranking_candidates
+from dysat.evaluation.ranking import (
+    candidate_pairs,
+    never_linked,
+    pair_numbers,
+    precision_figures,
+    rank_figures,
+    ranked_scores,
+    ranking_candidates,
+    ranks,
+)  # fmt: skip
 from dysat.experiments.evaluate.outcome import TENSORS, StepResult
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import method_version
@@ -30,6 +41,7 @@ from dysat.nn.pair import PairFeature
 from dysat.system.tensors import read_tensors, write_tensors
 
 FORMAT_VERSION = 1
+MOST_PAIRS = 100_000  # pairs of a step that are ranked
 GRAPH, STEPS, FITS = "graph", "steps", "fits"
 
 
@@ -47,7 +59,7 @@ class Job:
 
     @property
     def file(self) -> Path:
-        code = method_version(self.contender.method)
+        code = method_version(self.contender)
         return self.folder / STEPS / f"{self.contender.key}-{code}-{self.step}.safetensors"
 
     @property
@@ -192,7 +204,7 @@ def _fit_or_read(model: LinkModel, seen: DynamicGraph, job: Job) -> None:
     if job.fits is None or not isinstance(model, EmbeddingModel) or job.contender.method in OPPONENTS:
         model.fit(seen)
         return
-    name = f"{job.contender.key}-{method_version(job.contender.method)}-{seen.fingerprint[:16]}.safetensors"
+    name = f"{job.contender.key}-{method_version(job.contender)}-{seen.fingerprint[:16]}.safetensors"
     try:
         _, tensors = read_tensors(job.fits / name, "fit", FORMAT_VERSION, error=ModelError)
         model.graph_ = seen
@@ -235,15 +247,35 @@ def _measure(
             yield StepResult(result, probe, int(split.labels.sum()), hard.missing, **shown)
 
 
-def _ranking(model: LinkModel, graph: DynamicGraph, split: LinkSplit, request: Request) -> dict[str, float]:
-    """Return MRR and Hits@10 of the model's own scores: each link among other nodes for its second end."""
+def _ranking(model: LinkModel, graph: DynamicGraph, split: LinkSplit, request: Request) -> dict[str, float | None]:
+    """Return the ranking figures of the model's own scores, which are computed once."""
     if not request.candidates:
         return {}
     try:
-        others = ranking_candidates(graph, split, request.candidates, request.seed, request.typed)  # [P, K]
+        links, others = _to_rank(graph, split, request)
     except GraphError:
-        return {}  # a small graph may have fewer
-    tested = ~split.validation[split.labels]  # validation links may have selected the best epoch
-    links, others = split.pairs[split.labels][tested], others[tested]
-    found = link_ranks(model.pair_scores, links, others)
-    return {"mrr": mrr(found), "hits_at_10": hits(found, 10)}
+        return {}  # a small graph may have fewer candidates
+    positive, negative = (scores.cpu() for scores in ranked_scores(model.pair_scores, links, others))
+    pairs = torch.cat([links, candidate_pairs(links, others)])
+    _, first = np.unique(pair_numbers(pairs, graph.directed), return_index=True)  # nodes share candidates
+    rows = torch.from_numpy(first)
+    labels, new = rows < len(links), never_linked(graph, split.step, pairs)
+    figures = rank_figures(ranks(positive, negative), new[: len(links)])
+    figures |= precision_figures(torch.cat([positive, negative.flatten()])[rows], labels, new[rows])
+    return {name: None if isnan(value) else value for name, value in figures.items()}
+
+
+def _to_rank(graph: DynamicGraph, split: LinkSplit, request: Request) -> tuple[Tensor, Tensor]:
+    """Return links and the nodes that each is ranked among.  # [P, 2], [P, K]
+
+    Beyond 100,000 pairs the links are a sample. Validation links are left out: they may have selected the best epoch.
+    """
+    tested = split.validation[split.labels].logical_not().nonzero()[:, 0].cpu()
+    links, most = split.pairs[split.labels], MOST_PAIRS // request.candidates
+    if len(tested) <= most:
+        others = ranking_candidates(graph, split, request.candidates, request.seed, request.typed)
+        return links[tested], others[tested]
+    rng = np.random.default_rng([request.seed, split.step, split.target])
+    links = links[tested[np.sort(rng.choice(len(tested), most, replace=False))]]
+    chosen = replace(split, pairs=links, labels=torch.ones(len(links), dtype=torch.bool, device=links.device))
+    return links, ranking_candidates(graph, chosen, request.candidates, request.seed, request.typed)

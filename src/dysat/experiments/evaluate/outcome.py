@@ -20,6 +20,15 @@ from dysat.system.text.printable import printable
 
 TENSORS = ("scores", "labels", "test")
 FIGURES = ("auc", "auc_sd", "average_precision", "average_precision_sd")
+RANKING = {
+    "mrr": "MRR",
+    "hits_at_10": "Hits@10",
+    "precision_at_10": "P@10",
+    "precision_at_100": "P@100",
+    "new_mrr": "new: MRR",
+    "new_precision_at_10": "new: P@10",
+    "new_precision_at_100": "new: P@100",
+}  # of the model's own scores, with the headings of tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +36,8 @@ class StepResult:
     """One model at one step, tested against one kind of negatives.
 
     `probe` is `present` or `past`, by what the probe was trained on, `score` if the model's own scores were tested, or
-    `none` if the model has no embeddings and hence no probe. `missing` is the number of negatives that are missing. MRR
-    and Hits@10 are of the model's own scores.
+    `none` if the model has no embeddings and hence no probe. `missing` is the number of negatives that are missing. The
+    figures of `RANKING` are of the model's own scores; one that was not measured is None.
     """
 
     result: ProbeResult
@@ -37,6 +46,11 @@ class StepResult:
     missing: int = 0
     mrr: float | None = None
     hits_at_10: float | None = None
+    precision_at_10: float | None = None
+    precision_at_100: float | None = None
+    new_mrr: float | None = None
+    new_precision_at_10: float | None = None
+    new_precision_at_100: float | None = None
 
     @property
     def name(self) -> str:
@@ -49,8 +63,8 @@ class StepResult:
 
     @classmethod
     def restore(cls, facts: dict[str, Any], tensors: Mapping[str, Tensor]) -> StepResult:
-        """Rebuild a result from `facts` and the tensors by name."""
-        own = {key: facts[key] for key in ("probe", "links", "missing", "mrr", "hits_at_10")}
+        """Rebuild a result from `facts`, in which newer figures may be missing, and the tensors by name."""
+        own = {key: facts[key] for key in ("probe", "links", "missing")} | {key: facts.get(key) for key in RANKING}
         others: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()
         }
@@ -99,10 +113,14 @@ class Figures:
         found = self.means(negatives, probe)
         return frozenset(found.targets if found else ())
 
-    def ranking(self) -> dict[str, float | None]:
-        """Return the means of MRR and Hits@10 over the steps."""
-        steps = [step for step in self.results if step.probe == self.probes()[0] and step.mrr is not None]
-        return {name: _mean([getattr(step, name) for step in steps]) for name in ("mrr", "hits_at_10")}
+    def ranked(self) -> list[StepResult]:
+        """Return the steps whose links were ranked, each once: ranking depends on neither negatives nor probe."""
+        return [step for step in self.results if step.probe == self.probes()[0] and step.mrr is not None]
+
+    def ranking(self, targets: frozenset[int] | None = None) -> dict[str, float | None]:
+        """Return the means of the ranking figures over all steps that have them, or over the given targets."""
+        steps = [step for step in self.ranked() if targets is None or step.result.target in targets]
+        return {name: _mean([getattr(step, name) for step in steps]) for name in RANKING}
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +165,28 @@ class Evaluation(Table):
         one, other = (f.means(kind, self.probe, common) for f in (model, rival))
         return one.macro_auc - other.macro_auc if one and other else nan
 
+    def best_ranking(self, model: Figures | None = None) -> Figures | None:
+        """Return the heuristic with the highest mean MRR on the snapshots that all heuristics share."""
+        rivals = [f for f in self.rivals(model) if f.ranked()]
+        judged = [f for f in ([model] if model else self.asked()) if f.ranked()]
+        common = _shared_targets([*judged, *rivals])
+        found = [(value, f) for f in rivals if (value := f.ranking(common or None)["mrr"]) is not None]
+        return max(found, key=lambda pair: pair[0])[1] if found else None
+
+    def mrr_gap(self, model: Figures, rival: Figures) -> float:
+        """Return the difference in mean MRR on the snapshots that both have; NaN if they share none."""
+        one, other = (f.ranking(_shared_targets([model, rival]))["mrr"] for f in (model, rival))
+        return nan if one is None or other is None else one - other
+
+    def ranking_rows(self, *, everyone: bool = False) -> Iterator[tuple[Figures, int, dict[str, float | None]]]:
+        """Yield model, number of steps and means of the ranking figures: of the models, and of the best heuristics."""
+        asked = self.asked()
+        best = self.best_ranking(asked[0] if len(asked) == 1 else None)
+        shown = self.figures if everyone else [*self.shown(), *([best] if best and best.opponent else [])]
+        for model in dict.fromkeys(shown):
+            if steps := model.ranked():
+                yield model, len(steps), model.ranking()
+
     def shown(self) -> list[Figures]:
         """Return the requested models and the best heuristic."""
         asked = self.asked()
@@ -184,25 +224,30 @@ class Evaluation(Table):
                     "lacking": f.lacking,
                 }
             )
-        best = self.best_opponent()
-        facts = {**self.about, "left_out": self.left_out, "best_opponent": best and best.name, "models": models}
+        best, ranking = self.best_opponent(), self.best_ranking()
+        opponents = {"best_opponent": best and best.name, "best_ranking": ranking and ranking.name}
+        facts = {**self.about, "left_out": self.left_out, **opponents, "models": models}
         return dict(finite(facts))
 
     def markdown(self, *, everyone: bool = False) -> str:
-        """Return a Markdown table of the means, in per cent."""
+        """Return Markdown tables of the means: AUC and average precision in per cent, and ranking figures."""
         lines = [
             "| model | negatives | probe | steps | macro-AUC | micro-AUC | average precision |",
             "|---|---|---|---:|---:|---:|---:|",
         ]
         for model, negatives, probe, known in self.rows(self.figures if everyone else None):
-            shown = printable(model.name).replace("|", "\\|")
-            name = f"{shown} (heuristic)" if model.opponent else f"**{shown}**"
+            name = _markdown_name(model)
             cells = (
                 " ".join([per_cent(known.macro_auc), spread(known.macro_auc_sd)]).strip(),
                 per_cent(known.micro_auc),
                 " ".join([per_cent(known.macro_average_precision), spread(known.macro_average_precision_sd)]).strip(),
             )
             lines.append(f"| {name} | {negatives} | {PROBES[probe]} | {len(known.targets)} | {' | '.join(cells)} |")
+        ranked = list(self.ranking_rows(everyone=everyone))
+        if ranked:
+            lines += ["", f"| model | steps | {' | '.join(RANKING.values())} |", "|---|" + "---:|" * (1 + len(RANKING))]
+        for model, steps, values in ranked:
+            lines.append(f"| {_markdown_name(model)} | {steps} | {' | '.join(map(fraction, values.values()))} |")
         return "\n".join(lines)
 
     def records(self) -> list[dict[str, Any]]:
@@ -216,15 +261,14 @@ class Evaluation(Table):
                 "probe": step.probe,
                 "links": step.links,
                 **{name: getattr(step.result, name) for name in FIGURES},
-                "mrr": step.mrr,
-                "hits_at_10": step.hits_at_10,
+                **{name: getattr(step, name) for name in RANKING},
             }
             for f in self.figures
             for step in f.results
         ]
 
     def _repr_html_(self) -> str:
-        """The table of means, for notebooks."""
+        """The tables of means, for notebooks."""
         rows = [
             (
                 f"{model.name} (heuristic)" if model.opponent else model.name,
@@ -238,7 +282,15 @@ class Evaluation(Table):
             for model, negatives, probe, known in self.rows()
         ]
         columns = ("model", "negatives", "probe", ">snapshots", ">macro-AUC", ">micro-AUC", ">average precision")
-        return html_table("Means over the predicted snapshots, in per cent", columns, rows)
+        tables = [html_table("Means over the predicted snapshots, in per cent", columns, rows)]
+        ranked = [
+            (f"{model.name} (heuristic)" if model.opponent else model.name, steps, *map(fraction, values.values()))
+            for model, steps, values in self.ranking_rows()
+        ]
+        if ranked:
+            titles = ("model", ">snapshots", *(f">{title}" for title in RANKING.values()))
+            tables.append(html_table("Ranking by own scores, means over the predicted snapshots", titles, ranked))
+        return "".join(tables)
 
     def plot(self, file: str | os.PathLike[str], *, everyone: bool = False) -> None:
         """Draw the AUC of every predicted snapshot to a PNG, SVG or PDF file."""
@@ -277,6 +329,22 @@ def per_cent(value: float) -> str:
 def spread(deviation: float) -> str:
     """Format a standard deviation as ± per cent; empty for NaN."""
     return "" if isnan(deviation) else f"± {per_cent(deviation)}"
+
+
+def fraction(value: float | None) -> str:
+    """Format a ranking figure with three digits; a dash if it was not measured."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _markdown_name(model: Figures) -> str:
+    shown = printable(model.name).replace("|", "\\|")
+    return f"{shown} (heuristic)" if model.opponent else f"**{shown}**"
+
+
+def _shared_targets(models: list[Figures]) -> frozenset[int]:
+    """Return the predicted snapshots whose links all of these models have ranked."""
+    found = [frozenset(step.result.target for step in model.ranked()) for model in models]
+    return frozenset.intersection(*found) if found else frozenset()
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -132,13 +132,7 @@ def _open_folder(path: Path, graph: DynamicGraph, request: Request, shared: bool
     wanted = {"dysat": dysat.__version__, "graph": graph.fingerprint, **asdict(request)}
     wanted = json.loads(json.dumps(wanted))
     file = path / REQUEST
-    if file.is_file():
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ModelError(f"{file}: damaged; choose another folder")
+    if (found := stored_request(path)) is not None:
         other = [key for key in wanted if found.get(key) != wanted[key] and not (shared and key in ("dysat", *WHICH))]
         if other:
             raise ModelError(
@@ -155,6 +149,20 @@ def _open_folder(path: Path, graph: DynamicGraph, request: Request, shared: bool
     graph.save(path / GRAPH, overwrite=True)
     with replace_file(file, ModelError) as beside:
         beside.write_text(json_text(wanted, indent=2, ascii=True) + "\n", encoding="utf-8")
+
+
+def stored_request(path: Path) -> dict[str, Any] | None:
+    """Return the request of the evaluation in a folder; None if there is none."""
+    file = path / REQUEST
+    if not file.is_file():
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ModelError(f"{file}: damaged; choose another folder")
+    return found
 
 
 def about(graph: DynamicGraph, request: Request, device: str, *packages: str) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError, ModelError, listed, nearest
 from dysat.evaluation.hard_negatives import NEGATIVES, Negatives
@@ -19,7 +21,9 @@ from dysat.evaluation.protocols import (
     TooFewLinksError,
     check_links,
     link_split,
+    predictable_steps,
 )  # fmt: skip
+from dysat.evaluation.ranking import CANDIDATES
 from dysat.models import MODELS
 from dysat.models.base.link_model import LinkModel
 
@@ -97,7 +101,7 @@ class Request:
         self_loops: whether self-loops count as positives.
         typed: negatives join the same kinds of nodes as the positives.
         new_ends: whether both ends of a link must be new, or one, in the protocol `new-nodes`.
-        candidates: number of other nodes each link is ranked among for MRR and Hits@10; 0 for no ranking.
+        candidates: number of other nodes each link is ranked among for MRR, Hits@10 and precision; 0 for no ranking.
         only: predicted snapshots to keep; None for all.
         past_probe: with `probe="present"`, report a probe trained on the past as well.
     """
@@ -182,6 +186,14 @@ class Request:
             return single.split(graph, step, step + 1)
         except GraphError:
             return None
+
+    def usual_candidates(self, graph: DynamicGraph) -> int:
+        """Return 100 candidates, or 50, 20 or 10 if the first predicted step has fewer than twice as many nodes."""
+        step, _ = predictable_steps(graph, self.protocol, self.first, self.last)[0]
+        nodes = graph.known[step]
+        if self.typed and graph.kinds is not None:
+            nodes = min(np.unique(graph.kinds[:nodes], return_counts=True)[1].tolist())
+        return next((number for number in CANDIDATES if nodes >= 2 * number), CANDIDATES[-1])
 
     def past_split(self, graph: DynamicGraph, step: int) -> LinkSplit | None:
         """Return examples of snapshot `step`, which a model fitted up to `step` has seen; None if there are too few."""

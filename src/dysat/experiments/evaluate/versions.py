@@ -13,19 +13,18 @@ from dataclasses import asdict
 
 from dysat.data.graph import DynamicGraph
 from dysat.experiments.evaluate.request import Contender, Request
-from dysat.models import MODELS
 
 MEASUREMENT = 1  # version of splits, probe and metrics
 ATTRIBUTES = 1  # version of how models use node features; part of a key only if the graph has some
 
 
-def method_version(method: str) -> str:
-    """The versions a result of a method depends on: the method's own and that of the measurement."""
-    return f"v{MODELS[method].version}.{MEASUREMENT}"
+def method_version(contender: Contender) -> str:
+    """The versions a result depends on: that of the method with these options, and that of the measurement."""
+    return f"v{contender.build().version}.{MEASUREMENT}"
 
 
 def content_key(graph: DynamicGraph, contender: Contender, request: Request) -> str:
     """A key of everything a result depends on, except the machine: graph, options, request, versions."""
-    content = [graph.fingerprint, contender.key, asdict(request), method_version(contender.method)]
+    content = [graph.fingerprint, contender.key, asdict(request), method_version(contender)]
     content += [f"attributes v{ATTRIBUTES}"] * (graph.features is not None)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from dysat.data.graph import DynamicGraph
+from dysat.experiments.evaluate.request import Contender
 from dysat.experiments.evaluate.versions import method_version
 from dysat.experiments.evaluate.workers import OnProgress
 from dysat.experiments.paper.catalogue import ROWS
@@ -32,7 +33,14 @@ def measure_windows(
     """Measure and store the times of a dataset, unless those of this version and machine are stored already."""
     rounds, epochs = (1, 1) if quick else (2, 3)
     machine = hardware()
-    content = [graph.fingerprint, *map(method_version, METHODS), device, machine, rounds, epochs]
+    content = [
+        graph.fingerprint,
+        *map(method_version, (Contender("dysat", "program"), Contender("dynaernn"))),
+        device,
+        machine,
+        rounds,
+        epochs,
+    ]
     key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
     if (results.facts("runtime", dataset, "windows") or {}).get("key") == key:
         return

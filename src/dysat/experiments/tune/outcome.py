@@ -23,6 +23,11 @@ class Tuning(Table):
     about: dict[str, Any]
 
     @property
+    def objective(self) -> str:
+        """What the values are: AUC or MRR."""
+        return str(self.about.get("objective", "auc")).upper()
+
+    @property
     def best(self) -> Trial:
         """Trial with the highest mean over all predicted snapshots; the first one, if several are equal."""
         done = [trial for trial in self.trials if trial.state == "done"]
@@ -83,7 +88,7 @@ class Tuning(Table):
             ["–" if value is None else f"{value:.4f}" if name == "value" else value for name, value in record.items()]
             for record in self.records()
         ]
-        columns = ["trial", *self.space, "state", ">validation AUC", ">snapshots", ">seconds"]
+        columns = ["trial", *self.space, "state", f">validation {self.objective}", ">snapshots", ">seconds"]
         return html_table(f"{len(rows)} of {self.total} trials of {self.contender.name}", columns, rows)
 
 

@@ -34,7 +34,8 @@ def preset_text(tuning: Tuning, name: str) -> str:
     contender, options = tuning.contender, tuning.options
     reasons = {key: "given" for key in contender.options if key != "device"}
     reasons |= {key: f"chosen on validation links out of {tuning.space[key]}" for key in tuning.best.options}
-    summary = f"{contender.name}, tuned on validation links of {name}"
+    by = "" if tuning.objective == "AUC" else f" by {tuning.objective}"
+    summary = f"{contender.name}, tuned{by} on validation links of {name}"
     lines = _base_text(contender).splitlines()
     for key, why in {"about": "", **reasons}.items():
         line = _line(key, summary if key == "about" else options[key], why)

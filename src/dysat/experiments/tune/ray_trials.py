@@ -17,7 +17,7 @@ import dysat
 from dysat.data.graph import DynamicGraph
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.workers import check_version
-from dysat.experiments.tune.objective import OnStep, Validation, judge, validation_of
+from dysat.experiments.tune.objective import Objective, OnStep, Validation, judge, validation_of
 from dysat.experiments.tune.study import open_study, run_trials
 from dysat.experiments.tune.trials import TuningPlan
 from dysat.models import MODELS
@@ -49,7 +49,7 @@ def run_on_ray(
         # Here and not only in each thread: filters belong to the whole process.
         warnings.simplefilter("ignore", ExperimentalWarning)
         graph.save(Path(place) / "graph")
-        judge_there = _JudgeOnRay(tasks, tasks.share(Path(place) / "graph"), request, validation.targets)
+        judge_there = _JudgeOnRay(tasks, tasks.share(Path(place) / "graph"), request, validation)
 
         def draw_tickets() -> None:
             with open_study(storage, plan.name) as study:
@@ -72,8 +72,9 @@ def run_on_ray(
 class _JudgeOnRay:
     """Does what `judge` does, with every fit on the cluster."""
 
-    def __init__(self, tasks: RayTasks, graph: SharedFolder, request: Request, targets: list[int]) -> None:
-        self.tasks, self.data = tasks, (graph, request, targets, dysat.__version__)
+    def __init__(self, tasks: RayTasks, graph: SharedFolder, request: Request, validation: Validation) -> None:
+        self.tasks = tasks
+        self.data = (graph, request, validation.targets, validation.objective, dysat.__version__)
 
     def __call__(
         self, contender: Contender, validation: Validation, *, device: str, on_step: OnStep
@@ -98,13 +99,14 @@ def _judge_on_node(
     graph: SharedFolder,
     request: Request,
     targets: list[int],
+    objective: Objective,
     version: str,
 ) -> dict[int, float]:
     """Fit and score a model in a process of a cluster; the examples are computed once per process."""
     global _last
     check_version(version)
     keep_freed_memory()
-    key = (graph.key, request, targets)
+    key = (graph.key, request, targets, objective)
     if _last is None or _last[0] != key:
-        _last = (key, validation_of(DynamicGraph.load(graph.here()), request, targets))
+        _last = (key, validation_of(DynamicGraph.load(graph.here()), request, targets, objective))
     return judge(contender, _last[1], device=device, step=step)

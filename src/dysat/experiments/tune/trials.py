@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from dysat.experiments.evaluate.request import Contender
+from dysat.experiments.tune.objective import Objective
 from dysat.experiments.tune.spaces import Choices, Dimension, as_text, combinations
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Trial:
     options: dict[str, Any]
     state: str  # done, pruned, failed, running
     value: float | None
-    steps: dict[int, float]  # AUC by predicted snapshot
+    steps: dict[int, float]  # AUC or MRR by predicted snapshot
     seconds: float | None
     problem: str | None = None
 
@@ -52,6 +53,7 @@ class TuningPlan:
     seed: int
     grid: bool
     prune: bool
+    objective: Objective = "auc"
 
     def fixed(self, ticket: int) -> dict[str, Any]:
         """Return the options a ticket determines: a whole combination of the grid, or none."""

@@ -25,7 +25,7 @@ from dysat.experiments.evaluate.evaluate import Models, as_contender
 from dysat.experiments.evaluate.plan import about
 from dysat.experiments.evaluate.request import Contender, Request
 from dysat.experiments.evaluate.versions import method_version
-from dysat.experiments.tune.objective import Validation, validation_of
+from dysat.experiments.tune.objective import Objective, Validation, validation_of
 from dysat.experiments.tune.outcome import Tuning
 from dysat.experiments.tune.ray_trials import run_on_ray
 from dysat.experiments.tune.spaces import Dimension, Given, combinations, search_space, settings_to_check, with_setting
@@ -74,6 +74,7 @@ def tune(
     folder: str | os.PathLike[str] | None = None,
     *,
     space: Given | None = None,
+    objective: Objective = "auc",
     trials: int | None = None,
     steps: Collection[int] | None = None,
     prune: bool = True,
@@ -94,6 +95,7 @@ def tune(
         graph: the snapshots.
         folder: folder for finished trials, from which the same call resumes; None keeps nothing.
         space: options and values, see `search_space`; None for the `default_space` of the model.
+        objective: `auc`, or `mrr` for the mean reciprocal rank of validation links among other nodes.
         trials: number of settings; None for every combination. With fewer trials than combinations, or with a range,
             a sampler (TPE) proposes settings.
         steps: predicted snapshots to use; None for all.
@@ -117,9 +119,9 @@ def tune(
     if folder is None and storage is None and (processes != 1 or chosen.is_ray):  # processes and threads share a file
         with TemporaryDirectory(prefix="dysat-") as place:
             return tune(
-                model, graph, place, space=space, trials=trials, steps=steps, prune=prune, storage=storage,
-                device=device, processes=processes, engine=engine, address=address, job_cpus=job_cpus,
-                job_gpus=job_gpus, on_progress=on_progress, **request,
+                model, graph, place, space=space, objective=objective, trials=trials, steps=steps, prune=prune,
+                storage=storage, device=device, processes=processes, engine=engine, address=address,
+                job_cpus=job_cpus, job_gpus=job_gpus, on_progress=on_progress, **request,
             )  # fmt: skip
     for name in request:
         if name not in REQUEST:
@@ -129,7 +131,7 @@ def tune(
     MODELS[contender.method].check_packages()
     contender.build().check_inputs(graph)
     _check_memory(contender, graph, wanted, search_space(contender, space), device)
-    validation = validation_of(graph, wanted, steps)
+    validation = validation_of(graph, wanted, steps, objective)
     plan = _plan(contender, graph, wanted, validation, space, trials, prune)
     where = choose_device(device)
     workers = min(processes or (1 if where.type == "cuda" else torch.get_num_threads()), plan.total)
@@ -223,7 +225,7 @@ def _plan(
     total = len(every) if grid and every is not None else trials or 0
     how = {key: value for key, value in asdict(request).items() if key in REQUEST and key not in ("first", "last")}
     facts = {
-        "code": method_version(contender.method),
+        "code": method_version(contender),
         "graph": graph.fingerprint,
         "options": {name: value for name, value in contender.build().plain_params().items() if name != "device"},
         "space": [[type(dimension).__name__, *map(str, vars(dimension).values())] for dimension in space],
@@ -231,11 +233,14 @@ def _plan(
         "request": how,
         "grid": grid,
         "prune": prune,
+        **(
+            {} if validation.objective == "auc" else {"objective": validation.objective}
+        ),  # names of studies by AUC stay
     }
     key = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
     tuned = "+".join(dimension.name for dimension in space)
     name = f"{contender.method} {tuned[:100]} graph {graph.fingerprint[:8]} {key[:12]}"
-    return TuningPlan(name, contender, space, total, request.seed, grid, prune)
+    return TuningPlan(name, contender, space, total, request.seed, grid, prune, validation.objective)
 
 
 def _facts(
@@ -249,6 +254,7 @@ def _facts(
         "storage": DATABASE if storage is None else shown_url(storage),
         "sampler": "grid" if plan.grid else "TPE",
         "prune": plan.prune,
+        "objective": plan.objective,
         "predicted": targets,
     }
 
@@ -269,6 +275,6 @@ def _run_in_processes(
 def _work(work: Work, folder: Path, targets: list[int]) -> None:
     """Run trials in one of several processes."""
     keep_freed_memory()
-    validation = validation_of(DynamicGraph.load(folder), work.request, targets)
+    validation = validation_of(DynamicGraph.load(folder), work.request, targets, work.plan.objective)
     with open_study(work.storage, work.plan.name) as study:
         run_trials(study, work.plan, validation, work.device)

@@ -81,7 +81,6 @@ class LinkModel(ABC):
 
     method: ClassVar[str]  # name on the command line
     about: ClassVar[str] = ""  # what the method is, in one line
-    version: ClassVar[int] = 1  # raised whenever what is evaluated changes; part of the key of stored results
     requires: ClassVar[tuple[str, ...]] = ()  # optional packages the method needs
 
     graph_: DynamicGraph = field(init=False, repr=False)
@@ -156,6 +155,11 @@ class LinkModel(ABC):
         """Raise with the command that installs it if a package of the method is missing."""
         for package in cls.requires:
             require(package, f"the method {cls.method}")
+
+    @property
+    def version(self) -> int:
+        """Raised whenever what is evaluated changes; part of the key of stored results."""
+        return 1
 
     @abstractmethod
     def fit(self, graph: DynamicGraph) -> Self:

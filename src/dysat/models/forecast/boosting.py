@@ -27,14 +27,19 @@ def boosted_trees(
     x: Reals,
     y: NDArray[np.bool_],
     *,
-    rounds: int = 200,
+    rounds: int = 120,
     depth: int = 4,
     learning_rate: float = 0.1,
     l2: float = 10.0,
     split_features: float = 0.2,
     seed: int,
+    order: Ids | None = None,
+    order_weight: float = 1.0,
 ) -> Trees:
-    """Grow trees whose sum is the log-odds of y, which must contain both classes.  # [B, F], [B]
+    """Grow trees whose sum is the log-odds of y, which must contain both classes.  # [B, F], [≤ B]
+
+    `order` names pairs of rows (a, b) of which a should have the larger sum: each adds `order_weight` · log(1 + exp(b −
+    a)) to the loss. Rows beyond the length of y have no label and count in such pairs alone.  # [P, 2]
 
     Every tree has `depth` levels. All nodes of a level choose their split among the same random features, a fraction
     `split_features` of those that are not constant. The same input and seed give the same trees on any number of
@@ -48,15 +53,14 @@ def boosted_trees(
     varying = np.flatnonzero([len(cuts) > 0 for cuts in edges])
     number = math.ceil(split_features * len(varying))
     baseline = math.log(y.sum() / (~y).sum())
-    raw = np.full(len(y), baseline)
+    raw = np.full(len(x), baseline)
     size = (rounds if number else 0, 2 ** (depth + 1) - 1)
     feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)
     at_cut = np.full((len(edges), BINS + 1), np.inf)  # the threshold of every feature and bin
     for row, cuts in zip(at_cut, edges, strict=True):
         row[: len(cuts)] = cuts
     for r in range(size[0]):
-        chance = 1 / (1 + np.exp(-raw))
-        slope, curvature = chance - y, chance * (1 - chance)
+        slope, curvature = _derivatives(raw, y, order, order_weight)
         choices = np.array([rng.choice(varying, number, replace=False) for _ in range(depth)])
         inner = slice(0, 2**depth - 1)
         leaf, feature[r, inner], cut = _grow(bins, choices, slope, curvature, l2)
@@ -71,6 +75,20 @@ def boosted_trees(
     tables = {"feature": feature, "threshold": threshold, "left": left, "right": right, "value": value}
     parts = {name: torch.from_numpy(table) for name, table in tables.items()}
     return Trees(**parts, baseline=torch.tensor(baseline, dtype=torch.float64))
+
+
+def _derivatives(raw: Reals, y: NDArray[np.bool_], order: Ids | None, order_weight: float) -> tuple[Reals, Reals]:
+    """Return slope and curvature of the loss at the scores of all rows.  # [B], [≤ B] → [B], [B]"""
+    slope, curvature = np.zeros((2, len(raw)))
+    chance = 1 / (1 + np.exp(-raw[: len(y)]))
+    slope[: len(y)], curvature[: len(y)] = chance - y, chance * (1 - chance)
+    if order is not None:
+        above, below = order.T
+        wrong = 1 / (1 + np.exp(raw[above] - raw[below]))  # probability of the other order
+        for rows, sign in ((above, -1), (below, 1)):
+            slope += np.bincount(rows, sign * order_weight * wrong, minlength=len(raw))
+            curvature += np.bincount(rows, order_weight * wrong * (1 - wrong), minlength=len(raw))
+    return slope, curvature
 
 
 def _binned(column: Reals) -> tuple[Reals, NDArray[np.uint8]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,20 +14,21 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
 from dysat.features.pair_history import chunks, pair_history, with_attributes
-from dysat.sampling.pairs import unlinked_pairs
+from dysat.sampling.pairs import replaced_ends, unlinked_pairs
 from dysat.system.parallel.process import in_threads, return_freed_memory
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-ENOUGH_LINKS = 1_000  # no older transitions beyond these: the past changes
+ENOUGH_LINKS = 3_000  # no older transitions beyond these: the past changes
 MAX_TRANSITIONS = 24  # to go back for them
 SAME_TIME_WEIGHT = 3  # of a transition whose window is at the next window's time of day or week
 ADDED_PER_LINK = 0.04  # dropped pairs added per link; many more would cost what uniform pairs gain
 REVERSED_PER_LINK = 0.25  # reversed pairs added per link, so that the score learns who sends
-MAX_LINKS = 10_000  # links per transition; more are sampled, so that the time to learn does not grow with the graph
+REPLACED_PER_LINK = 2  # pairs with another second node, so that the score learns to rank
+MAX_LINKS = 8_000  # links per transition; more are sampled, so that the time to learn does not grow with the graph
 MAX_SHUFFLED = 1 << 22  # pairs that are shuffled to draw some; of more, each is drawn by itself
-DROPPED_PAIRS = 1_000  # dropped pairs per transition, for the regression of pairs linked before
+DROPPED_PAIRS = 500  # dropped pairs per transition, for the regression of pairs linked before
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +36,13 @@ class Examples:
     """Pairs of a transition t → t + 1 with their features at t.
 
     The rows are, in this order: links of t + 1, or `MAX_LINKS` of them; uniform pairs not linked in t + 1; reversed
-    pairs; dropped pairs, which were linked up to t but not in t + 1. In a directed graph all are ordered pairs u → v,
-    and reversed pairs are those with a link v → u in t + 1 but none u → v, neither then nor before; in other graphs
-    there are none.
+    pairs; dropped pairs, which were linked up to t but not in t + 1; pairs (u, w) not linked in t + 1 whose link (u, v)
+    should rank above them. In a directed graph all are ordered pairs u → v, and reversed pairs are those with a link
+    v → u in t + 1 but none u → v, neither then nor before; in other graphs there are none.
 
     Shapes:
-        features [B, F], ranks [B, F − K] of all features but the K of `with_attributes`, linked_before [B]: up to t
+        features [B, F], ranks [B, F − K] of all features but the K of `with_attributes`, linked_before [B]: up to t;
+        above [C]: the row of the link that should rank above each of the last C rows
     """
 
     features: Reals
@@ -52,6 +54,7 @@ class Examples:
     num_dropped: int  # all dropped pairs of the transition
     num_unlinked: int  # all pairs that are not linked in t + 1
     num_reversed: int = 0
+    above: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The fields that are arrays, by name."""
@@ -72,6 +75,11 @@ class Examples:
         return self.num_uniform + self.num_reversed + self.num_added
 
     @property
+    def dropped(self) -> slice:
+        """The rows of dropped pairs."""
+        return slice(self.num_uniform + self.num_reversed, len(self.linked_before) - len(self.above))
+
+    @property
     def expected_dropped(self) -> float:
         """Expected number of dropped pairs among the uniform pairs."""
         return (self.num_uniform - self.num_links) * self.num_dropped / max(1, self.num_unlinked)
@@ -79,8 +87,7 @@ class Examples:
     def recurring(self) -> tuple[Reals, Bools]:
         """Return features and ranks of pairs linked before, and whether they are linked again.  # [b, 2F − K], [b]"""
         again = np.flatnonzero(self.linked_before[: self.num_links])
-        dropped = np.arange(self.num_uniform + self.num_reversed, len(self.linked_before))
-        rows = np.concatenate([again, dropped])
+        rows = np.concatenate([again, np.arange(len(self.linked_before))[self.dropped]])
         return np.column_stack([self.features[rows], self.ranks[rows]]), rows < self.num_links
 
 
@@ -126,14 +133,17 @@ def examples_of(
 
     Attributes are those of the step before it, or of `step`.
     """
-    pairs, examples = _examples(snapshots, three_step, negatives, seed)
+    kinds = None if graph.kinds is None else graph.kinds[: snapshots[-2].num_nodes].tobytes()
+    pairs, examples = _examples(snapshots, three_step, negatives, seed, kinds)
     step = len(snapshots) - 2 if step is None else step
     return replace(examples, features=with_attributes(examples.features, graph, step, pairs))
 
 
 # An evaluation fits one model per step, and consecutive models share most of their transitions.
 @lru_cache(maxsize=32)
-def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int) -> tuple[Ids, Examples]:
+def _examples(
+    snapshots: Snapshots, three_step: bool, negatives: int, seed: int, kinds: bytes | None = None
+) -> tuple[Ids, Examples]:
     """Return the pairs of the last transition, and their examples without kinds and attributes.  # [B, 2]"""
     known, history = snapshots[-2].num_nodes, pair_history(snapshots[:-1], three_step)
     rng = np.random.default_rng([seed, len(snapshots)])
@@ -146,7 +156,9 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
     added = min(len(dropped), math.ceil(ADDED_PER_LINK * len(links)))
     keys = _drawn(dropped, max(added, DROPPED_PAIRS), rng)
     reversed_ = _reversed(links, every, history.past_keys, known, rng) if directed else links[:0]
-    pairs = np.concatenate([links, uniform, reversed_, np.stack([keys // known, keys % known], axis=1)])
+    kind = None if kinds is None else np.frombuffer(kinds, dtype=np.uint8)
+    replaced, above = replaced_ends(links, every, known, REPLACED_PER_LINK, rng, directed=directed, kinds=kind)
+    pairs = np.concatenate([links, uniform, reversed_, np.stack([keys // known, keys % known], axis=1), replaced])
     history.prepare()
     parts = list(in_threads(history.features, chunks(pairs)))
     features, linked_before = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -160,6 +172,7 @@ def _examples(snapshots: Snapshots, three_step: bool, negatives: int, seed: int)
         num_dropped=len(dropped),
         num_unlinked=_num_pairs(known, snapshots[-1]) - len(every),
         num_reversed=len(reversed_),
+        above=above,
     )
 
 

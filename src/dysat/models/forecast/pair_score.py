@@ -34,8 +34,9 @@ from dysat.system.progress import report
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-REPEAT_PENALTY = 0.45  # a larger one ranks better among pairs linked before, and worse among all pairs
-EVEN_REPEATS = 100  # repeated links from which the recurring model counts as much as the score of all pairs
+RECURRING_SHARE = 0.5  # of the recurring model, with many repeated links
+EVEN_REPEATS = 100  # repeated links with which it has half of this share
+ORDER_WEIGHT = 2 / 3  # in the trees, of a pair that should rank below a link, relative to an example
 EVEN_LINKS = 4_000  # links from which the trees count as much as the logistic regression
 L2 = 300.0, 30.0  # of both regressions, on standardised features: many features are nearly the same
 ATTRIBUTE_L2 = 30.0  # of the first regression, on columns of attributes: they are few, and have no ranks beside them
@@ -56,15 +57,15 @@ class PairScore:
 
     Both parts learn from the last transitions t → t + 1 of a graph: links of t + 1 between nodes known at t, against
     uniform pairs that are not linked in t + 1, all with their features at t. Few uniform pairs were linked before, so
-    some dropped pairs (linked up to t, not in t + 1) are added as negatives. The regression also sees the rank of each
-    feature among uniform pairs of the same step, which stays comparable as a graph grows. The more links there are,
-    the larger is the share of the trees.
+    some dropped pairs (linked up to t, not in t + 1) are added as negatives. For ranking, both parts also learn that a
+    link (u, v) scores more than pairs (u, w) without a link, by the logistic loss of the difference. The regression
+    also sees the rank of each feature among uniform pairs of the same step, which stays comparable as a graph grows.
+    The more links there are, the larger is the share of the trees.
 
     A pair that was linked before has the score (1 − recurring_share) · s + recurring_share · r + recurring_shift. The
     recurring model r is a regression that learns only from pairs linked before which of them are linked again; its
     share grows with the number of repeated links. Adding dropped pairs lowers s by L, the logarithm of the factor by
-    which they outnumber those among the uniform pairs. The shift gives back (1 − recurring_share) · L and subtracts
-    `REPEAT_PENALTY` · L, because pairs linked before would otherwise rank above all new links.
+    which they outnumber those among the uniform pairs; the shift gives (1 − recurring_share) · L back.
 
     Slope and shift are fitted to the last transition, or to the latest one at the next window's time of day or week,
     as predicted by a score learned from earlier transitions. One transition is only a sample, so the calibration moves
@@ -72,8 +73,8 @@ class PairScore:
 
     Probabilities have a slope and a shift for each of two classes, new pairs and pairs linked before, fitted to the
     same transition. A probability of 0.8 then means that about four in five are linked in a balanced mix of links and
-    uniform pairs, in either class. They keep the order within a class, but have no repeat penalty, so they can order
-    pairs of different classes differently from `log_odds`.
+    uniform pairs, in either class. They keep the order within a class, but can order pairs of different classes
+    differently from `log_odds`.
 
     Shapes:
         means, scales [2F − K], weights [2, 2F − K], bias [2]: of both regressions, on features and the ranks of all
@@ -155,7 +156,7 @@ class PairScore:
         graph: DynamicGraph,
         *,
         transitions: int = 6,
-        negatives: int = 3,
+        negatives: int = 2,
         seed: int = 0,
         on_trees: Callable[[], object] = lambda: None,
     ) -> PairScore | None:
@@ -268,25 +269,30 @@ def _learn(past: Sequence[Examples], three_step: bool, seed: int) -> PairScore:
     """Learn all parts of a score, not calibrated."""
     labels = [examples.labels(examples.num_training) for examples in past]
     y, weights = (np.concatenate(part) for part in zip(*labels, strict=True))
+    columns, order = _stacked(past)
     width, ranked = past[0].features.shape[1], past[0].ranks.shape[1]
-    columns = np.empty((len(y), width + ranked))
-    for each, rows in zip(past, np.split(columns, np.cumsum([len(part[0]) for part in labels])[:-1]), strict=True):
-        rows[:, :width], rows[:, width:] = each.features[: len(rows)], each.ranks[: len(rows)]
     # The trees learn without weights: shift their odds to those of balanced classes.
-    trees = boosted_trees(columns[:, :width], y, seed=seed)
+    trees = boosted_trees(columns[:, :width], y, seed=seed, order=order, order_weight=ORDER_WEIGHT)
     trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
-    features = torch.from_numpy(columns)
-    means, deviation = features.mean(0), features.std(0, correction=0)
+    every = torch.from_numpy(columns)
+    means, deviation = every[: len(y)].mean(0), every[: len(y)].std(0, correction=0)
     scales = torch.where(deviation > 0, deviation, 1.0)
     penalty = torch.full_like(means, L2[0])
     penalty[ranked + 1 : width] = ATTRIBUTE_L2  # the first of these columns is the kind
-    features.sub_(means).div_(scales)
-    logistic = fit_logistic(features, torch.from_numpy(y), l2=penalty, sample_weight=torch.from_numpy(weights))
+    every.sub_(means).div_(scales)
+    above, below = torch.from_numpy(_first_of_each(order)).unbind(1)
+    logistic = fit_logistic(
+        every[: len(y)],
+        torch.from_numpy(y),
+        l2=penalty,
+        sample_weight=torch.from_numpy(weights),
+        differences=every[above] - every[below],
+    )
     recurring, repeats = _learn_recurring(past, means, scales)
     links = int(y.sum())
     expected = max(1.0, sum(each.expected_dropped for each in past))
     lowered = math.log1p(sum(each.num_added for each in past) / expected)  # L
-    recurring_share = repeats / (repeats + EVEN_REPEATS)
+    recurring_share = RECURRING_SHARE * repeats / (repeats + EVEN_REPEATS)
     return PairScore(
         means=means,
         scales=scales,
@@ -296,8 +302,34 @@ def _learn(past: Sequence[Examples], three_step: bool, seed: int) -> PairScore:
         three_step=three_step,
         tree_share=links / (links + EVEN_LINKS),
         recurring_share=recurring_share,
-        recurring_shift=(1 - recurring_share - REPEAT_PENALTY) * lowered,
+        recurring_shift=(1 - recurring_share) * lowered,
     )
+
+
+def _stacked(past: Sequence[Examples]) -> tuple[Reals, Ids]:
+    """Return features and ranks of all examples with a label, then of pairs that should rank below a link.
+
+    The second array has the rows of both: a link, and a pair that should rank below it.
+
+    Shapes: [B + C, 2F − K], [C, 2]
+    """
+    width = past[0].features.shape[1]
+    number = [each.num_training for each in past] + [len(each.above) for each in past]
+    columns = np.empty((sum(number), width + past[0].ranks.shape[1]))
+    parts = np.split(columns, np.cumsum(number)[:-1])
+    first, order = 0, list[Ids]()
+    for each, labelled, below in zip(past, parts[: len(past)], parts[len(past) :], strict=True):
+        for rows, at in ((labelled, slice(len(labelled))), (below, slice(len(each.features) - len(below), None))):
+            rows[:, :width], rows[:, width:] = each.features[at], each.ranks[at]
+        order.append(first + each.above)
+        first += len(labelled)
+    above = np.concatenate(order)
+    return columns, np.stack([above, first + np.arange(len(above))], axis=1)
+
+
+def _first_of_each(order: Ids) -> Ids:
+    """Return the first pair of every link; the pairs of a link follow each other.  # [C, 2] → [≤ C, 2]"""
+    return order[np.flatnonzero(np.diff(order[:, 0], prepend=-1))]
 
 
 def _learn_recurring(past: Sequence[Examples], means: Tensor, scales: Tensor) -> tuple[tuple[Tensor, Tensor], int]:
