@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from event_times import without_times
 
 import dysat
 from dysat.data.continuation import continue_snapshots
@@ -106,7 +105,7 @@ def test_other_formats_keep_direction(library: str) -> None:
             matrices = interop.to_scipy(graph)
             assert matrices[0][0, 1] == 2 and matrices[0][1, 0] == 1
             back = interop.from_scipy(matrices, graph.nodes, directed=True, boundaries=graph.boundaries, clock="utc")
-            graph = without_times(graph)  # a matrix holds weights only
+            graph = graph.without_times()  # a matrix holds weights only
         case "pandas":
             back = interop.from_pandas(interop.to_pandas(graph), directed=True)
         case _:

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from event_times import without_times
 from torch_geometric.data import Data, TemporalData
 from torch_geometric.nn import GCNConv
 
@@ -133,7 +132,7 @@ def test_round_trips_of_uci():
     assert interop.from_networkx(interop.to_networkx(graph)).equals(graph)
     assert interop.from_pyg(interop.to_pyg(graph), graph.nodes).equals(graph)
     matrices = interop.to_scipy(graph)
-    assert interop.from_scipy(matrices, graph.nodes, **window).equals(without_times(graph))  # they hold weights only
+    assert interop.from_scipy(matrices, graph.nodes, **window).equals(graph.without_times())  # they hold weights only
     assert interop.from_pandas(interop.to_pandas(graph)).equals(graph)
 
 

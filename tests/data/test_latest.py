@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from event_times import without_times
 from hostile import edit_graph
 
 import dysat
@@ -131,8 +130,10 @@ def test_times_survive_slices_files_and_merging(tmp_path: Path) -> None:
 def test_the_fingerprint_depends_on_times() -> None:
     graph, earlier = mail(), ["01", "05T11", *DAYS[2:]]
     moved = dysat.build_snapshots(events(days=earlier), boundaries=EDGES)
-    assert len({each.fingerprint for each in (graph, moved, without_times(graph))}) == 3
-    assert without_times(graph).equals(without_times(moved))
+    assert len({each.fingerprint for each in (graph, moved, graph.without_times())}) == 3
+    assert graph.without_times().equals(moved.without_times())
+    for each in (graph, graph.without_times()):
+        assert each.fingerprint_without_times == graph.without_times().fingerprint
 
 
 Edit = Callable[[Any, dict[str, np.ndarray]], Any]
@@ -162,12 +163,12 @@ def test_damaged_times(tmp_path: Path, name: str) -> None:
 def test_a_folder_without_times_loads_without_them(tmp_path: Path) -> None:
     mail().save(tmp_path / "graph")
     edit_graph(tmp_path / "graph", lambda manifest, arrays: arrays.pop("latest"))
-    assert dysat.DynamicGraph.load(tmp_path / "graph").equals(without_times(mail()))
+    assert dysat.DynamicGraph.load(tmp_path / "graph").equals(mail().without_times())
 
 
 def test_a_graph_continues_with_times_if_it_has_them() -> None:
     first = dysat.build_snapshots(events(slice(5)), boundaries=EDGES[:3])
-    for base, whole in ((first, mail()), (without_times(first), without_times(mail()))):
+    for base, whole in ((first, mail()), (first.without_times(), mail().without_times())):
         graph = base
         for step in continue_snapshots(base, events([5, 6]), boundaries=EDGES[3:]).steps:
             assert step.snapshot.timed == base.timed
@@ -177,7 +178,7 @@ def test_a_graph_continues_with_times_if_it_has_them() -> None:
 
 def test_joined_with_a_snapshot_without_times_a_graph_has_none() -> None:
     graph = mail()
-    plain = without_times(graph)
+    plain = graph.without_times()
     for past, new in ((graph[:2], plain[2]), (plain[:2], graph[2])):
         assert past.extended(new, graph.nodes[graph.known[1] :]).equals(plain)
     with pytest.raises(GraphError, match="some snapshots know when the last event of a link happened and others do"):
@@ -193,7 +194,7 @@ def test_other_libraries_carry_times() -> None:
     assert parts[0]["ann"]["bob"] == {"weight": 3, "latest": 4.5 / 8}
     assert interop.from_networkx(parts).equals(graph)
     del parts[0]["ann"]["bob"]["latest"]
-    assert interop.from_networkx(parts).equals(without_times(graph))
+    assert interop.from_networkx(parts).equals(graph.without_times())
     for wrong in (1.5, -0.1, "noon", np.nan):
         parts[0]["ann"]["bob"]["latest"] = wrong
         with pytest.raises(GraphError, match="snapshot 0: latest must have a number from 0 to 1 for each of the 2 li"):
@@ -211,7 +212,7 @@ def test_a_table_carries_times() -> None:
     table = interop.to_pandas(graph)
     assert table["latest"].tolist() == [4.5 / 8, 2 / 8, 3.5 / 8, 0]
     assert interop.from_pandas(table.sample(frac=1, random_state=0)).equals(graph)
-    assert interop.from_pandas(table.drop(columns="latest")).equals(without_times(graph))
+    assert interop.from_pandas(table.drop(columns="latest")).equals(graph.without_times())
 
 
 def test_pyg_carries_times_of_either_entry() -> None:

@@ -165,6 +165,7 @@ METHODS: dict[str, Callable[[Any, Path], Any]] = {
     "to": lambda graph, _: graph.to("cpu"),
     "with_attributes": lambda graph, _: graph.with_attributes(dysat.read_nodes({"id": ["a", "b"], "age": [1, 2]})),
     "with_features": lambda graph, _: graph.with_features(np.ones((graph.num_nodes, 1))),
+    "without_times": lambda graph, _: graph.without_times(),
     "with_kinds": lambda graph, _: graph.with_kinds([0] * graph.num_nodes, ("one",)),
     "save": lambda graph, folder: saved(graph, folder),
     "load": lambda graph, folder: dysat.DynamicGraph.load(saved_to(graph, folder)),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from directed import directed_graph, random_arcs
-from event_times import with_times, without_times
+from event_times import with_times
 from numpy.testing import assert_allclose
 from small import all_pairs, make_graph, two_blocks
 
@@ -338,7 +338,7 @@ def test_times_add_columns_and_change_no_other(directed: bool) -> None:
     for low_rank in (True, False):
         one, two = (history.basic_features(pairs, low_rank=low_rank) for history in (timed, other))
         assert np.array_equal(one, two)
-    assert without_times(graph).equals(plain)
+    assert graph.without_times().equals(plain)
 
 
 def test_a_history_with_one_snapshot_without_times_has_none() -> None:

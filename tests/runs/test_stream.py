@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from event_times import without_times
 from hostile import edit_record
 from memory_maps import memory_map
 from run_folders import quick
@@ -80,7 +79,7 @@ def test_a_graph_with_a_snapshot_without_times_has_none(grown: Path, tmp_path: P
     run = copy(grown, tmp_path / "run")
     assert Run.open(run).model("cpu").graph_.timed
     edit_record(run / "stream", "snapshots", 0, lambda arrays: arrays.pop("latest"))
-    assert Run.open(run).model("cpu").graph_.equals(without_times(whole_graph()))
+    assert Run.open(run).model("cpu").graph_.equals(whole_graph().without_times())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Graphs that know the times of events, and the same graphs without them."""
+"""Graphs that know the times of events."""
 
 from __future__ import annotations
 
@@ -8,11 +8,6 @@ import numpy as np
 import torch
 
 from dysat import DynamicGraph
-
-
-def without_times(graph: DynamicGraph) -> DynamicGraph:
-    """The same graph as if it had been cut before events had times."""
-    return replace(graph, snapshots=tuple(replace(snapshot, latest=None) for snapshot in graph))
 
 
 def with_times(graph: DynamicGraph, seed: int = 0) -> DynamicGraph:

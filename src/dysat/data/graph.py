@@ -323,6 +323,10 @@ class DynamicGraph:
         )  # fmt: skip
         return whole.to(self.device)
 
+    def without_times(self) -> DynamicGraph:
+        """Return the graph as if the times of events were not known."""
+        return replace(self, snapshots=tuple(replace(snapshot, latest=None) for snapshot in self.snapshots))
+
     def with_features(
         self, features: ArrayLike | Tensor | Sequence[ArrayLike | Tensor], names: Sequence[str] = ()
     ) -> DynamicGraph:
@@ -427,6 +431,11 @@ class DynamicGraph:
         if self.feature_names:
             digest.update(repr(self.feature_names).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
+
+    @cached_property
+    def fingerprint_without_times(self) -> str:
+        """The fingerprint of the same graph if it did not know the times of events."""
+        return self.without_times().fingerprint if self.timed else self.fingerprint
 
     def equals(self, other: DynamicGraph) -> bool:
         """Whether nodes, windows, links, weights and features are the same, bit for bit."""

@@ -253,6 +253,11 @@ class DySAT(AttentionModel):
         """Whether the scores of u → v and v → u may differ; random walks, as in the paper, ignore direction."""
         return self.pair_score or self._looks_ahead
 
+    @property
+    def uses_times(self) -> bool:
+        """Whether results depend on the times of events inside windows: they are features of the pair score."""
+        return self.pair_score or bool(self.agreement)
+
     def _inputs(self, graph: DynamicGraph) -> Inputs:
         if not self._own_inputs:
             return super()._inputs(graph)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from event_times import with_times
 
 import dysat
 from dysat.experiments.evaluate import versions
@@ -146,6 +147,21 @@ def test_key_depends_on_graph_options_request_and_versions(monkeypatch: pytest.M
     monkeypatch.setattr(versions, "MEASUREMENT", 2)
     others.append(content_key(whole, bank, asked))
     assert len({key, *others}) == 1 + len(others)
+
+
+def test_key_depends_on_times_only_for_models_that_use_them() -> None:
+    timed, plain, asked = with_times(graph()), graph(), Request()
+    assert timed.without_times().equals(plain) and not timed.equals(plain)
+    for contender in (
+        Contender("edgebank"),
+        Contender("pair-boosting"),
+        Contender("dysat", "text"),
+        Contender("incsat"),
+    ):
+        assert content_key(timed, contender, asked) == content_key(plain, contender, asked)
+    for options in ({}, {"embeddings": False}, {"pair_score": False}):  # the embeddings learn from the pair score
+        contender = Contender("dysat", options=options)
+        assert content_key(timed, contender, asked) != content_key(plain, contender, asked)
 
 
 def test_key_does_not_depend_on_device_or_presets() -> None:

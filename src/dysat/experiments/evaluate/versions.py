@@ -24,7 +24,11 @@ def method_version(contender: Contender) -> str:
 
 
 def content_key(graph: DynamicGraph, contender: Contender, request: Request) -> str:
-    """A key of everything a result depends on, except the machine: graph, options, request, versions."""
-    content = [graph.fingerprint, contender.key, asdict(request), method_version(contender)]
+    """A key of everything a result depends on, except the machine: graph, options, request, versions.
+
+    Times of events are part of it only for models that use them, so results of other models stay valid.
+    """
+    seen = graph.fingerprint if contender.build().uses_times else graph.fingerprint_without_times
+    content = [seen, contender.key, asdict(request), method_version(contender)]
     content += [f"attributes v{ATTRIBUTES}"] * (graph.features is not None)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -34,7 +34,7 @@ def measure_windows(
     rounds, epochs = (1, 1) if quick else (2, 3)
     machine = hardware()
     content = [
-        graph.fingerprint,
+        graph.fingerprint_without_times,
         *map(method_version, (Contender("dysat", "program"), Contender("dynaernn"))),
         device,
         machine,

@@ -286,6 +286,11 @@ class LinkModel(ABC):
         """Whether the scores of u → v and v → u may differ in a directed graph."""
         return False
 
+    @property
+    def uses_times(self) -> bool:
+        """Whether results depend on the times of events inside windows, if the graph knows them."""
+        return False
+
     def without_effect(self, names: Iterable[str]) -> dict[str, str]:
         """Return those of the named options that have no effect in this model, each with the reason."""
         return {}
