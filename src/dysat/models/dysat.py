@@ -151,7 +151,7 @@ class DySAT(AttentionModel):
 
     @property
     def version(self) -> int:
-        return 2 if self.pair_score else 1  # 2: the pair score learns to rank
+        return 2 if self.pair_score or self.agreement else 1  # 2: the pair score learns to rank
 
     def check(self) -> None:
         super().check()

@@ -37,7 +37,8 @@ SMALL: dict[str, Any] = {
     "device": "cpu",
 }
 PRESETS = {"dysat": ("default", "text", "program"), "incsat": ("program", "text")}
-CASES = [(method, preset) for method in MODELS for preset in PRESETS.get(method, (None,))]
+TIMES = "times"  # the default on a graph with times inside windows
+CASES = [*((method, preset) for method in MODELS for preset in PRESETS.get(method, (None,))), ("dysat", TIMES)]
 SHOWN = 12  # scores and coordinates that are stored
 
 
@@ -57,6 +58,8 @@ def communities() -> dysat.DynamicGraph:
 def output(method: str, preset: str | None) -> dict[str, Any]:
     """Return a small part of the output of a method: scores of pairs and norms of embeddings."""
     kind, graph = MODELS[method], communities()
+    if preset == TIMES:
+        graph, preset = with_times(graph), "default"
     names = {option.name for option in kind.options()}
     given = {name: value for name, value in SMALL.items() if name in names}
     model = (kind.with_options(given) if preset is None else kind.from_preset(preset, **given)).fit(graph)
@@ -114,9 +117,8 @@ def test_measurement_matches_the_declared_version() -> None:
 def test_version_names_method_and_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODELS["svd"], "version", 7)
     assert method_version(Contender("svd")) == f"v7.{versions.MEASUREMENT}"
-    assert method_version(Contender("dysat", "text")) == method_version(
-        Contender("dysat", options={"pair_score": False})
-    )
+    neither = Contender("dysat", options={"pair_score": False, "agreement": 0.0})
+    assert method_version(Contender("dysat", "text")) == method_version(neither)
     assert method_version(Contender("dysat", "text")) != method_version(Contender("dysat"))
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from by_time import mornings_and_evenings
-from small import make_graph, two_blocks
+from event_times import with_times
+from small import all_pairs, make_graph, two_blocks
 
 import dysat
 from dysat.features.pair_history import PairHistory, pair_history
@@ -20,6 +21,7 @@ from dysat.models.forecast.examples import (
     same_time_transitions,
     training_transitions,
 )
+from dysat.models.forecast.pair_score import PairScore
 
 
 @pytest.fixture
@@ -137,3 +139,19 @@ def test_random_halves_keep_every_link_with_probability_one_half() -> None:
     assert all(0.4 < half.num_links / links < 0.6 for half in (past, then))
     both = np.isin(*((u * 10**6 + v).numpy() for u, v, _ in (half.links() for half in (past, then))))
     assert 0.15 < both.sum() / links < 0.35
+
+
+def test_random_halves_keep_the_times_of_their_links() -> None:
+    """So that a score learned from halves has the features of the graph that it scores."""
+    graph = with_times(two_blocks(steps=1))
+
+    def times(snapshot: dysat.Snapshot) -> set[tuple[int, int, float]]:
+        found = snapshot.link_times()
+        assert found is not None
+        u, v, _ = snapshot.links()
+        return set(zip(u.tolist(), v.tolist(), found.tolist(), strict=True))
+
+    for half in random_halves(graph[0], 0):
+        assert times(half) < times(graph[0])
+    score = PairScore.learn(graph)
+    assert score is not None and len(score.log_odds(graph, 0, all_pairs(30))) == 435

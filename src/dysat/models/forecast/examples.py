@@ -202,13 +202,16 @@ def random_halves(snapshot: Snapshot, seed: int) -> Snapshots:
     """Return two snapshots of the same nodes that each contain every link with probability ½, independently."""
     u, v, weights = (part.cpu().numpy() for part in snapshot.pairs())
     parts = (np.random.default_rng([seed, 1]).random((2, len(u))) < 0.5) & (u != v)
-    n, start, stop = snapshot.num_nodes, snapshot.start, snapshot.stop
+    n, start, stop, directed = snapshot.num_nodes, snapshot.start, snapshot.stop, snapshot.directed
+    given = snapshot.pair_times()
+    times = None if given is None else given.cpu().numpy()
     return tuple(
         Snapshot.from_links(
-            u[part], v[part], weights[part], num_nodes=n, start=start, stop=stop, directed=snapshot.directed
+            u[part], v[part], weights[part], num_nodes=n, start=start, stop=stop, directed=directed,
+            latest=None if times is None else times[part],
         )
         for part in parts
-    )
+    )  # fmt: skip
 
 
 def forget_histories() -> None:
