@@ -182,8 +182,8 @@ def sweep(args: argparse.Namespace) -> None:
 
     rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     done = {(row["dataset"], row["model"], row["target"], row["seed"]) for row in rows}
-    whole = FORECAST if args.forecast_only else "whole"
-    models = [OWN, OTHERS] if args.own_labels else list(PARTS) if args.parts else [whole, "pair-boosting"]
+    usual = [FORECAST] if args.forecast_only else ["whole", "pair-boosting"]
+    models = [OWN, OTHERS] if args.own_labels else list(PARTS) if args.parts else usual
     models += HEURISTICS if args.heuristics else ()
     waiting = []
     for dataset in args.dataset:
