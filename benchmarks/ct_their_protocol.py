@@ -126,7 +126,9 @@ class Windows:
         micros = np.round(log.time * 1e6).astype(np.int64)
         edges = [*micros[self.cuts[:-1]].tolist(), int(micros[-1]) + 1]
         ends = [end.astype(np.int32) for end in (log.u, log.v)]
-        snapshots = cut_snapshots(*ends, None, edges, self.cuts, known=log.num_nodes, self_loops=False, directed=True)
+        snapshots = cut_snapshots(
+            *ends, None, None, edges, self.cuts, known=log.num_nodes, self_loops=False, directed=True
+        )
         self.graph = dysat.DynamicGraph(nodes=np.arange(log.num_nodes), snapshots=snapshots)
 
     def columns(self, window: int, pairs: Ids) -> tuple[Reals, Reals]:
@@ -292,7 +294,7 @@ def as_one_window(log: EventLog) -> ct_events.Log:
     edges = np.array([0.0, log.time[log.test], log.time[-1] + 1])
     micros = np.round(edges * 1e6).astype(np.int64).tolist()
     ends, cuts = [end.astype(np.int32) for end in (log.u, log.v)], np.array([0, log.test, len(log.time)])
-    snapshots = cut_snapshots(*ends, None, micros, cuts, known=log.num_nodes, self_loops=True, directed=True)
+    snapshots = cut_snapshots(*ends, None, None, micros, cuts, known=log.num_nodes, self_loops=True, directed=True)
     graph = dysat.DynamicGraph(nodes=np.arange(log.num_nodes), snapshots=snapshots)
     part = 1 - log.validation / log.test
     return ct_events.Log(log.name, graph, log.u, log.v, log.time, edges, validation=part)

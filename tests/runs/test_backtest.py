@@ -369,7 +369,7 @@ def test_fit_shows_the_backtest(cli: Cli, ended: Run, tmp_path: Path) -> None:
     )
     for name, words in (("new", "new pairs"), ("known", "pairs linked before")):
         part = next(part for part in found["forecast"][f"reliability_{name}"] if part["pairs"])
-        share = f"{100 * part['linked']:.0f} % of {part['pairs']} pairs"
+        share = f"{100 * part['linked']:.0f} % of {part['pairs']} pair{'s' * (part['pairs'] != 1)}"
         mix = f"Calibration, {words}: in a balanced mix of links and non-links"
         assert f"{mix}, scores of {part['from']:.1f}–{part['to']:.1f} came true for {share}" in text
 

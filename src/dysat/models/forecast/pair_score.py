@@ -34,6 +34,7 @@ from dysat.system.progress import report
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+REPEAT_PENALTY = 0.45  # a larger one ranks better among pairs linked before, and worse among all pairs
 RECURRING_SHARE = 0.5  # of the recurring model, with many repeated links
 EVEN_REPEATS = 100  # repeated links with which it has half of this share
 ORDER_WEIGHT = 2 / 3  # in the trees, of a pair that should rank below a link, relative to an example
@@ -65,7 +66,8 @@ class PairScore:
     A pair that was linked before has the score (1 − recurring_share) · s + recurring_share · r + recurring_shift. The
     recurring model r is a regression that learns only from pairs linked before which of them are linked again; its
     share grows with the number of repeated links. Adding dropped pairs lowers s by L, the logarithm of the factor by
-    which they outnumber those among the uniform pairs; the shift gives (1 − recurring_share) · L back.
+    which they outnumber those among the uniform pairs. The shift gives back (1 − recurring_share) · L and subtracts
+    `REPEAT_PENALTY` · L, because pairs linked before would otherwise rank above all new links.
 
     Slope and shift are fitted to the last transition, or to the latest one at the next window's time of day or week,
     as predicted by a score learned from earlier transitions. One transition is only a sample, so the calibration moves
@@ -73,8 +75,8 @@ class PairScore:
 
     Probabilities have a slope and a shift for each of two classes, new pairs and pairs linked before, fitted to the
     same transition. A probability of 0.8 then means that about four in five are linked in a balanced mix of links and
-    uniform pairs, in either class. They keep the order within a class, but can order pairs of different classes
-    differently from `log_odds`.
+    uniform pairs, in either class. They keep the order within a class, but have no repeat penalty, so they can order
+    pairs of different classes differently from `log_odds`.
 
     Shapes:
         means, scales [2F − K], weights [2, 2F − K], bias [2]: of both regressions, on features and the ranks of all
@@ -302,7 +304,7 @@ def _learn(past: Sequence[Examples], three_step: bool, seed: int) -> PairScore:
         three_step=three_step,
         tree_share=links / (links + EVEN_LINKS),
         recurring_share=recurring_share,
-        recurring_shift=(1 - recurring_share) * lowered,
+        recurring_shift=(1 - recurring_share - REPEAT_PENALTY) * lowered,
     )
 
 
@@ -366,7 +368,9 @@ def _class_calibration(raw: Tensor, last: Examples, known: bool) -> tuple[float,
     """
     rows, before = np.arange(len(raw)), last.linked_before
     link = (rows < last.num_links) & (before == known)
-    other = rows >= last.num_uniform if known else (rows >= last.num_links) & (rows < last.num_uniform) & ~before
+    other = (rows >= last.num_links) & (rows < last.num_uniform) & ~before
+    if known:
+        other = np.isin(rows, rows[last.dropped])
     links, others = int(link.sum()), int(other.sum())
     if min(links, others) < MIN_CLASS:
         return None
