@@ -114,7 +114,7 @@ def figures(score: Any, log: ct_events.Log, window: int) -> Entry:
     """AUC, AP, MRR, Hits@10 and MRR of new links of a score of pairs."""
     from dysat.evaluation.probe import auc, average_precision
     from dysat.evaluation.protocols import single_step
-    from dysat.evaluation.ranking import drawn_ranking, hits, link_ranks, mrr
+    from dysat.evaluation.ranking import drawn_ranking, hits, link_ranks, mrr, never_linked
 
     split = single_step(log.graph, window - 1, seed=0)
     scores = score(split.pairs).double().cpu()
@@ -124,19 +124,11 @@ def figures(score: Any, log: ct_events.Log, window: int) -> Entry:
     if ranked is not None:
         links, others = split.pairs[ranked[0]], ranked[1]
         ranks = link_ranks(score, links, others).cpu()
-        past = log.number_before(window)
-        before = pair_keys(torch.from_numpy(log.u[:past]), torch.from_numpy(log.v[:past]), log.graph.directed)
-        new = ~torch.isin(pair_keys(*links.T.cpu(), log.graph.directed), before)
+        new = never_linked(log.graph, window - 1, links)
         found |= {"mrr": mrr(ranks), "hits_at_10": hits(ranks, 10), "candidates": others.shape[1]}
         found |= {"ranked_links": len(links), "new_links": int(new.sum())}
         found["mrr_new"] = mrr(ranks[new]) if bool(new.any()) else None
     return found
-
-
-def pair_keys(u: Any, v: Any, directed: bool) -> Any:
-    """One number per pair; the same for both orders without direction."""
-    low, high = (u, v) if directed else (u.minimum(v), u.maximum(v))
-    return low << 32 | high
 
 
 def work(job: Job, args: argparse.Namespace, deadline: float) -> str:

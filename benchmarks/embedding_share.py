@@ -22,7 +22,7 @@ import torch
 import dysat
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import single_step
-from dysat.evaluation.ranking import drawn_ranking, mrr, ranks
+from dysat.evaluation.ranking import candidate_pairs, drawn_ranking, mrr, ranks
 from dysat.runs.backtest import incomplete
 from dysat.system.hardware import hardware
 
@@ -37,7 +37,7 @@ def measure(graph: dysat.DynamicGraph, target: int, seed: int) -> dict[str, tupl
         return None
     links, others = split.pairs[drawn[0]], drawn[1]
     model = dysat.DySAT(seed=seed).fit(graph[:target])
-    pairs = torch.cat([split.pairs, links, torch.stack([links[:, :1].expand_as(others), others], 2).flatten(0, 1)])
+    pairs = torch.cat([split.pairs, links, candidate_pairs(links, others)])
     score = model.pair_scores(pairs).double().cpu()
     product = super(dysat.DySAT, model).pair_scores(pairs).double().cpu()
     number = len(split.pairs)

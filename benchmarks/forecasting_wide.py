@@ -47,7 +47,7 @@ from dysat.data.windows import write_moment
 from dysat.errors import GraphError
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import LinkSplit, link_pairs, single_step
-from dysat.evaluation.ranking import CANDIDATES, RANKED, hits, mrr, ranking_candidates, ranks
+from dysat.evaluation.ranking import CANDIDATES, RANKED, candidate_pairs, hits, mrr, ranking_candidates, ranks
 from dysat.evaluation.reliability import mean_gap, pooled, reliability
 from dysat.models import MODELS, OPPONENTS
 from dysat.runs.backtest import FEWEST_LINKS, incomplete
@@ -127,7 +127,7 @@ def figures(score: Callable[[Tensor], Tensor], given: Examples) -> Row:
     lists = [part for part in (given.ranked, given.new_ranked) if part is not None]
     parts = [given.pairs]
     for links, others in lists:
-        parts += [links, torch.stack([links[:, :1].expand_as(others), others], 2).flatten(0, 1)]
+        parts += [links, candidate_pairs(links, others)]
     begin = time.perf_counter()
     scores = score(torch.cat(parts)).double().cpu()
     seconds = time.perf_counter() - begin

@@ -69,8 +69,9 @@ def test_an_old_run_without_results_reaches_them_again(
     assert not run.finished and run.train() and names(run.folder) >= RESULTS
     model, again = run.model("cpu"), run.metrics()
     assert again["epochs"] == metrics["epochs"] and model.embed().shape == stored(name).shape
-    if model.version > 1:  # the method has changed since: it is trained, and gives other results
-        assert model.embed().isfinite().all() and not model.graph_.timed
+    if model.version > 1:  # the method has changed since: the run reaches what a new fit reaches
+        fresh = type(model).with_options(model.plain_params()).fit(model.graph_)
+        torch.testing.assert_close(model.embed(), fresh.embed(), rtol=1e-4, atol=1e-5)
         return
     torch.testing.assert_close(model.embed(), stored(name), rtol=1e-4, atol=1e-5)
     assert again["loss"] == pytest.approx(metrics["loss"], rel=1e-4)
