@@ -9,12 +9,14 @@ import json
 import sys
 import types
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 SOURCE = Path(__file__).parents[1] / "src" / "dysat"
 NONE, UNKNOWN, NEAREST, REASONS = 0xFFFFFFFF, -32768, 8, 5
+MEASURES = ("auc", "mrr", "hits_at_10", "new_mrr")
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -285,10 +287,17 @@ def backtest(random: Any, steps: int) -> dict[str, Any]:
             "auc": base + 0.05,
             "average_precision": base + 0.03,
             "mrr": 0.31 + 0.02 * random.standard_normal(),
+            "hits_at_10": 0.62 + 0.02 * random.standard_normal(),
+            "new_mrr": 0.12 + 0.02 * random.standard_normal() if i != 2 else None,  # too few new links
+            "candidates": 100 if i else 50,
+            "ranked": 200,
+            "ranked_new": 80 if i != 2 else 3,
             "heuristics": [
-                {"name": "repeat links", "auc": base, "mrr": 0.24 + 0.02 * random.standard_normal()},
-                {"name": "common neighbours", "auc": base - 0.09, "mrr": 0.11},
-                {"name": "preferential attachment", "auc": base - 0.14, "mrr": None},
+                {"name": "repeat links", "auc": base, "mrr": 0.24 + 0.02 * random.standard_normal(), "hits_at_10": 0.48,
+                 "new_mrr": 0.02},
+                {"name": "common neighbours", "auc": base - 0.09, "mrr": 0.11, "hits_at_10": 0.4, "new_mrr": 0.09},
+                {"name": "preferential attachment", "auc": base - 0.14, "mrr": None, "hits_at_10": None,
+                 "new_mrr": None},
             ],
         })  # fmt: skip
     edges = np.linspace(0, 1, 11)
@@ -302,12 +311,12 @@ def backtest(random: Any, steps: int) -> dict[str, Any]:
 
     return {
         "windows": tested,
-        "heuristic": "repeat links",
-        "mean": {name: float(np.mean([entry[name] for entry in tested])) for name in ("auc", "mrr")},
+        "best": dict.fromkeys(MEASURES, "repeat links") | {"new_mrr": "common neighbours"},
+        "mean": {name: fmean(entry[name] for entry in tested if entry[name] is not None) for name in MEASURES},
         "precision": [
-            {"k": "10", "all": 0.9, "new": 0.4},
-            {"k": "100", "all": 0.71, "new": 0.22},
-            {"k": "1,000", "all": 0.38, "new": None},
+            {"k": "10", "all": 0.9, "new": 0.4, "windows": {"all": [0.9] * 6, "new": [0.4] * 6}},
+            {"k": "100", "all": 0.71, "new": 0.22, "windows": {"all": [0.71] * 6, "new": [0.22] * 6}},
+            {"k": "1,000", "all": 0.38, "new": None, "windows": {"all": [0.38] * 6}},
         ],
         "reliability": [
             {"name": "all", "bins": bins(1.1)},

@@ -20,6 +20,8 @@ from dysat.runs.run import Run
 from dysat.system.text.csv_text import csv_field
 
 WEEKS, PEOPLE = 6, 40
+OLD = Path(__file__).resolve().parents[1] / "fixtures" / "old_runs" / "dysat-forecast"  # of version 0.1.0
+LAST_COLUMN = {"auc": "average_precision", "mrr": "ranked", "hits_at_10": "ranked", "new_mrr": "ranked_new"}
 Opened = tuple[Any, Seen]
 HOSTILE = [
     "<script>window.hacked = 1</script>",
@@ -98,10 +100,22 @@ def test_overview_shows_the_numbers_of_metrics_json(page: Opened, run: Run) -> N
     metrics = json.loads((run.folder / "metrics.json").read_text())
     windows = metrics["backtest"]["windows"]
     names = list(windows[0]["heuristics"])
-    for measure in ("auc", "mrr"):
-        for shown, window in zip(table_of(tab, f"chart-{measure}"), windows, strict=True):
+    tiles = tab.locator(f"{hook('tiles')} dd[data-value]").evaluate_all("all => all.map(e => Number(e.dataset.value))")
+    for place, measure in enumerate(("auc", "mrr", "hits_at_10", "new_mrr")):
+        if measure != "auc":
+            tab.click(hook(f"measure-{measure}"))
+        *rows, mean = table_of(tab, f"chart-{measure}")
+        for shown, window in zip(rows, windows, strict=True):
             wanted = [window["links"], window[measure], *(window["heuristics"][name][measure] for name in names)]
             assert shown[1 : 2 + len(names) + 1] == wanted
+        assert [row[-1] for row in rows] == [window[LAST_COLUMN[measure]] for window in windows]
+        means = metrics["backtest"]["heuristics"]
+        wanted = [metrics["backtest"]["mean"][measure], *(means[name][measure] for name in names)]
+        assert mean[0] == "Mean" and mean[2 : 2 + len(wanted)] == pytest.approx(wanted)
+        assert tiles[place] == metrics["backtest"]["mean"][measure]
+    precision = [row for row in table_of(tab, "chart-precision") if row[1] == "top 10"]
+    hits = [[window["precision"][name]["10"] / 10 for name in ("all", "new")] for window in windows]
+    assert [row[2:] for row in precision[:-1]] == hits and precision[-1][2:] == pytest.approx(np.mean(hits, 0))
     counts = [[row[3], row[7], row[8]] for row in table_of(tab, "chart-links")]
     assert counts == [[s.num_links, s.num_active, s.num_nodes] for s in run.graph()]
     curve = [part for part in metrics["backtest"]["forecast"]["reliability"] if part["pairs"]]
@@ -295,6 +309,18 @@ def test_what_a_run_lacks_is_said(context: Any, tmp_path: Path) -> None:
         go_to(tab, view)
         assert "no embeddings" in tab.inner_text(f"#view-{view}")
     assert seen.problems == [] and seen.requests == []
+
+
+def test_a_run_without_ranking_has_no_place_for_it(context: Any, tmp_path: Path) -> None:
+    tab, seen = opened(context, run_page(Run.open(OLD), quick=True).save(tmp_path / "old.html"))
+    names = tab.locator(f"{hook('tiles')} dt").all_inner_texts()
+    assert names == ["AUC", "Tested on"] and tab.locator('[data-test^="measure-"]').count() == 0
+    charts = tab.locator("#view-overview figure").evaluate_all("all => all.map(e => e.dataset.test)")
+    assert charts == ["chart-auc", "chart-reliability", "chart-links"]
+    assert [len(row) for row in table_of(tab, "chart-auc")] == [4]  # window, links, model, heuristic
+    assert not any(word in tab.inner_text("#view-overview") for word in ("NaN", "undefined", "null"))
+    assert seen.problems == []
+    tab.close()
 
 
 def test_the_page_works_in_the_frame_of_a_notebook(run: Run, context: Any, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from dysat.runs.run import Run
 __all__ = ["quick"]
 
 Cli = Callable[..., tuple[int, str, str]]
+MEASURES = ("auc", "mrr", "hits_at_10", "new_mrr")
+OLD = Path(__file__).resolve().parents[1] / "fixtures" / "old_runs" / "dysat-forecast"  # of version 0.1.0
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +42,37 @@ def test_the_page_has_the_backtest_of_the_run(cli: Cli, trained: Path, tmp_path:
     facts, _ = shown(file)
     backtest = Run.open(trained).metrics()["backtest"]
     assert [w["step"] for w in facts["backtest"]["windows"]] == [w["step"] + 1 for w in backtest["windows"]]
-    assert facts["backtest"]["mean"] == {name: backtest["mean"][name] for name in ("auc", "mrr")}
+    assert facts["backtest"]["mean"] == {name: backtest["mean"][name] for name in MEASURES}
+    for window, stored in zip(facts["backtest"]["windows"], backtest["windows"], strict=True):
+        names = (*MEASURES, "links", "candidates", "ranked", "ranked_new")
+        assert [window[name] for name in names] == [stored[name] for name in names]
+        rivals = {name: {m: found[m] for m in MEASURES} for name, found in stored["heuristics"].items()}
+        assert {each.pop("name"): each for each in window["heuristics"]} == rivals
+    by_mrr, means = backtest["mrr_comparison"]["heuristic"], backtest["heuristics"]
+    assert facts["backtest"]["best"] == {
+        "auc": backtest["comparison"]["heuristic"],
+        "mrr": by_mrr,
+        "hits_at_10": by_mrr,
+        "new_mrr": max(means, key=lambda name: means[name]["new_mrr"]),
+    }
     assert facts["title"] == "run" and f"AUC {backtest['mean']['auc']:.3f}" in facts["verdict"]
     k = facts["backtest"]["precision"][0]
     assert k["k"] == "10" and k["all"] == pytest.approx(backtest["precision"]["all"]["10"] / 10)
+    assert k["windows"] == {
+        name: [window["precision"][name]["10"] / 10 for window in backtest["windows"]] for name in ("all", "new")
+    }
+
+
+def test_the_page_of_an_old_run_has_no_ranking(cli: Cli, tmp_path: Path) -> None:
+    code, _, problem = cli("view", OLD, "-o", tmp_path / "page.html", "--png", tmp_path / "figures")
+    assert code == 0, problem
+    tested = shown(tmp_path / "page.html")[0]["backtest"]
+    (window,) = tested["windows"]
+    ranking = MEASURES[1:]
+    for found in (window, *window["heuristics"], tested["mean"], tested["best"]):
+        assert found["auc"] is not None and [found[name] for name in ranking] == [None] * 3
+    drawn = {file.name for file in (tmp_path / "figures").iterdir()}
+    assert tested["precision"] == [] and {name for name in drawn if "backtest" in name} == {"backtest-auc.png"}
 
 
 def test_view_replaces_its_own_page_and_nothing_else(cli: Cli, trained: Path, tmp_path: Path) -> None:
@@ -69,7 +98,8 @@ def test_pictures_are_drawn(cli: Cli, trained: Path, tmp_path: Path) -> None:
     assert code == 0, problem
     names = {file.name for file in (tmp_path / "new" / "figures").iterdir()}
     assert names == {
-        *("attention.png", "backtest-auc.png", "backtest-mrr.png", "links-per-window.png", "map.png"),
+        *("attention.png", "backtest-auc.png", "backtest-mrr.png", "backtest-hits-at-10.png", "backtest-new-mrr.png"),
+        *("links-per-window.png", "map.png"),
         *(["reliability.png"] if "reliability.png" in names else []),
     }
     assert all(file.stat().st_size > 5_000 for file in (tmp_path / "new" / "figures").iterdir())

@@ -17,12 +17,20 @@ export interface Table {
 }
 
 /** A chart with its title, and its numbers on demand. */
-export function Figure(props: { title: string; note?: string; test: string; table: Table; children: ComponentChildren }) {
-  const { title, note, test, table, children } = props;
+export function Figure(props: {
+  title: string;
+  choice?: ComponentChildren; // beside the title
+  note?: string;
+  test: string;
+  table: Table;
+  children: ComponentChildren;
+}) {
+  const { title, choice, note, test, table, children } = props;
   return (
     <figure class="chart" data-test={test}>
       <figcaption>
         <h3>{title}</h3>
+        {choice}
         {note && (
           <p class="quiet">
             <bdi>{note}</bdi>

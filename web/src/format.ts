@@ -13,14 +13,18 @@ export interface Window {
   with_new: number; // links with a node that was not known before
 }
 
+export type Measure = "auc" | "mrr" | "hits_at_10" | "new_mrr";
+export type Measured = Record<Measure, number | null>; // between 0 and 1; runs of earlier versions lack some
+
 /** Figures of one window that was predicted by a model that had not seen it. */
-export interface Tested {
+export interface Tested extends Measured {
   step: number; // of the window that was predicted: an index into `windows`
   links: number;
-  auc: number | null; // between 0 and 1
   average_precision: number | null;
-  mrr: number | null;
-  heuristics: { name: string; auc: number | null; mrr: number | null }[];
+  candidates: number | null; // other nodes that each link was ranked among
+  ranked: number | null; // links
+  ranked_new: number | null; // of these, links of pairs that were never linked before
+  heuristics: ({ name: string } & Measured)[];
 }
 
 export interface Bin {
@@ -31,11 +35,19 @@ export interface Bin {
   linked: number | null; // the fraction of its pairs that were linked
 }
 
+/** The fraction of the k likeliest pairs that came true: of all pairs, and of pairs never linked before. */
+export interface Precision {
+  k: string;
+  all: number | null; // the mean
+  new: number | null;
+  windows: { all?: number[]; new?: number[] }; // in each window
+}
+
 export interface Backtest {
   windows: Tested[]; // oldest first
-  heuristic: string | null; // the best one
-  mean: { auc: number | null; mrr: number | null };
-  precision: { k: string; all: number | null; new: number | null }[]; // fraction of the k likeliest pairs that came true
+  best: Record<Measure, string | null>; // the heuristic to compare with
+  mean: Measured;
+  precision: Precision[];
   reliability: { name: "all" | "new" | "known"; bins: Bin[] }[]; // may be empty
 }
 

@@ -1,4 +1,6 @@
-/** Numbers and labels as text. */
+/** Numbers, labels and measures as text. */
+
+import type { Measure } from "./format";
 
 const COUNT = new Intl.NumberFormat("en-GB");
 
@@ -50,4 +52,25 @@ export function cut(text: string, length: number): string {
 export function fileName(...parts: string[]): string {
   const safe = parts.map((part) => cut(part.replace(/[^\p{L}\p{N}._-]+/gu, "-"), 60).replace(/…$/, ""));
   return safe.map((part) => part.replace(/^[.-]+|[.-]+$/g, "")).filter(Boolean).join("-");
+}
+
+export const MEASURES: Record<Measure, string> = {
+  auc: "AUC",
+  mrr: "MRR",
+  hits_at_10: "Hits@10",
+  new_mrr: "MRR of new links",
+};
+
+/** Return what a measure says; `others` has the number of nodes that each link was ranked among, for each window. */
+export function explained(measure: Measure, others: number[]): string {
+  const [low, high] = [Math.min(...others), Math.max(...others)];
+  const number = others.length === 0 ? "" : low === high ? `${low} ` : `${low} to ${high} `;
+  const among = `${number}other nodes`;
+  const guessing = low === high ? `; ${(10 / (low + 1)).toFixed(2)} is guessing` : "";
+  return {
+    auc: "Probability that a link scores higher than a pair without a link; 0.5 is guessing.",
+    mrr: `Mean of 1/rank of the true partner among ${among}; 1 is always first.`,
+    hits_at_10: `Fraction of true partners in the top 10 among ${among}${guessing}.`,
+    new_mrr: "MRR of pairs never linked before, which repeating past links cannot find.",
+  }[measure];
 }

@@ -30,6 +30,7 @@ ORIGINS = {
     "between_known": "new, between known nodes",
     "with_new": "with a new node",
 }
+MEASURES = {"auc": "AUC", "mrr": "MRR", "hits_at_10": "Hits@10", "new_mrr": "MRR of new links"}
 CURVES = {"all": "all pairs", "new": "new pairs", "known": "pairs linked before"}
 
 
@@ -54,9 +55,10 @@ def write_pictures(facts: Facts, arrays: Arrays, folder: Path) -> list[Path]:
 def _pictures(facts: Facts, arrays: Arrays) -> Iterator[tuple[str, tuple[float, float], Callable[[Figure], None]]]:
     """Name, size in inches, and a function that draws, of each chart with data."""
     tested = facts["backtest"]
-    for name, title in (("auc", "AUC"), ("mrr", "MRR")):
+    for name, title in MEASURES.items():
         if tested is not None and any(window[name] is not None for window in tested["windows"]):
-            yield f"backtest-{name}", (5, 3.2), partial(_backtest, facts=facts, name=name, title=title)
+            draw = partial(_backtest, facts=facts, name=name, title=title)
+            yield f"backtest-{name.replace('_', '-')}", (5, 3.2), draw
     if tested is not None and tested["reliability"]:
         yield "reliability", (4, 4), partial(_reliability, curves=tested["reliability"])
     yield "links-per-window", (6, 3.2), partial(_links, windows=facts["windows"])
@@ -81,7 +83,7 @@ def _backtest(figure: Figure, facts: Facts, name: str, title: str) -> None:
     axes, tested = _plain(figure.add_subplot()), facts["backtest"]
     steps = [window["step"] for window in tested["windows"]]
     lines = {"forecast": [window[name] for window in tested["windows"]]}
-    if (rival := tested["heuristic"]) is not None:
+    if (rival := tested["best"][name]) is not None:
         found = [{each["name"]: each[name] for each in window["heuristics"]} for window in tested["windows"]]
         lines[rival] = [window.get(rival) for window in found]
     for (label, values), colour, style in zip(lines.items(), COLOURS, ("-o", "--s"), strict=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
@@ -238,12 +238,20 @@ def ranking_text(backtest: Facts) -> str | None:
     if rival is None or mean.get("mrr") is None:
         return None
     text = f"In ranking it {_compared(backtest, rival, 'mrr')}."
-    rivals = {name: found.get("new_mrr") for name, found in (backtest.get("heuristics") or {}).items()}
-    known = {name: value for name, value in rivals.items() if value is not None}
-    if mean.get("new_mrr") is None or not known:
+    if mean.get("new_mrr") is None or (best := rivals(backtest).get("new_mrr")) is None:
         return text
-    best = max(known, key=lambda name: known[name])
-    return f"{text} New links only: MRR {mean['new_mrr']:.4f}; the best heuristic, {best}, has {known[best]:.4f}."
+    other = backtest["heuristics"][best]["new_mrr"]
+    return f"{text} New links only: MRR {mean['new_mrr']:.4f}; the best heuristic, {best}, has {other:.4f}."
+
+
+def rivals(backtest: Mapping[str, Any]) -> dict[str, str]:
+    """The heuristic beside each figure: the best by AUC, by MRR (also for Hits@10), and by the MRR of new links."""
+    by_auc, by_mrr = (backtest.get(name) for name in ("comparison", "mrr_comparison"))
+    best = {"auc": by_auc, "mrr": by_mrr, "hits_at_10": by_mrr}
+    found = {figure: str(rival["heuristic"]) for figure, rival in best.items() if rival is not None}
+    means = {name: figures.get("new_mrr") for name, figures in (backtest.get("heuristics") or {}).items()}
+    known = {name: value for name, value in means.items() if value is not None}
+    return {**found, "new_mrr": max(known, key=lambda name: known[name])} if known else found
 
 
 def _compared(backtest: Facts, rival: Facts, figure: str) -> str:

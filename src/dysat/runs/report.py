@@ -11,11 +11,13 @@ from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.forecasts import Forecasts
 from dysat.report.content import graph_rows
 from dysat.report.page import Page
-from dysat.runs.backtest import MOST, with_windows
+from dysat.runs.backtest import MOST, RANKING, rivals, with_windows
 from dysat.runs.newest import REPORT
 from dysat.runs.run import Run
 from dysat.system.parallel.ranks import alone, ranks
 
+MEASURES = ("auc", *RANKING)
+COUNTS = ("candidates", "ranked", "ranked_new")
 CURVES = {"all": "reliability", "new": "reliability_new", "known": "reliability_known"}
 
 
@@ -89,21 +91,21 @@ def _update_notes(updates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _tested(backtest: Mapping[str, Any]) -> dict[str, Any]:
     """The backtest in the form of the page."""
-    rival, forecast, windows = backtest["comparison"], backtest.get("forecast") or {}, backtest["windows"]
+    forecast, windows, best = backtest.get("forecast") or {}, backtest["windows"], rivals(backtest)
     return {
         "windows": [
             {
                 "step": window["step"] + 1,
-                **{name: window.get(name) for name in ("links", "auc", "average_precision", "mrr")},
+                **{name: window.get(name) for name in ("links", "average_precision", *MEASURES, *COUNTS)},
                 "heuristics": [
-                    {"name": name, "auc": figures.get("auc"), "mrr": figures.get("mrr")}
+                    {"name": name, **{measure: figures.get(measure) for measure in MEASURES}}
                     for name, figures in window["heuristics"].items()
                 ],
             }
             for window in windows
         ],
-        "heuristic": None if rival is None else rival["heuristic"],
-        "mean": {name: backtest["mean"].get(name) for name in ("auc", "mrr")},
+        "best": {measure: best.get(measure) for measure in MEASURES},
+        "mean": {measure: backtest["mean"].get(measure) for measure in MEASURES},
         "precision": list(_precision(windows)),
         "reliability": [
             {"name": name, "bins": [part for part in forecast[key] if part["pairs"]]}
@@ -114,14 +116,18 @@ def _tested(backtest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _precision(windows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """For each k that all windows have, the fraction of the k likeliest pairs that came true, on average."""
+    """For each k that all windows have, the fraction of the k likeliest pairs that came true: mean and windows."""
     counts = [window.get("precision", {}).get("all", {}) for window in windows]
     for k in counts[0]:
         if all(k in count for count in counts):
             sizes = [min(MOST, window["links"]) if k == "links" else int(k) for window in windows]
             found = {
-                name: fmean(window["precision"][name][k] / size for window, size in zip(windows, sizes, strict=True))
+                name: [window["precision"][name][k] / size for window, size in zip(windows, sizes, strict=True)]
                 for name in ("all", "new")
                 if all(k in window["precision"][name] for window in windows)
             }
-            yield {"k": "as many as links" if k == "links" else k, "all": None, "new": None, **found}
+            yield {
+                "k": "as many as links" if k == "links" else k,
+                **{name: fmean(found[name]) if name in found else None for name in ("all", "new")},
+                "windows": found,
+            }

@@ -1,9 +1,13 @@
 /** How well the method predicts, and what it learned from. */
 
-import { Bars, Figure, Lines, Square, Stacks, type Curve, type Series } from "../charts";
-import type { Backtest, Tested } from "../format";
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { Bars, Figure, Lines, Square, Stacks, type Curve, type Series, type Table } from "../charts";
+import type { Backtest, Measure, Tested } from "../format";
 import { model, windowLabels } from "../model";
-import { count, counted, figure, percent } from "../text";
+import { MEASURES, count, counted, explained, figure, percent } from "../text";
+
+const RANKING: Measure[] = ["mrr", "hits_at_10", "new_mrr"];
 
 export function Overview() {
   const { facts } = model;
@@ -72,15 +76,18 @@ export function Overview() {
 }
 
 function Tiles({ backtest }: { backtest: Backtest }) {
-  const { heuristic, mean, precision, windows } = backtest;
-  const best = (measure: "auc" | "mrr") =>
-    average(windows.map((tested) => tested.heuristics.find(({ name }) => name === heuristic)?.[measure] ?? null));
-  const beside = (value: number | null) => (heuristic && value !== null ? `${heuristic}: ${figure(value)}` : null);
+  const { best, mean, precision, windows } = backtest;
+  const beside = (measure: Measure) => {
+    const value = average(windows.map((tested) => of(tested, best[measure], measure)));
+    return value === null ? null : `${best[measure]}: ${figure(value)}`;
+  };
   const top = precision.find(({ all }) => all !== null);
-  const tiles: [string, number | null, string, string | null][] = [
-    ["AUC", mean.auc, figure(mean.auc), beside(best("auc"))],
-    ["MRR", mean.mrr, figure(mean.mrr), beside(best("mrr"))],
-  ];
+  const tiles = (["auc", ...RANKING] as Measure[]).map((measure): [string, number | null, string, string | null] => [
+    MEASURES[measure],
+    mean[measure],
+    figure(mean[measure]),
+    beside(measure),
+  ]);
   if (top) {
     const among = top.new === null ? null : `new pairs only: ${percent(top.new)}`;
     tiles.push([`Precision of the top ${top.k}`, top.all, percent(top.all), among]);
@@ -110,40 +117,75 @@ function average(values: (number | null)[]): number | null {
   return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
 }
 
+/** Return a figure of one heuristic in a window. */
+function of({ heuristics }: Tested, wanted: string | null, measure: Measure): number | null {
+  return heuristics.find(({ name }) => name === wanted)?.[measure] ?? null;
+}
+
+function labelOf(step: number): string {
+  return windowLabels()[step] ?? String(step);
+}
+
 function Tests({ backtest }: { backtest: Backtest }) {
   return (
     <div class="charts">
-      <Measure backtest={backtest} measure="auc" title="AUC per window" note="Probability that a link scores higher than a pair without a link; 0.5 is guessing." />
-      <Measure backtest={backtest} measure="mrr" title="MRR per window" note="Mean reciprocal rank of the true partner; 1 is perfect." />
+      <PerWindow backtest={backtest} measure="auc" />
+      <Ranking backtest={backtest} />
       {backtest.precision.length > 0 && <Precision backtest={backtest} />}
       {backtest.reliability.length > 0 && <Reliability backtest={backtest} />}
     </div>
   );
 }
 
-function Measure(props: { backtest: Backtest; measure: "auc" | "mrr"; title: string; note: string }) {
-  const { backtest, measure, title, note } = props;
-  const { windows, heuristic } = backtest;
+/** One chart for all measures of ranking, with buttons that choose between those that the run has. */
+function Ranking({ backtest }: { backtest: Backtest }) {
+  const chosen = useSignal<Measure>("mrr");
+  const known = RANKING.filter((measure) => backtest.windows.some((tested) => tested[measure] !== null));
+  if (known.length < 2) return <PerWindow backtest={backtest} measure="mrr" />;
+  const buttons = (
+    <div class="choice" role="group" aria-label="Measure">
+      {known.map((measure) => (
+        <button
+          type="button"
+          class="small"
+          data-test={`measure-${measure}`}
+          aria-pressed={chosen.value === measure}
+          onClick={() => (chosen.value = measure)}
+        >
+          {MEASURES[measure]}
+        </button>
+      ))}
+    </div>
+  );
+  return <PerWindow backtest={backtest} measure={chosen.value} choice={buttons} />;
+}
+
+function PerWindow(props: { backtest: Backtest; measure: Measure; choice?: ComponentChildren }) {
+  const { backtest, measure, choice } = props;
+  const { windows } = backtest;
+  const heuristic = backtest.best[measure];
   const { method } = model.facts;
-  const labels = windows.map(({ step }) => windowLabels()[step] ?? String(step));
-  const names = [...new Set(windows.flatMap(({ heuristics }) => heuristics.map(({ name }) => name)))];
-  const of = (tested: Tested, name: string) => tested.heuristics.find((entry) => entry.name === name)?.[measure] ?? null;
+  const title = `${MEASURES[measure]} per window`;
+  const labels = windows.map(({ step }) => labelOf(step));
   const series: Series[] = [{ name: method, values: windows.map((tested) => tested[measure]), tone: 1 }];
   if (heuristic) {
-    series.push({ name: `Best heuristic: ${heuristic}`, values: windows.map((tested) => of(tested, heuristic)), tone: 2 });
+    const best = measure === "hits_at_10" ? "Best heuristic by MRR" : "Best heuristic";
+    const values = windows.map((tested) => of(tested, heuristic, measure));
+    series.push({ name: `${best}: ${heuristic}`, values, tone: 2 });
   }
   const values = series.flatMap((entry) => entry.values).filter((value) => value !== null);
   if (!values.length) return null;
   const low = measure === "auc" ? Math.floor(10 * Math.max(0, Math.min(...values) - 0.02)) / 10 : 0;
   const high = measure === "auc" ? 1 : Math.min(1, Math.max(...values) * 1.15);
-  const head = ["Window", "Links", method, ...names];
-  const rows = windows.map((tested, i) => [labels[i], tested.links, tested[measure], ...names.map((name) => of(tested, name))]);
-  if (measure === "auc") {
-    head.push("Average precision");
-    rows.forEach((row, i) => row.push(windows[i].average_precision));
-  }
+  const others = windows.map(({ candidates }) => candidates).filter((number) => number !== null);
   return (
-    <Figure title={title} note={note} test={`chart-${measure}`} table={{ head, rows, format: (v, c) => (c === 1 ? count(v) : figure(v)) }}>
+    <Figure
+      title={choice ? "Ranking per window" : title}
+      choice={choice}
+      note={explained(measure, others)}
+      test={`chart-${measure}`}
+      table={numbersOf(windows, measure)}
+    >
       <Lines
         label={`${title}: ${method}${heuristic ? ` and ${heuristic}` : ""}`}
         labels={labels}
@@ -155,18 +197,43 @@ function Measure(props: { backtest: Backtest; measure: "auc" | "mrr"; title: str
   );
 }
 
-function Precision({ backtest: { precision } }: { backtest: Backtest }) {
+/** Return the figures of the method and of all heuristics, and their means over the windows with a figure of the method. */
+function numbersOf(windows: Tested[], measure: Measure): Table {
+  const names = [...new Set(windows.flatMap(({ heuristics }) => heuristics.map(({ name }) => name)))];
+  const columns: [string, (tested: Tested) => number | null, isCount?: boolean][] = [
+    ["Links", ({ links }) => links, true],
+    [model.facts.method, (tested) => tested[measure]],
+    ...names.map((name): [string, (tested: Tested) => number | null] => [name, (tested) => of(tested, name, measure)]),
+  ];
+  if (measure === "auc") columns.push(["Average precision", (tested) => tested.average_precision]);
+  else if (measure === "new_mrr") columns.push(["New links ranked", (tested) => tested.ranked_new, true]);
+  else columns.push(["Links ranked", (tested) => tested.ranked, true]);
+  const shown = columns.filter(([, value]) => windows.some((tested) => value(tested) !== null));
+  const rows: (string | number | null)[][] = windows.map((tested) => [labelOf(tested.step), ...shown.map(([, value]) => value(tested))]);
+  if (windows.length > 1) {
+    const measured = windows.filter((tested) => tested[measure] !== null);
+    const mean = (values: (number | null)[]) => (values.includes(null) ? null : average(values));
+    rows.push(["Mean", ...shown.map(([, value, isCount]) => (isCount ? "" : mean(measured.map(value))))]);
+  }
+  const format = (value: number, column: number) => (shown[column - 1][2] ? count(value) : figure(value));
+  return { head: ["Window", ...shown.map(([name]) => name)], rows, format };
+}
+
+function Precision({ backtest: { precision, windows } }: { backtest: Backtest }) {
   const series: Series[] = [{ name: "All pairs", values: precision.map(({ all }) => all), tone: 1 }];
   if (precision.some((entry) => entry.new !== null)) {
     series.push({ name: "Pairs never linked before", values: precision.map((entry) => entry.new), tone: 2 });
   }
-  const rows = precision.map((entry) => [`top ${entry.k}`, entry.all, entry.new]);
+  const rows = windows.flatMap(({ step }, i) =>
+    precision.map(({ k, windows: each }) => [labelOf(step), `top ${k}`, each.all?.[i] ?? null, each.new?.[i] ?? null]),
+  );
+  if (windows.length > 1) rows.push(...precision.map((entry) => ["Mean", `top ${entry.k}`, entry.all, entry.new]));
   return (
     <Figure
       title="Precision of the top k"
       note="How many of the k likeliest pairs were linked in the window that followed."
       test="chart-precision"
-      table={{ head: ["Pairs", "All", "New"], rows, format: (value) => percent(value, 1) }}
+      table={{ head: ["Window", "Pairs", "All", "New"], rows, format: (value) => percent(value, 1) }}
     >
       <Bars
         label="Precision of the top k pairs"

@@ -15,7 +15,7 @@ from dysat.data.windows import write_edges
 from dysat.evaluation.ranking import TOP
 from dysat.evaluation.reliability import mean_gap
 from dysat.models.base.embedding import EmbeddingModel
-from dysat.runs.backtest import FEWEST_LINKS, ranking_text, verdict_text, with_windows
+from dysat.runs.backtest import FEWEST_LINKS, ranking_text, rivals, verdict_text, with_windows
 
 FIGURES = {"auc": "AUC", "mrr": "MRR", "hits_at_10": "Hits@10"}
 CLASSES = {"new": "new pairs", "known": "pairs linked before"}
@@ -57,23 +57,21 @@ def _table(backtest: dict[str, Any], edges: list[str]) -> Table:
 
 def _scores(backtest: dict[str, Any]) -> dict[str, list[dict[str, float | None]]]:
     """The figures of each window, of the model and then of the strongest heuristic for each figure, if there is one."""
-    windows, rivals = backtest["windows"], _rivals(backtest)
+    windows, best = backtest["windows"], _shown_rivals(backtest)
     own = "model" if backtest.get("forecast") is None else "forecast score"
     scores = {own: [{name: window.get(name) for name in FIGURES} for window in windows]}
-    if rivals:
-        title = "best heuristic" if len(set(rivals.values())) > 1 else next(iter(rivals.values()))
+    if best:
+        title = "best heuristic" if len(set(best.values())) > 1 else next(iter(best.values()))
         scores[title] = [
-            {name: window["heuristics"][rivals[name]].get(name) if name in rivals else None for name in FIGURES}
+            {name: window["heuristics"][best[name]].get(name) if name in best else None for name in FIGURES}
             for window in windows
         ]
     return scores
 
 
-def _rivals(backtest: dict[str, Any]) -> dict[str, str]:
-    """The strongest heuristic for each figure: by AUC, and by MRR also for Hits@10."""
-    by_auc, by_mrr = (backtest.get(name) for name in ("comparison", "mrr_comparison"))
-    best = {"auc": by_auc, "mrr": by_mrr, "hits_at_10": by_mrr}
-    return {name: rival["heuristic"] for name, rival in best.items() if rival is not None}
+def _shown_rivals(backtest: dict[str, Any]) -> dict[str, str]:
+    """The strongest heuristic for each figure of the table."""
+    return {name: rival for name, rival in rivals(backtest).items() if name in FIGURES}
 
 
 def _notes(backtest: dict[str, Any], model: EmbeddingModel) -> Iterator[str]:
@@ -83,8 +81,8 @@ def _notes(backtest: dict[str, Any], model: EmbeddingModel) -> Iterator[str]:
         if number > 1
         else (f"snapshot {backtest['windows'][0]['step'] + 1} is predicted from the snapshots before it")
     )
-    if len(set((rivals := _rivals(backtest)).values())) > 1:
-        yield f"best heuristic: {rivals['auc']} by AUC, {rivals['mrr']} by MRR, also for Hits@10"
+    if len(set((best := _shown_rivals(backtest)).values())) > 1:
+        yield f"best heuristic: {best['auc']} by AUC, {best['mrr']} by MRR, also for Hits@10"
     ranked = [window for window in backtest["windows"] if window.get("ranked")]
     if ranked:
         yield (
