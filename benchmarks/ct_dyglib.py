@@ -1,8 +1,7 @@
 """Train the models of DyGLib on the events before a window, and score pairs at its start.
 
 DyGLib (https://github.com/yule-BUAA/DyGLib, MIT) is imported at run time from a clone. Layers, equations and settings
-are DyGLib's. Loops over single nodes are replaced by operations on whole batches with the same results (tests compare
-both): neighbours (`ct_plan.Neighbours`), co-occurrences of DyGFormer, and positions of CAWN.
+are DyGLib's. Its loops over nodes are replaced by operations on whole batches with the same results (ct_fast.py).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,9 +19,9 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from ct_events import Ids, Log, Times
-from ct_plan import BATCH, Condition, Neighbours, Step, plan, questions
+from ct_fast import Ends, History, Memory, Steps, cawn, dygformer, graphmixer, joined, lengths, pack, unpack
+from ct_plan import BATCH, Condition, Neighbours, plan, questions
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from dysat.evaluation.probe import auc, average_precision
 
@@ -101,6 +101,12 @@ def both_orders(score: Callable[[Ids, Ids], Tensor], directed: bool) -> Callable
     return of_pairs
 
 
+@cache
+def own_stream() -> torch.cuda.Stream:
+    """A stream for all trainings of this process."""
+    return torch.cuda.Stream()
+
+
 class Opponent:
     """A model of DyGLib that is trained on the events before a window, and then scores pairs."""
 
@@ -108,9 +114,12 @@ class Opponent:
         self.name, self.log, self.condition, self.device = name, log, condition, device
         self.args = published_settings(log.name, name)
         self.rng = np.random.default_rng(seed)
+        if device == "cuda":
+            torch.cuda.set_stream(own_stream())  # CUDA graphs are not captured on the default one
         torch.manual_seed(seed)
         torch.set_float32_matmul_precision("high")  # TF32, the default of the torch version that DyGLib names
         self.model: Any = self._build().to(device)
+        self.memory = Memory(self.model[0]) if name in MEMORY else None
 
     def _build(self) -> nn.Module:
         from models.CAWN import CAWN
@@ -119,11 +128,11 @@ class Opponent:
         from models.MemoryModel import MemoryModel
         from models.modules import MergeLayer
 
-        args, nodes, events = self.args, self.log.graph.num_nodes, len(self.log.time)
+        args, nodes = self.args, self.log.graph.num_nodes
         sizes = {"time_feat_dim": args.time_feat_dim, "dropout": args.dropout, "device": self.device}
         given = {
             "node_raw_features": np.zeros((nodes + 1, FEATURES), dtype=np.float32),
-            "edge_raw_features": np.zeros((events + 1, FEATURES), dtype=np.float32),
+            "edge_raw_features": np.zeros((1, FEATURES), dtype=np.float32),
             "neighbor_sampler": None,
         }
         layers = {"num_layers": args.num_layers}
@@ -133,46 +142,57 @@ class Opponent:
             backbone = DyGFormer(
                 channel_embedding_dim=args.channel_embedding_dim, **sequence, **given, **sizes, **heads
             )
-            whole_sequences(backbone)
         elif self.name == "GraphMixer":
             backbone = GraphMixer(num_tokens=args.num_neighbors, **given, **sizes, **layers)
         elif self.name == "CAWN":
             walks = {"walk_length": args.walk_length, "num_walk_heads": args.num_walk_heads}
             backbone = CAWN(position_feat_dim=args.position_feat_dim, **walks, **given, **sizes)
-            backbone.position_encoder = WalkPositions(backbone.position_encoder)
         elif self.name == "TGN":
             backbone = MemoryModel(model_name="TGN", **given, **sizes, **heads)
         else:
             raise ValueError(f"no model {self.name!r}")
         return nn.Sequential(backbone, MergeLayer(FEATURES, FEATURES, FEATURES, 1))
 
-    def logits(self, u: Ids, v: Ids, times: Times, events: Ids | None = None) -> Tensor:
-        """Scores of pairs at given times; `events` are remembered by a model with a memory.  # [B]"""
-        options: dict[str, Any] = {"num_neighbors": self.args.num_neighbors}
-        if self.name == "DyGFormer":
-            options = {}
-        elif self.name == "GraphMixer":
-            options["time_gap"] = 1  # it averages features of this many nodes, and all features are zero
-        elif self.name in MEMORY:
-            options |= {"edge_ids": events, "edges_are_positive": events is not None}
-        ends = self.model[0].compute_src_dst_node_temporal_embeddings(u + 1, v + 1, times, **options)
-        found: Tensor = self.model[1](*ends).squeeze(-1)
-        return found
+    def score(
+        self, source: Ends, target: Ends, size: tuple[int, int] | None, asked: bool = True, remember: bool = False
+    ) -> Tensor:
+        """Scores of pairs; a model with a memory then remembers them, or those of the first half if all are asked for.
+
+        `size` is that of DyGFormer's sequences.  # [B], or [0] if pairs are only remembered
+        """
+        model, number = self.model[0], self.args.num_neighbors
+        found = source.time.new_zeros(0, dtype=torch.float32)
+        if self.memory is not None:
+            now = self.memory.now()
+            if asked:
+                both = self.memory.embeddings(now, self.history, joined(source, target), number)
+                found = self.model[1](*both.chunk(2)).squeeze(-1)
+            if remember:
+                events = len(source.node) // 2 if asked else len(source.node)
+                self.memory.remember(now, *(Ends(*(part[:events] for part in ends)) for ends in (source, target)))
+            return found
+        if self.name == "GraphMixer":
+            ends = graphmixer(model, self.history, joined(source, target)).chunk(2)
+        elif self.name == "CAWN":
+            ends = cawn(model, self.history, source, target, number)
+        else:
+            ends = dygformer(model, self.history, source, target, size or (0, 0))
+        pairs: Tensor = self.model[1](*ends)
+        return pairs.squeeze(-1)
 
     def fit(self, window: int, limits: Limits, continued: bool = False) -> Training:
         """Train on the events before a window with early stopping, and keep the best weights."""
-        begin, log, args = time.time(), self.log, self.args
+        begin, log = time.time(), self.log
         self._look_back(log.number_before(window))
         self.asked = questions(log, window, self.condition)
-        self.steps = plan(log, window, self.condition, self.asked.known, self.name in MEMORY)
-        learned = [weight for weight in self.model.parameters() if weight.requires_grad]  # the memory is not
-        optimizer = torch.optim.Adam(learned, lr=args.learning_rate)
+        self.steps = plan(log, window, self.condition, self.asked.known, self.memory is not None)
+        self.run = Steps(self.score, self.model, self.args.learning_rate, self.device)
         stop = min(begin + limits.seconds, limits.deadline)
-        best: tuple[float, float] | None = self.epoch(None, stop) if continued else None
+        best: tuple[float, float] | None = self.epoch(False, stop) if continued else None
         weights = self._weights() if continued else None
         done, waited = Training(), 0
         while done.epochs < limits.epochs:
-            found = self.epoch(optimizer, stop)
+            found = self.epoch(True, stop)
             if found is None:
                 done.ended = "budget" if time.time() >= limits.deadline else "seconds"
                 break
@@ -187,8 +207,7 @@ class Opponent:
                 break
         if weights is not None:  # without any complete epoch, the weights stay as they are
             self.model.load_state_dict(weights)
-        if self.name in MEMORY:
-            self.replay()
+        self.replay()
         done.seconds = round(time.time() - begin, 2)
         return done
 
@@ -196,39 +215,47 @@ class Opponent:
         """Let the model see the first events of the log as neighbours."""
         log, args = self.log, self.args
         strategy = {"strategy": args.sample_neighbor_strategy, "scale": args.time_scaling_factor}
-        past = (log.u[:number], log.v[:number], log.time[:number])
-        self.model[0].set_neighbor_sampler(Neighbours(log.graph.num_nodes, *past, **strategy))
+        self.neighbours = Neighbours(log.graph.num_nodes, log.u[:number], log.v[:number], log.time[:number], **strategy)
+        self.history = History(self.neighbours, self.device)
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
-    def epoch(self, optimizer: torch.optim.Optimizer | None, stop: float) -> tuple[float, float] | None:
-        """Learn from the training part, then validate; without optimizer, validate only. None if time is over.
+    def batches(self, parts: list[tuple[Ids, Ids, Times]]) -> list[tuple[Tensor, tuple[int, int] | None]]:
+        """Packed batches of sources, destinations and times on the device, with the sizes of DyGFormer's sequences."""
+        u, v, times = (np.concatenate(part) for part in zip(*parts, strict=True))
+        packed = pack(self.neighbours, u, v, times)
+        first = np.cumsum([0, *(len(part[0]) for part in parts)])
+        sizes: list[Any] = [None] * len(parts)
+        if self.name == "DyGFormer":
+            sizes = lengths(packed, first[:-1], self.args.patch_size, self.args.max_input_sequence_length)
+        columns = torch.from_numpy(packed).to(self.device).split(np.diff(first).tolist(), 1)
+        return list(zip(columns, sizes, strict=True))
+
+    def epoch(self, learn: bool, stop: float) -> tuple[float, float] | None:
+        """Learn from the training part, or only remember it, then validate. None if time is over.
 
         AP and AUC are means over batches, as in DyGLib.
         """
-        if self.name in MEMORY:
-            self.model[0].memory_bank.__init_memory_bank__()
-        checks, found = np.random.default_rng(0), []  # validation negatives are the same in all epochs
-        for step in self.steps:
+        if self.memory is not None:
+            self.memory.clear()
+        steps = [step for step in self.steps if learn or step.remember or step.role == "validate"]
+        checks = np.random.default_rng(0)  # validation negatives are the same in all epochs
+        asks = [step.role == "validate" or (learn and step.role == "train") for step in steps]
+        parts = [
+            self._questions(step.rows, checks if step.role == "validate" else self.rng)
+            if ask
+            else self._events(step.rows)
+            for step, ask in zip(steps, asks, strict=True)
+        ]
+        found = []
+        for step, ask, (packed, size) in zip(steps, asks, self.batches(parts), strict=True):
             if time.time() >= stop:
                 return None
-            if step.role == "train" and optimizer is not None:
-                self.model.train()
-                positive, negative = self._ask(step, self.rng)
-                targets = torch.cat([torch.ones_like(positive), torch.zeros_like(negative)])
-                optimizer.zero_grad()
-                binary_cross_entropy_with_logits(torch.cat([positive, negative]), targets).backward()
-                optimizer.step()
-                if self.name in MEMORY:
-                    self.model[0].memory_bank.detach_memory_bank()
-                continue
-            self.model.eval()
-            with torch.no_grad():
-                if step.role == "validate":
-                    found.append(torch.cat(self._ask(step, checks)))
-                elif step.remember:
-                    self._remember(step)
+            train = ask and step.role == "train"
+            scores = self.run(packed, train, size=size, asked=ask, remember=step.remember)
+            if step.role == "validate":
+                found.append(scores)
         scores = [part.double().cpu() for part in found]
         labels = [torch.arange(len(part)) < len(part) // 2 for part in scores]
         means = [
@@ -237,39 +264,33 @@ class Opponent:
         ]
         return means[0], means[1]
 
-    def _ask(self, step: Step, rng: np.random.Generator) -> list[Tensor]:
-        """Scores of the events of a batch and of as many negatives.  # [B], [B]"""
-        rows, asked = step.rows, self.asked
-        u, v, times = self.log.u[rows], self.log.v[rows], asked.time[rows]
-        others = asked.negatives(rows, rng)
-        if not step.remember:
-            both = self.logits(np.tile(u, 2), np.concatenate([v, others]), np.tile(times, 2))
-            return list(both.chunk(2))
-        negative = self.logits(u, others, times)  # first, because events change the memory
-        return [self.logits(u, v, times, rows + 1), negative]
+    def _questions(self, rows: Ids, rng: np.random.Generator) -> tuple[Ids, Ids, Times]:
+        """Events and as many negatives, at the times at which they are asked for.  # [2 B] each"""
+        others = self.asked.negatives(rows, rng)
+        u, v = self.log.u[rows], self.log.v[rows]
+        return np.tile(u, 2), np.concatenate([v, others]), np.tile(self.asked.time[rows], 2)
 
-    def _remember(self, step: Step) -> None:
-        rows = step.rows
-        self.logits(self.log.u[rows], self.log.v[rows], self.log.time[rows], rows + 1)
+    def _events(self, rows: Ids) -> tuple[Ids, Ids, Times]:
+        return self.log.u[rows], self.log.v[rows], self.log.time[rows]
 
     def replay(self) -> None:
         """Fill the memory with all events before the window."""
-        self.model[0].memory_bank.__init_memory_bank__()
-        self.model.eval()
-        with torch.no_grad():
-            for step in self.steps:
-                if step.remember:
-                    self._remember(step)
+        if self.memory is None:
+            return
+        self.memory.clear()
+        for packed, size in self.batches([self._events(step.rows) for step in self.steps if step.remember]):
+            self.run(packed, False, size=size, asked=False, remember=True)
 
     def at_start(self, window: int) -> Callable[[Ids, Ids], Tensor]:
         """The score of pairs at the start of a window."""
         start = self.log.edges[window]
 
         def score(u: Ids, v: Ids) -> Tensor:
+            parts = [slice(at, at + QUERIES) for at in range(0, len(u), QUERIES)]
+            batches = self.batches([(u[part], v[part], np.full(len(u[part]), start)) for part in parts])
             self.model.eval()
             with torch.no_grad():
-                parts = [slice(at, at + QUERIES) for at in range(0, len(u), QUERIES)]
-                found = [self.logits(u[part], v[part], np.full(len(u[part]), start)) for part in parts]
+                found = [self.score(*unpack(packed), size) for packed, size in batches]
             return torch.cat(found).double().cpu()
 
         return score
@@ -279,85 +300,16 @@ class Opponent:
 
         Each batch is remembered after it has been scored, as in DyGLib.
         """
-        log = self.log
-        self._look_back(len(log.time))
-        if self.name in MEMORY:
-            self.replay()
+        self._look_back(len(self.log.time))
+        self.replay()
+        batches = []
+        for at in range(0, len(rows), BATCH):
+            part = slice(at, at + BATCH)
+            events = self._events(rows[part])
+            negatives = (u[part], v[part], events[2])
+            batches.append(tuple(np.concatenate(both) for both in zip(events, negatives, strict=True)))
         self.model.eval()
-        found = []
         with torch.no_grad():
-            for at in range(0, len(rows), BATCH):
-                part = slice(at, at + BATCH)
-                times, events = log.time[rows[part]], rows[part] + 1 if self.name in MEMORY else None
-                negative = self.logits(u[part], v[part], times)
-                found.append((self.logits(log.u[rows[part]], log.v[rows[part]], times, events), negative))
-        positive, negative = (torch.cat(part).double().cpu() for part in zip(*found, strict=True))
-        return positive, negative
-
-
-def whole_sequences(model: Any) -> None:
-    """Let a DyGFormer prepare its input for whole batches."""
-
-    def pad(
-        node_ids: Ids,
-        node_interact_times: Times,
-        nodes_neighbor_ids_list: Ids,
-        nodes_edge_ids_list: Ids,
-        nodes_neighbor_times_list: None,
-        patch_size: int,
-        max_input_sequence_length: int,
-    ) -> Any:
-        span = (nodes_neighbor_ids_list, nodes_edge_ids_list)  # see Neighbours.get_all_first_hop_neighbors
-        return model.neighbor_sampler.sequences(
-            node_ids, node_interact_times, *span, patch_size, max_input_sequence_length
-        )
-
-    def patches(patch_size: int, **features: Tensor) -> Any:
-        return tuple(part.reshape(len(part), -1, patch_size * part.shape[2]) for part in features.values())
-
-    model.pad_sequences, model.get_patches = pad, patches
-    model.neighbor_co_occurrence_encoder.count_nodes_appearances = lambda **ids: co_occurrences(
-        *(torch.from_numpy(part).to(model.device) for part in ids.values())
-    )
-
-
-def co_occurrences(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """How often each neighbour occurs in both sequences.  # [B, S], [B, D] → [B, S, 2], [B, D, 2]"""
-
-    def counts(ids: Tensor) -> Tensor:
-        found = torch.stack([(ids[:, :, None] == other[:, None, :]).sum(2) for other in (source, target)], 2)
-        return found.float() * (ids != 0)[:, :, None]
-
-    return counts(source), counts(target)
-
-
-class WalkPositions(nn.Module):
-    """CAWN's positions of nodes in the walks of both ends, for whole batches."""
-
-    def __init__(self, encoder: Any) -> None:
-        super().__init__()
-        self.position_encode_layer, self.device = encoder.position_encode_layer, encoder.device
-
-    def count_nodes_appearances(
-        self,
-        src_node_ids: Ids,
-        dst_node_ids: Ids,
-        node_interact_times: Times,
-        src_node_multi_hop_graphs: Any,
-        dst_node_multi_hop_graphs: Any,
-    ) -> None:
-        """Keep the nodes of each hop of both walks."""
-        sides = ((src_node_ids, src_node_multi_hop_graphs), (dst_node_ids, dst_node_multi_hop_graphs))
-        self.hops = [[torch.from_numpy(hop).to(self.device) for hop in (ids[:, None], *g[0])] for ids, g in sides]
-
-    def forward(self, nodes_neighbor_ids: Ids) -> Tensor:
-        """The encoded frequencies of each node at each hop.  # [B, K, L + 1] → [B, K, L + 1, d]"""
-        ids = torch.from_numpy(nodes_neighbor_ids).to(self.device)
-        flat = ids.flatten(1)  # [B, K (L + 1)]
-        sides = [
-            torch.stack([(flat[:, :, None] == hop[:, None, :]).float().mean(2) for hop in hops], 2)
-            for hops in self.hops
-        ]
-        appearances = torch.stack(sides, 2) * (flat != 0)[:, :, None, None]  # [B, K (L + 1), 2, L + 1]
-        found: Tensor = self.position_encode_layer(appearances.view(*ids.shape, 2, -1)).sum(-2)
-        return found
+            found = [self.score(*unpack(packed), size, remember=True) for packed, size in self.batches(batches)]
+        positive, negative = zip(*(part.double().cpu().chunk(2) for part in found), strict=True)
+        return torch.cat(positive), torch.cat(negative)

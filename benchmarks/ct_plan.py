@@ -102,14 +102,13 @@ def _batches(rows: Ids, role: Role | None, remember: bool = False) -> list[Step]
 
 
 class Neighbours:
-    """The earlier events of nodes, with the interface of DyGLib's `NeighborSampler` but for whole batches at once.
+    """The events of each node in order of time. Node ids start at 1, and 0 pads.
 
-    Node and event ids start at 1, and 0 pads. "recent" gives the last events, "time_interval_aware" draws events with
-    DyGLib's probabilities. Only events before the time of a question are used.
+    With the strategy "time_interval_aware", `total` has sums of DyGLib's weights of events, to draw from.
     """
 
     def __init__(
-        self, num_nodes: int, u: Ids, v: Ids, time: Times, strategy: str = "recent", scale: float = 0.0, seed: int = 0
+        self, num_nodes: int, u: Ids, v: Ids, time: Times, strategy: str = "recent", scale: float = 0.0
     ) -> None:
         if strategy not in ("recent", "time_interval_aware"):
             raise ValueError(f"no sampling by {strategy!r}")
@@ -119,66 +118,17 @@ class Neighbours:
         self.time, self.num_events = time, number
         self.key = (node * (number + 1) + event)[order]
         self.start = np.searchsorted(node[order], np.arange(num_nodes + 2))
-        self.others, self.events = (np.concatenate([v, u]) + 1)[order], event[order] + 1
-        self.times = time[event[order]]
-        self.sample_neighbor_strategy, self.seed = strategy, seed
-        self.reset_random_state()
+        self.others: Ids = (np.concatenate([v, u]) + 1)[order]
+        self.times: Times = time[event[order]]
+        self.total: Times | None = None
         if strategy == "time_interval_aware":
             weights = [_weights(self.times[a:b], scale) for a, b in zip(self.start, self.start[1:], strict=False)]
             self.total = np.concatenate([[0.0], np.cumsum(np.concatenate(weights))])
-
-    def reset_random_state(self) -> None:
-        self.rng = np.random.default_rng(self.seed)
 
     def spans(self, nodes: Ids, times: Times) -> tuple[Ids, Ids]:
         """First and last row of the earlier events of each node, half-open.  # [B], [B]"""
         earlier = np.searchsorted(self.time, times, side="left")  # events of all nodes
         return self.start[nodes], np.searchsorted(self.key, nodes * (self.num_events + 1) + earlier)
-
-    def get_historical_neighbors(
-        self, node_ids: Ids, node_interact_times: Times, num_neighbors: int = 20
-    ) -> tuple[Ids, Ids, Times]:
-        """Neighbours, events and times, in order of time, padded at the front.  # [B, K] each"""
-        start, stop = (part[:, None] for part in self.spans(node_ids, node_interact_times))
-        if self.sample_neighbor_strategy == "recent":
-            rows = stop - num_neighbors + np.arange(num_neighbors)
-        else:
-            low, high = self.total[start], self.total[stop]
-            drawn = low + self.rng.random((len(node_ids), num_neighbors)) * (high - low)
-            rows = np.sort(np.clip(np.searchsorted(self.total, drawn, side="right") - 1, start, stop - 1), axis=1)
-        return self.read(rows, (rows >= start) & (start < stop))
-
-    def read(self, rows: Ids, valid: np.ndarray) -> tuple[Ids, Ids, Times]:
-        """The content of rows, 0 where they are not valid."""
-        rows = np.where(valid, rows, 0)
-        return tuple(np.where(valid, part[rows], 0) for part in (self.others, self.events, self.times))  # type: ignore[return-value]
-
-    def get_multi_hop_neighbors(
-        self, num_hops: int, node_ids: Ids, node_interact_times: Times, num_neighbors: int = 20
-    ) -> tuple[list[Ids], list[Ids], list[Times]]:
-        """Neighbours, events and times of each hop.  # [B, K], [B, K²], …"""
-        hops = [self.get_historical_neighbors(node_ids, node_interact_times, num_neighbors)]
-        for _ in range(1, num_hops):
-            ids, _, times = hops[-1]
-            found = self.get_historical_neighbors(ids.ravel(), times.ravel(), num_neighbors)
-            hops.append(tuple(part.reshape(len(node_ids), -1) for part in found))  # type: ignore[arg-type]
-        ids, events, times = (list(part) for part in zip(*hops, strict=True))
-        return ids, events, times  # type: ignore[return-value]
-
-    def get_all_first_hop_neighbors(self, node_ids: Ids, node_interact_times: Times) -> tuple[Ids, Ids, None]:
-        """The rows of all earlier events of each node, which `sequences` reads."""
-        return (*self.spans(node_ids, node_interact_times), None)
-
-    def sequences(
-        self, nodes: Ids, times: Times, start: Ids, stop: Ids, patch: int, longest: int
-    ) -> tuple[Ids, Ids, Times]:
-        """Each node and its last events, padded at the end to a multiple of `patch`.  # [B, L] each"""
-        start = np.maximum(start, stop - (longest - 1))
-        length = -(-(int((stop - start).max(initial=0)) + 1) // patch) * patch
-        rows = start[:, None] + np.arange(length - 1)
-        found = self.read(rows, rows < stop[:, None])
-        heads = (nodes, np.zeros_like(nodes), times)
-        return tuple(np.column_stack([head, part]) for head, part in zip(heads, found, strict=True))  # type: ignore[return-value]
 
 
 def _weights(times: Times, scale: float) -> Times:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 ct_events = pytest.importorskip("ct_events")
 ct_plan = pytest.importorskip("ct_plan")
+ct_fast = pytest.importorskip("ct_fast")
 ct_dyglib = pytest.importorskip("ct_dyglib")
 theirs = pytest.importorskip("ct_their_protocol")
 continuous_time = pytest.importorskip("continuous_time")
@@ -112,18 +113,81 @@ def test_windows_are_asked_for_at_their_start_and_before_they_are_remembered(log
             remembered = int(log.window[step.rows].max())
 
 
+def past(log: Any, **options: Any) -> Any:
+    return ct_plan.Neighbours(log.graph.num_nodes, log.u, log.v, log.time, **options)
+
+
+def some_pairs(log: Any) -> tuple[Any, Any, Any]:
+    """Sources, destinations and times; the first nodes have no past, others many events."""
+    rows = np.arange(0, len(log.u), 5)
+    return log.u[rows], np.roll(log.v[rows], 3), log.time[rows]
+
+
+def some_ends(log: Any, neighbours: Any) -> tuple[Any, Any]:
+    return ct_fast.unpack(torch.from_numpy(ct_fast.pack(neighbours, *some_pairs(log))))
+
+
+def earlier(log: Any, node: int, at: float) -> list[tuple[int, float]]:
+    """The neighbours of a node before a time and the times since."""
+    ends = zip(log.u.tolist(), log.v.tolist(), log.time.tolist(), strict=True)
+    return [(v if u == node else u, at - time) for u, v, time in ends if node in (u, v) and time < at]
+
+
 def test_neighbours_are_earlier_events(log: Any) -> None:
-    sampler = ct_plan.Neighbours(log.graph.num_nodes, log.u, log.v, log.time)
-    node, at = int(log.u[100]), float(log.time[100])
-    mine = [
-        (int(v if u == node else u), row + 1, time)
-        for row, (u, v, time) in enumerate(zip(log.u, log.v, log.time, strict=True))
-        if node in (u, v) and time < at
-    ][-5:]
-    ids, rows, times = sampler.get_historical_neighbors(np.array([node + 1]), np.array([at]), 5)
-    assert list(zip((ids[0] - 1).tolist(), rows[0].tolist(), times[0].tolist(), strict=True)) == mine
-    none = sampler.get_historical_neighbors(np.array([node + 1]), np.array([0.0]), 5)
-    assert not np.concatenate(none).any()
+    neighbours = past(log)
+    history = ct_fast.History(neighbours, "cpu")
+    u, v, times = some_pairs(log)
+    for nodes, ends in zip((u, v), some_ends(log, neighbours), strict=True):
+        last = history.recent(ends, 5)
+        whole = history.sequences(ends, 9, 8)
+        for row, (node, at) in enumerate(zip(nodes.tolist(), times.tolist(), strict=True)):
+            found = earlier(log, node, at)
+            padded = ([(-1, at)] * 5 + found)[-5:]
+            sequence = [(node, 0.0), *found[-7:], *[(-1, at)] * 8][:9]
+            for (ids, ages), expected in ((last, padded), (whole, sequence)):
+                assert (ids[row] - 1).tolist() == [other for other, _ in expected]
+                assert ages[row].tolist() == pytest.approx([age for _, age in expected])
+
+
+def test_draws_are_earlier_events(log: Any) -> None:
+    neighbours = past(log, strategy="time_interval_aware", scale=1e-5)
+    ends = some_ends(log, neighbours)[0]
+    ids, ages = ct_fast.History(neighbours, "cpu").drawn(ends, 50)
+    u, _, times = some_pairs(log)
+    for row, (node, at) in enumerate(zip(u.tolist(), times.tolist(), strict=True)):
+        possible = earlier(log, node, at) or [(-1, at)]
+        drawn = set(zip((ids[row] - 1).tolist(), ages[row].tolist(), strict=True))
+        assert drawn <= {(other, float(np.float32(age))) for other, age in possible}
+
+
+def test_lengths_are_those_of_the_longest_sequence(log: Any) -> None:
+    neighbours = past(log)
+    u, v, times = some_pairs(log)
+    first = np.array([0, 3, 20])
+    found = ct_fast.lengths(ct_fast.pack(neighbours, u, v, times), first, patch=4, longest=16)
+    for (a, b), size in zip(((0, 3), (3, 20), (20, len(u))), found, strict=True):
+        for nodes, length in zip((u, v), size, strict=True):
+            most = max(len(earlier(log, n, t)) for n, t in zip(nodes[a:b].tolist(), times[a:b].tolist(), strict=True))
+            assert length == 4 * np.ceil(min(most + 1, 16) / 4)
+
+
+def test_occurrences_are_counted_without_padding() -> None:
+    ids, other = torch.tensor([[3, 3, 5, 0], [1, 0, 0, 0]]), torch.tensor([[3, 7, 3, 0, 0], [2, 1, 0, 0, 0]])
+    assert ct_fast.times_in(ids, ids).tolist() == [[2, 2, 1, 0], [1, 0, 0, 0]]
+    assert ct_fast.times_in(ids, other).tolist() == [[2, 2, 0, 0], [1, 0, 0, 0]]
+
+
+def test_walks_are_encoded_like_an_lstm() -> None:
+    torch.manual_seed(0)
+    lstm = torch.nn.LSTM(6, 3, batch_first=True, bidirectional=True)
+    first, second = torch.rand(2, 1, 4), torch.rand(2, 5, 4)
+    long = torch.tensor([True, False])[:, None, None].expand(2, 5, 1)
+    columns = torch.tensor([0, 1, 4, 5])
+    found = ct_fast.last_outputs(lstm, first, second, long, columns)
+    for row, steps in ((0, 2), (1, 1)):
+        walk = torch.zeros(5, 2, 6)
+        walk[:, 0, columns], walk[:, 1, columns] = first[row], second[row]
+        torch.testing.assert_close(found[row], lstm(walk[:, :steps])[0][:, -1])
 
 
 def test_pairs_without_direction_are_scored_in_both_orders() -> None:
@@ -258,75 +322,100 @@ def original_sampler(log: Any, strategy: str, scale: float = 0.0) -> Any:
     return get_neighbor_sampler(data, strategy, scale, seed=0)
 
 
-def some_pairs(log: Any) -> tuple[Any, Any, Any]:
-    """Sources, destinations and times; the first nodes have no past, others many events."""
-    rows = np.arange(0, len(log.u), 5)
-    return log.u[rows] + 1, np.roll(log.v[rows], 3) + 1, log.time[rows]
+def opponent(log: Any, model: str, **settings: Any) -> Any:
+    """A model of DyGLib with the events of a log as its past."""
+    ct_dyglib.use_dyglib(DYGLIB)
+    found = ct_dyglib.Opponent.__new__(ct_dyglib.Opponent)
+    args = ct_dyglib.published_settings("enron", model)
+    vars(args).update({"sample_neighbor_strategy": "recent", "num_neighbors": 5} | settings)
+    torch.manual_seed(0)
+    vars(found).update({"name": model, "log": log, "device": "cpu", "args": args})
+    found.model = found._build()
+    found.memory = ct_fast.Memory(found.model[0]) if model == "TGN" else None
+    found._look_back(len(log.time))
+    return found
+
+
+def originals(mine: Any, *pairs: Any, **options: Any) -> torch.Tensor:
+    """Scores by DyGLib's own forward pass."""
+    model = mine.model[0]
+    model.set_neighbor_sampler(original_sampler(mine.log, "recent"))
+    model.edge_raw_features = torch.zeros(len(mine.log.u) + 1, ct_dyglib.FEATURES)
+    if mine.memory is not None:
+        model.embedding_module.edge_raw_features = model.edge_raw_features
+    u, v, times = pairs
+    return mine.model[1](*model.compute_src_dst_node_temporal_embeddings(u + 1, v + 1, times, **options)).squeeze(-1)
 
 
 @needs_dyglib
-def test_neighbours_are_those_of_dyglib(log: Any) -> None:
-    ct_dyglib.use_dyglib(DYGLIB)
-    sampler = ct_plan.Neighbours(log.graph.num_nodes, log.u, log.v, log.time)
-    u, _, times = some_pairs(log)
-    for mine, theirs in zip(
-        sampler.get_historical_neighbors(u, times, 7),
-        original_sampler(log, "recent").get_historical_neighbors(u, times, 7),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(mine, theirs)
+@pytest.mark.parametrize(("model", "patch"), [("DyGFormer", 1), ("DyGFormer", 4), ("GraphMixer", 1), ("CAWN", 1)])
+def test_scores_and_gradients_are_those_of_dyglib(log: Any, model: str, patch: int) -> None:
+    mine = opponent(log, model, patch_size=patch, max_input_sequence_length=16)
+    mine.model.eval()
+    options = {"CAWN": {"num_neighbors": 5}, "GraphMixer": {"num_neighbors": 5, "time_gap": 3}}.get(model, {})
+    expected = originals(mine, *some_pairs(log), **options)
+    gradients = torch.autograd.grad(expected.square().sum(), weights := used(mine.model), allow_unused=True)
+    ((packed, size),) = mine.batches([some_pairs(log)])
+    found = mine.score(*ct_fast.unpack(packed), size)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    for a, b in zip(torch.autograd.grad(found.square().sum(), weights, allow_unused=True), gradients, strict=True):
+        if a is not None and b is not None:
+            torch.testing.assert_close(a, b, atol=1e-3, rtol=1e-3)
+        else:
+            assert a is None or not a.any()
+            assert b is None or not b.any()
+
+
+def used(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [weight for weight in model.parameters() if weight.requires_grad]
+
+
+@needs_dyglib
+def test_the_memory_is_that_of_dyglib(log: Any) -> None:
+    mine, theirs = opponent(log, "TGN"), opponent(log, "TGN")
+    weights = [used(part.model.eval()) for part in (mine, theirs)]
+    for at in range(0, len(log.u), 40):
+        rows = np.arange(at, min(at + 40, len(log.u)))
+        u, v, times = mine._events(rows)
+        others = np.roll(v, 7)
+        expected = [originals(theirs, u, others, times, edge_ids=None, edges_are_positive=False, num_neighbors=5)]
+        expected.insert(0, originals(theirs, u, v, times, edge_ids=rows + 1, num_neighbors=5))
+        ((packed, size),) = mine.batches([(np.tile(u, 2), np.concatenate([v, others]), np.tile(times, 2))])
+        found = mine.score(*ct_fast.unpack(packed), size, remember=True)
+        torch.testing.assert_close(found, torch.cat(expected), atol=1e-4, rtol=1e-4)
+        gradients = [
+            torch.autograd.grad(scores.square().sum(), part, allow_unused=True)
+            for part, scores in zip(weights, (found, torch.cat(expected)), strict=True)
+        ]
+        for a, b in zip(*gradients, strict=True):
+            torch.testing.assert_close(
+                *(torch.zeros(()) if g is None or not g.any() else g for g in (a, b)), atol=1e-3, rtol=1e-3
+            )
+        theirs.model[0].memory_bank.detach_memory_bank()
+    bank = theirs.model[0].memory_bank
+    torch.testing.assert_close(mine.memory.memory, bank.node_memories.data, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(mine.memory.updated, bank.node_last_updated_times.data)
 
 
 @needs_dyglib
 def test_draws_have_the_probabilities_of_dyglib(log: Any) -> None:
     ct_dyglib.use_dyglib(DYGLIB)
-    scale, node = 1e-5, int(log.u[-1]) + 1
-    past = (log.u, log.v, log.time)
-    sampler = ct_plan.Neighbours(log.graph.num_nodes, *past, strategy="time_interval_aware", scale=scale)
+    scale, node = 1e-5, int(log.u[-1])
+    neighbours = past(log, strategy="time_interval_aware", scale=scale)
     original = original_sampler(log, "time_interval_aware", scale)
-    _, theirs, _, weights = original.find_neighbors_before(node, log.time[-1], return_sampled_probabilities=True)
-    _, mine, _ = sampler.get_historical_neighbors(np.array([node]), log.time[-1:], 50_000)
-    counts = np.array([(mine == row).sum() for row in theirs]) / 50_000
+    _, _, theirs, weights = original.find_neighbors_before(node + 1, log.time[-1], return_sampled_probabilities=True)
+    torch.manual_seed(0)
+    packed = ct_fast.pack(neighbours, np.array([node]), np.array([node]), log.time[-1:])
+    _, ages = ct_fast.History(neighbours, "cpu").drawn(ct_fast.unpack(torch.from_numpy(packed))[0], 50_000)
+    counts = np.array([(ages == float(np.float32(log.time[-1] - at))).sum() for at in theirs]) / 50_000
     np.testing.assert_allclose(counts, torch.softmax(torch.from_numpy(weights), 0).numpy(), atol=0.005)
     assert counts.sum() == pytest.approx(1)
 
 
 @needs_dyglib
-@pytest.mark.parametrize("patch", [1, 4])
-def test_dygformer_has_the_same_embeddings(log: Any, patch: int) -> None:
-    ct_dyglib.use_dyglib(DYGLIB)
-    from models.DyGFormer import DyGFormer
-
-    torch.manual_seed(0)
-    features = [np.random.default_rng(0).random((size, 6)) for size in (log.graph.num_nodes + 1, len(log.u) + 1)]
-    sizes = {"time_feat_dim": 10, "channel_embedding_dim": 4, "patch_size": patch, "max_input_sequence_length": 16}
-    model = DyGFormer(*features, original_sampler(log, "recent"), **sizes).eval()
-    before = model.compute_src_dst_node_temporal_embeddings(*some_pairs(log))
-    ct_dyglib.whole_sequences(model)
-    model.set_neighbor_sampler(ct_plan.Neighbours(log.graph.num_nodes, log.u, log.v, log.time))
-    for mine, theirs in zip(model.compute_src_dst_node_temporal_embeddings(*some_pairs(log)), before, strict=True):
-        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
-
-
-@needs_dyglib
-def test_cawn_has_the_same_embeddings(log: Any) -> None:
-    ct_dyglib.use_dyglib(DYGLIB)
-    from models.CAWN import CAWN
-
-    torch.manual_seed(0)
-    features = [np.random.default_rng(0).random((size, 6)) for size in (log.graph.num_nodes + 1, len(log.u) + 1)]
-    sampler = original_sampler(log, "recent")
-    model = CAWN(*features, sampler, time_feat_dim=10, position_feat_dim=4, walk_length=2).eval()
-    before = model.compute_src_dst_node_temporal_embeddings(*some_pairs(log), num_neighbors=3)
-    model.position_encoder = ct_dyglib.WalkPositions(model.position_encoder)
-    for mine, theirs in zip(
-        model.compute_src_dst_node_temporal_embeddings(*some_pairs(log), num_neighbors=3), before, strict=True
-    ):
-        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
-
-
-@needs_dyglib
-@pytest.mark.parametrize(("model", "condition"), [("TGN", "event"), ("TGN", "window"), ("GraphMixer", "window")])
+@pytest.mark.parametrize(
+    ("model", "condition"), [("TGN", "event"), ("TGN", "window"), ("GraphMixer", "window"), ("CAWN", "event")]
+)
 def test_a_small_run(log: Any, tmp_path: Path, model: str, condition: str) -> None:
     ct_events.save(log, tmp_path / "tiny")
     out = tmp_path / "results.json"
