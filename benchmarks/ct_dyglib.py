@@ -119,7 +119,17 @@ class Opponent:
         torch.manual_seed(seed)
         torch.set_float32_matmul_precision("high")  # TF32, the default of the torch version that DyGLib names
         self.model: Any = self._build().to(device)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Reserve places on the device for the past, the memory and the steps of training."""
+        args, name = self.args, self.name
+        drawn = args.sample_neighbor_strategy == "time_interval_aware"
+        self.history = History(len(self.log.time), drawn, self.device)
         self.memory = Memory(self.model[0]) if name in MEMORY else None
+        size = (args.max_input_sequence_length,) * 2 if name == "DyGFormer" else None
+        usual = (2 * BATCH, True, size, True, False)  # not that of a model with a memory
+        self.run = Steps(self.score, self.model, args.learning_rate, self.device, usual)
 
     def _build(self) -> nn.Module:
         from models.CAWN import CAWN
@@ -186,7 +196,7 @@ class Opponent:
         self._look_back(log.number_before(window))
         self.asked = questions(log, window, self.condition)
         self.steps = plan(log, window, self.condition, self.asked.known, self.memory is not None)
-        self.run = Steps(self.score, self.model, self.args.learning_rate, self.device)
+        self.run.restart()
         stop = min(begin + limits.seconds, limits.deadline)
         best: tuple[float, float] | None = self.epoch(False, stop) if continued else None
         weights = self._weights() if continued else None
@@ -216,7 +226,7 @@ class Opponent:
         log, args = self.log, self.args
         strategy = {"strategy": args.sample_neighbor_strategy, "scale": args.time_scaling_factor}
         self.neighbours = Neighbours(log.graph.num_nodes, log.u[:number], log.v[:number], log.time[:number], **strategy)
-        self.history = History(self.neighbours, self.device)
+        self.history.fill(self.neighbours)
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}

@@ -15,7 +15,7 @@ import torch
 from ct_events import Ids, Times
 from ct_plan import Neighbours
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, gelu, linear, relu
+from torch.nn.functional import binary_cross_entropy_with_logits, dropout, gelu, linear, relu
 
 EAGER = 3  # steps of a shape before it is captured as a CUDA graph
 
@@ -47,11 +47,25 @@ def joined(first: Ends, second: Ends) -> Ends:
 
 
 class History:
-    """The events of all nodes on a device, by node and time, with the rows of `Neighbours`."""
+    """The events of all nodes on a device, by node and time, with the rows of `Neighbours`.
 
-    def __init__(self, neighbours: Neighbours, device: str) -> None:
-        self.others, self.times = (torch.from_numpy(part).to(device) for part in (neighbours.others, neighbours.times))
-        self.total = None if neighbours.total is None else torch.from_numpy(neighbours.total).to(device)
+    There is room for a given number of events, so that shapes and places stay when events are added.
+    """
+
+    def __init__(self, num_events: int, drawn: bool, device: str) -> None:
+        self.others = torch.zeros(2 * num_events, dtype=torch.int64, device=device)
+        self.times = torch.zeros(2 * num_events, dtype=torch.float64, device=device)
+        # Sums of weights to draw from; those of rows without events are infinite.
+        self.total = torch.zeros(2 * num_events + 1, dtype=torch.float64, device=device) if drawn else None
+
+    def fill(self, neighbours: Neighbours) -> None:
+        """Replace all events."""
+        number = len(neighbours.others)
+        self.others[:number] = torch.from_numpy(neighbours.others)
+        self.times[:number] = torch.from_numpy(neighbours.times)
+        if self.total is not None and neighbours.total is not None:
+            self.total[: number + 1] = torch.from_numpy(neighbours.total)
+            self.total[number + 1 :] = torch.inf
 
     def read(self, rows: Tensor, valid: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """Neighbours and time since their events; 0 and the time itself if not valid.  # [B, K], [B, K]"""
@@ -104,6 +118,17 @@ def times_in(ids: Tensor, other: Tensor) -> Tensor:
     return found * (ids != 0)
 
 
+def attended(attention: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    """Self-attention.  # [B, K, d] → [B, K, d]"""
+    heads = linear(x, attention.in_proj_weight, attention.in_proj_bias).unflatten(-1, (3, attention.num_heads, -1))
+    query, key, value = heads.permute(2, 0, 3, 1, 4)  # [B, H, K, d / H]
+    weights = (query @ key.transpose(2, 3) * query.shape[3] ** -0.5).softmax(3)
+    found: Tensor = attention.out_proj(
+        (dropout(weights, attention.dropout, attention.training) @ value).transpose(1, 2).flatten(2)
+    )
+    return found
+
+
 def dygformer(model: Any, history: History, source: Ends, target: Ends, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Embeddings of both ends, from sequences of given lengths.  # [B, d], [B, d]"""
     patch, longest = model.patch_size, model.max_input_sequence_length
@@ -121,9 +146,7 @@ def dygformer(model: Any, history: History, source: Ends, target: Ends, size: tu
     node, event = (layer[name].bias.expand_as(time) for name in ("node", "edge"))
     x = torch.cat([node, event, time, common], 2)  # [B, P, 4 d]
     for part in model.transformers:
-        y = part.norm_layers[0](x).transpose(0, 1)
-        y = part.multi_head_attention(y, y, y, need_weights=False)[0].transpose(0, 1)
-        x = x + part.dropout(y)
+        x = x + part.dropout(attended(part.multi_head_attention, part.norm_layers[0](x)))
         y = part.dropout(gelu(part.linear_layers[0](part.norm_layers[1](x))))
         x = x + part.dropout(part.linear_layers[1](y))
     cut = size[0] // patch
@@ -202,9 +225,7 @@ def cawn(model: Any, history: History, source: Ends, target: Ends, number: int) 
     )
     x = walks.projection_layers[0](x)  # [2 B, K, d]
     part = walks.transformer_encoder
-    y = x.transpose(0, 1)
-    y = part.multi_head_attention(y, y, y, need_weights=False)[0].transpose(0, 1)
-    x = part.norm_layers[0](x + part.dropout(y))
+    x = part.norm_layers[0](x + part.dropout(attended(part.multi_head_attention, x)))
     y = part.linear_layers[1](part.dropout(relu(part.linear_layers[0](x))))
     x = part.norm_layers[1](x + part.dropout(y))
     first, second = walks.projection_layers[1](x.mean(1)).chunk(2)
@@ -276,19 +297,28 @@ class Memory:
 
 
 class Steps:
-    """Training and scoring steps of a model; on a GPU, frequent shapes are captured as CUDA graphs.
+    """Training and scoring steps of a model. On a GPU, they are captured as CUDA graphs, and the usual one is compiled.
 
     A step reads a packed batch (`pack`): half events and half negatives if it is asked for, or events alone that are
     only remembered.
     """
 
-    def __init__(self, score: Callable[..., Tensor], model: nn.Module, rate: float, device: str) -> None:
-        self.score, self.model, self.cuda = score, model, device.startswith("cuda")
+    def __init__(self, score: Callable[..., Tensor], model: nn.Module, rate: float, device: str, usual: Any) -> None:
+        self.score, self.model, self.cuda, self.usual = score, model, device.startswith("cuda"), usual
+        torch._dynamo.reset()
+        torch._dynamo.config.allow_rnn = True  # CAWN's LSTM holds weights and is not called
+        self.compiled = torch.compile(score, fullgraph=True, dynamic=False)
         learned = [weight for weight in model.parameters() if weight.requires_grad]  # the memory is not
         fast = {"fused": True, "capturable": True} if self.cuda else {}
         self.optimizer = torch.optim.Adam(learned, lr=rate, **fast)  # type: ignore[arg-type]
         self.seen: dict[Any, int] = {}
         self.graphs: dict[Any, tuple[Any, Tensor, Tensor]] = {}
+
+    def restart(self) -> None:
+        """Let the optimizer begin again."""
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                value.zero_()
 
     def __call__(self, packed: Tensor, train: bool, **options: Any) -> Tensor:
         """Scores of a batch, after which the model has learned from it if it is a training batch.  # [7, B] → [B]"""
@@ -298,22 +328,23 @@ class Steps:
             given.copy_(packed)
             graph.replay()
             return found.clone()
-        self.seen[key] = self.seen.get(key, 0) + 1
-        if not self.cuda or self.seen[key] <= EAGER or packed.shape[1] == 0:
-            return self._step(packed, train, options)
+        seen = self.seen[key] = self.seen.get(key, 0) + 1
+        score = self.compiled if self.cuda and seen > EAGER and key == self.usual else self.score
+        if not self.cuda or seen <= 2 * EAGER:
+            return self._step(score, packed, train, options)
         self.optimizer.zero_grad(set_to_none=True)
         given, graph = packed.clone(), torch.cuda.CUDAGraph()
         pool = next(iter(self.graphs.values()))[0].pool() if self.graphs else None
         with torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
-            found = self._step(given, train, options)
+            found = self._step(score, given, train, options)
         self.graphs[key] = graph, given, found
         graph.replay()
         return found.clone()
 
-    def _step(self, packed: Tensor, train: bool, options: dict[str, Any]) -> Tensor:
+    def _step(self, score: Callable[..., Tensor], packed: Tensor, train: bool, options: dict[str, Any]) -> Tensor:
         self.model.train(train)
         with torch.set_grad_enabled(train):
-            found = self.score(*unpack(packed), **options)
+            found = score(*unpack(packed), **options)
         if train:
             half = len(found) // 2
             targets = torch.cat([torch.ones_like(found[:half]), torch.zeros_like(found[half:])])

@@ -117,6 +117,12 @@ def past(log: Any, **options: Any) -> Any:
     return ct_plan.Neighbours(log.graph.num_nodes, log.u, log.v, log.time, **options)
 
 
+def history_of(log: Any, neighbours: Any) -> Any:
+    history = ct_fast.History(len(log.u) + 7, neighbours.total is not None, "cpu")
+    history.fill(neighbours)
+    return history
+
+
 def some_pairs(log: Any) -> tuple[Any, Any, Any]:
     """Sources, destinations and times; the first nodes have no past, others many events."""
     rows = np.arange(0, len(log.u), 5)
@@ -135,7 +141,7 @@ def earlier(log: Any, node: int, at: float) -> list[tuple[int, float]]:
 
 def test_neighbours_are_earlier_events(log: Any) -> None:
     neighbours = past(log)
-    history = ct_fast.History(neighbours, "cpu")
+    history = history_of(log, neighbours)
     u, v, times = some_pairs(log)
     for nodes, ends in zip((u, v), some_ends(log, neighbours), strict=True):
         last = history.recent(ends, 5)
@@ -152,7 +158,7 @@ def test_neighbours_are_earlier_events(log: Any) -> None:
 def test_draws_are_earlier_events(log: Any) -> None:
     neighbours = past(log, strategy="time_interval_aware", scale=1e-5)
     ends = some_ends(log, neighbours)[0]
-    ids, ages = ct_fast.History(neighbours, "cpu").drawn(ends, 50)
+    ids, ages = history_of(log, neighbours).drawn(ends, 50)
     u, _, times = some_pairs(log)
     for row, (node, at) in enumerate(zip(u.tolist(), times.tolist(), strict=True)):
         possible = earlier(log, node, at) or [(-1, at)]
@@ -331,7 +337,7 @@ def opponent(log: Any, model: str, **settings: Any) -> Any:
     torch.manual_seed(0)
     vars(found).update({"name": model, "log": log, "device": "cpu", "args": args})
     found.model = found._build()
-    found.memory = ct_fast.Memory(found.model[0]) if model == "TGN" else None
+    found.prepare()
     found._look_back(len(log.time))
     return found
 
@@ -406,7 +412,7 @@ def test_draws_have_the_probabilities_of_dyglib(log: Any) -> None:
     _, _, theirs, weights = original.find_neighbors_before(node + 1, log.time[-1], return_sampled_probabilities=True)
     torch.manual_seed(0)
     packed = ct_fast.pack(neighbours, np.array([node]), np.array([node]), log.time[-1:])
-    _, ages = ct_fast.History(neighbours, "cpu").drawn(ct_fast.unpack(torch.from_numpy(packed))[0], 50_000)
+    _, ages = history_of(log, neighbours).drawn(ct_fast.unpack(torch.from_numpy(packed))[0], 50_000)
     counts = np.array([(ages == float(np.float32(log.time[-1] - at))).sum() for at in theirs]) / 50_000
     np.testing.assert_allclose(counts, torch.softmax(torch.from_numpy(weights), 0).numpy(), atol=0.005)
     assert counts.sum() == pytest.approx(1)
