@@ -305,9 +305,10 @@ class Steps:
 
     def __init__(self, score: Callable[..., Tensor], model: nn.Module, rate: float, device: str, usual: Any) -> None:
         self.score, self.model, self.cuda, self.usual = score, model, device.startswith("cuda"), usual
-        torch._dynamo.reset()
-        torch._dynamo.config.allow_rnn = True  # CAWN's LSTM holds weights and is not called
-        self.compiled = torch.compile(score, fullgraph=True, dynamic=False)
+        if self.cuda:
+            torch._dynamo.reset()
+            torch._dynamo.config.allow_rnn = True  # CAWN's LSTM holds weights and is not called
+            self.compiled = torch.compile(score, fullgraph=True, dynamic=False)
         learned = [weight for weight in model.parameters() if weight.requires_grad]  # the memory is not
         fast = {"fused": True, "capturable": True} if self.cuda else {}
         self.optimizer = torch.optim.Adam(learned, lr=rate, **fast)  # type: ignore[arg-type]

@@ -1,10 +1,9 @@
 """DyGLib's protocol: every event of the last 15 % against a random other destination, asked for at its own time.
 
 Events are divided 70/15/15 by time. AP and AUC are means over batches of 200 test events, each with as many negatives,
-which are drawn as DyGLib draws them (seed 2). Differences from DyGLib: its clone has no data of UCI and Enron, so the
-logs of the paper are used, which may differ from its own in nodes and events; and training leaves out no nodes, since
-the inductive setting is not measured. The clone has no published figures either. So DyGLib's models are trained here,
-on the same events and with the same negatives.
+which are drawn as DyGLib draws them (seed 2). Differences from DyGLib: its clone has no data, so UCI and Enron are the
+logs of the DySAT paper; and training leaves out no nodes, since the inductive setting is not measured. DyGLib's models
+are trained here on the same events and with the same negatives.
 
 Our score has two forms. "dysat" is the default: the log is cut into windows of equally many events, the score learns
 from the windows before the test part, and an event is scored with the windows strictly before its own. "dysat, moments"

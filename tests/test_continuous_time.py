@@ -419,9 +419,7 @@ def test_draws_have_the_probabilities_of_dyglib(log: Any) -> None:
 
 
 @needs_dyglib
-@pytest.mark.parametrize(
-    ("model", "condition"), [("TGN", "event"), ("TGN", "window"), ("GraphMixer", "window"), ("CAWN", "event")]
-)
+@pytest.mark.parametrize(("model", "condition"), [("TGN", "event"), ("TGN", "window"), ("GraphMixer", "window")])
 def test_a_small_run(log: Any, tmp_path: Path, model: str, condition: str) -> None:
     ct_events.save(log, tmp_path / "tiny")
     out = tmp_path / "results.json"
