@@ -282,9 +282,8 @@ class Memory:
         order = torch.arange(len(nodes), device=nodes.device)
         last = torch.full_like(self.sent, -1, dtype=torch.int64).scatter_reduce_(0, nodes, order, "amax")
         here = last >= 0
-        changed = here & self.waiting
-        self.memory.copy_(torch.where(changed[:, None], now, self.memory))
-        self.updated.copy_(torch.where(changed, self.sent, self.updated))
+        self.memory.copy_(torch.where(here[:, None], now, self.memory))
+        self.updated.copy_(torch.where(here, self.sent, self.updated))  # 0 before the first message
         partners = torch.cat([target.node, source.node])
         since = encoded(self.model.time_encoder, times - self.updated[nodes])
         parts = [self.memory[nodes], self.memory[partners], since]
