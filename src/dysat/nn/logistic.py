@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-STEP_SIZES = (*(0.5**k for k in range(12)), 0.0)  # tried by the line search; 0 stays in place
-TOLERANCE = 1e-8  # stop if another step would reduce the loss by less than this fraction
+STEP_SIZES = (4.0, 2.0, *(0.5**k for k in range(12)), 0.0)  # tried by the line search; 0 stays in place
+TOLERANCE = 1e-10  # stop if another step would reduce the loss by less than this fraction
 MAX_STEPS = 100
-RIDGE = 1e-12  # keeps a singular Hessian positive definite; it changes the steps, not the minimum
+MANY_ROWS = 4_096
+FAST = 0.1  # steps gain fast if the next gains at most this fraction
+RIDGE, ROUNDED_RIDGE = 1e-12, 1e-6  # keep a Hessian positive definite; they change the steps, not the minimum
 
 
 @torch.no_grad()
@@ -60,35 +62,55 @@ def fit_logistic(
 
 
 def _newton(signed: Tensor, weight: Tensor, penalty: Tensor, theta: Tensor) -> Tensor:
-    """Minimize `Σ weight · log(1 + exp(−signed·θ)) + ½ penalty·θ²`, taking the best of a few sizes of each step."""
+    """Minimize `Σ weight · log(1 + exp(−signed·θ)) + ½ penalty·θ²`, taking the best of a few sizes of each step.
+
+    With many rows a Hessian costs far more than a step: it is then summed in float32, and kept while steps gain fast.
+    """
     sizes = torch.tensor(STEP_SIZES, dtype=theta.dtype, device=theta.device)
     sizes = sizes.reshape(-1, *[1] * theta.dim())  # [S, ..., 1]
     margin = _matvec(signed, theta)  # [..., B]
+    rounded = signed.float() if signed.shape[-2] >= MANY_ROWS else signed
+    gain, kept = torch.full_like(theta[..., 0], torch.inf), None
     for _ in range(MAX_STEPS):
         wrong = torch.sigmoid(-margin)  # probability of the other label
         gradient = penalty * theta - _matvec(signed.mT, weight * wrong)  # [..., d + 1]
-        curvature = weight * wrong * torch.sigmoid(margin)
-        hessian = (signed * curvature.unsqueeze(-1)).mT @ signed + penalty.diag()  # [..., d + 1, d + 1]
-        step = _solve(hessian, gradient)
+        kept = kept or _Inverse(rounded, weight * wrong * torch.sigmoid(margin), penalty)
+        step = kept.times(gradient)
         change = _matvec(signed, step)  # margins are linear in the step, so all sizes are cheap
         losses = -(weight * functional.logsigmoid(margin - sizes * change)).sum(-1)
         losses = losses + 0.5 * (penalty * (theta - sizes * step).square()).sum(-1)  # [S, ...]
         loss, best = losses.min(0)
         size = sizes.flatten()[best].unsqueeze(-1)  # [..., 1]
         theta, margin = theta - size * step, margin - size * change
-        gain = (gradient * step).sum(-1)
-        if not ((gain > TOLERANCE * loss) & (size.squeeze(-1) > 0)).any():  # the only device sync per step
-            break
+        before, gain = gain, (gradient * step).sum(-1)
+        moved = size.squeeze(-1) > 0
+        if not ((gain > TOLERANCE * loss) & moved).any():
+            if rounded is signed or moved.all():
+                break
+            rounded, kept = signed, None  # float32 was not enough for features of such scales
+        elif rounded is signed or not (gain < FAST * before).all():
+            kept = None
     return theta
 
 
-def _solve(hessian: Tensor, gradient: Tensor) -> Tensor:
-    """Return H⁻¹ g, solved with a unit diagonal so that features of very different scales stay accurate."""
-    scale = hessian.diagonal(dim1=-2, dim2=-1).clamp(min=torch.finfo(hessian.dtype).tiny).rsqrt()
-    scaled = hessian * scale.unsqueeze(-1) * scale.unsqueeze(-2)
-    scaled.diagonal(dim1=-2, dim2=-1).add_(RIDGE)
-    factor, _ = torch.linalg.cholesky_ex(scaled)
-    return torch.cholesky_solve((gradient * scale).unsqueeze(-1), factor).squeeze(-1) * scale
+class _Inverse:
+    """The inverse of a Hessian with unit diagonal, so that features of very different scales stay accurate.
+
+    Shapes: signed [..., B, d], curvature [..., B], penalty [d]
+    """
+
+    def __init__(self, signed: Tensor, curvature: Tensor, penalty: Tensor) -> None:
+        whole = (signed * curvature.to(signed.dtype).unsqueeze(-1)).mT @ signed
+        hessian = whole.double() + penalty.diag()  # [..., d, d]
+        self.scale = hessian.diagonal(dim1=-2, dim2=-1).clamp(min=torch.finfo(hessian.dtype).tiny).rsqrt()
+        scaled = hessian * self.scale.unsqueeze(-1) * self.scale.unsqueeze(-2)
+        scaled.diagonal(dim1=-2, dim2=-1).add_(RIDGE if signed.dtype == torch.double else ROUNDED_RIDGE)
+        self.factor, _ = torch.linalg.cholesky_ex(scaled)
+
+    def times(self, gradient: Tensor) -> Tensor:
+        """Return H⁻¹ g.  # [..., d] → [..., d]"""
+        scaled = (gradient * self.scale).unsqueeze(-1)
+        return torch.cholesky_solve(scaled, self.factor).squeeze(-1) * self.scale
 
 
 def _matvec(matrix: Tensor, vector: Tensor) -> Tensor:
