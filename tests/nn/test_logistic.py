@@ -9,6 +9,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from dysat.nn import logistic
 from dysat.nn.logistic import fit_logistic
 
 
@@ -50,6 +51,20 @@ def test_the_bias_is_not_penalised() -> None:
     w, b = fit_logistic(x, y, l2=1e9)
     assert w.abs().max() < 1e-6
     assert b.item() == pytest.approx(math.log(y.sum() / (~y).sum()), rel=1e-6)
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (1e-6, 1e6)])
+def test_many_rows_reach_the_same_minimum(scales: tuple[float, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a Hessian in float32, which is kept for several steps, also if features differ too much for float32."""
+    x, y = examples(logistic.MANY_ROWS, 20)
+    x = x * torch.logspace(*map(math.log10, scales), 20, dtype=torch.float64)
+    weight = torch.linspace(0.5, 2, len(y))
+    found = fit_logistic(x, y, sample_weight=weight)
+    monkeypatch.setattr(logistic, "MANY_ROWS", len(y) + 1)
+    expected = fit_logistic(x, y, sample_weight=weight)
+    (w, b), (v, a) = found, expected
+    torch.testing.assert_close(x @ w + b, x @ v + a, rtol=0, atol=1e-4)
+    assert not torch.equal(w, v)
 
 
 def test_differences_are_examples_without_a_bias() -> None:

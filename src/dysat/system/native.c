@@ -625,24 +625,25 @@ void standings(const float *values, const float *ordered, double *out, int64_t F
         const float *here = ordered + f * n;
         for (int64_t b = 0; b < B; b++) {
             const float x = values[f * B + b];
-            const int64_t twice = number_below(here, n, x, 0) + number_below(here, n, x, 1);
-            out[b * F + f] = (double)twice / (double)(2 * n);
+            const int64_t below = number_below(here, n, x, 0);
+            const int64_t up_to = below < n && here[below] == x ? number_below(here, n, x, 1) : below;
+            out[b * F + f] = (double)(below + up_to) / (double)(2 * n);
         }
     })
 }
 
 /* ---- trees ---- */
 
-/* Sums of g and h per group, feature and bin, in order of the rows; they are added to `out`.
-   bins [F, n], features [K], group [n], g, h [n] → out [groups, K, B, 2] */
-static void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *g,
-                     const double *h, double *out, int64_t n, int64_t K, int64_t B, int64_t threads) {
-    IN_THREADS(n * K, NULL, K, for (int64_t k = low; k < high; k++) {
+/* Sums of both values of the rows first to stop per group, feature and bin, in order of the rows; added to `out`.
+   bins [F, n], features [K], group [n], both [n, 2] → out [groups, K, B, 2] */
+static void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *both,
+                     double *out, int64_t n, int64_t first, int64_t stop, int64_t K, int64_t B, int64_t threads) {
+    IN_THREADS((stop - first) * K, NULL, K, for (int64_t k = low; k < high; k++) {
         const uint8_t *bin = bins + features[k] * n;
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = first; i < stop; i++) {
             double *restrict at = out + ((group[i] * K + k) * B + bin[i]) * 2;
-            at[0] += g[i];
-            at[1] += h[i];
+            at[0] += both[2 * i];
+            at[1] += both[2 * i + 1];
         }
     })
 }
@@ -679,18 +680,19 @@ static void best_splits(const double *sums, const int64_t *features, int64_t *wh
     }
 }
 
-/* Grow one tree level by level; the groups of a level choose among the features of that level. `group` starts as 0 and
-   ends as the leaf of each row. which and cut hold the splits of all levels; sums is working space.
-   bins [F, n], features [levels, K], g, h [n], sums [2^(levels − 1), K, B, 2] → group [n], which, cut [2^levels − 1] */
-void grow_tree(const uint8_t *bins, const int64_t *features, const double *g, const double *h, double *sums,
-               int32_t *group, int64_t *which, int64_t *cut, int64_t n, int64_t K, int64_t B, int64_t levels, double l2,
-               double least, double tiny, int64_t threads) {
+/* Grow one tree level by level; the groups of a level choose among the features of that level, by g and h of the rows
+   first to stop. `group` starts as 0 and ends as the leaf of each row. which and cut hold the splits of all levels;
+   sums is working space.  bins [F, n], features [levels, K], g and h [n, 2], sums [2^(levels − 1), K, B, 2]
+   → group [n], which, cut [2^levels − 1] */
+void grow_tree(const uint8_t *bins, const int64_t *features, const double *both, double *sums, int32_t *group,
+               int64_t *which, int64_t *cut, int64_t n, int64_t first, int64_t stop, int64_t K, int64_t B,
+               int64_t levels, double l2, double least, double tiny, int64_t threads) {
     for (int64_t level = 0; level < levels; level++) {
         const int64_t groups = (int64_t)1 << level;
         const int64_t *chosen = features + level * K;
         int64_t *split = which + groups - 1, *last = cut + groups - 1;
         memset(sums, 0, sizeof(double) * groups * K * B * 2);
-        bin_sums(bins, chosen, group, g, h, sums, n, K, B, threads);
+        bin_sums(bins, chosen, group, both, sums, n, first, stop, K, B, threads);
         best_splits(sums, chosen, split, last, groups, K, B, l2, least, tiny);
         IN_THREADS(n, NULL, n, for (int64_t i = low; i < high; i++) {
             const int32_t at = group[i];

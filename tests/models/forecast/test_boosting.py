@@ -124,6 +124,24 @@ def test_bin_edges_separate_rare_values() -> None:
     assert 40 < len(many) <= 63 and (np.diff(many) > 0).all()
 
 
+def test_trees_of_half_the_rows() -> None:
+    """Each tree learns from other rows, all of them are about as good as trees of all rows, and labels count by row."""
+    x, y = checkers()
+    fresh, labels = checkers(seed=1)
+    every, half = (boosted_trees(x, y, split_features=0.5, split_rows=rows, seed=0) for rows in (1.0, 0.5))
+    assert loss(half.sum(fresh), labels) == pytest.approx(loss(every.sum(fresh), labels), abs=0.01)
+    one, two = (boosted_trees(x, y, split_features=1.0, split_rows=0.5, rounds=1, seed=seed) for seed in (0, 1))
+    assert not torch.equal(one.value, two.value)
+
+
+def test_one_split_of_half_the_rows_by_hand() -> None:
+    """All rows with the same value of the feature are alike, so that only their number in the sample matters."""
+    x = np.repeat([[0.0], [1.0]], 500, axis=0)
+    y = np.arange(1_000) >= 500
+    found = boosted_trees(x, y, rounds=1, depth=1, learning_rate=1.0, l2=0.0, split_rows=0.5, seed=0)
+    assert found.sum(np.array([[0.0], [1.0]])) == pytest.approx([-2.0, 2.0])
+
+
 def test_constant_features_give_the_baseline_only() -> None:
     y = np.arange(10) < 3
     found = boosted_trees(np.ones((10, 2)), y, seed=0)
@@ -140,19 +158,19 @@ def test_splits_need_a_minimum_curvature() -> None:
     assert boosted_trees(x, y, rounds=1, depth=1, l2=0.0, seed=0).threshold[0, 0] == 0.5
 
 
-@pytest.mark.parametrize(("number", "l2"), [(1, 10.0), (3, 0.1), (1, 0.0)])
+@pytest.mark.parametrize(("number", "l2", "rows"), [(1, 10.0, 1.0), (3, 0.1, 0.6), (1, 0.0, 0.5)])
 def test_compiled_trees_have_the_same_bits_on_any_number_of_threads(
-    number: int, l2: float, threads: None, monkeypatch: pytest.MonkeyPatch
+    number: int, l2: float, rows: float, threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if native() is None:
         pytest.skip("no C compiler")
     torch.set_num_threads(number)
     x, y = checkers()
-    found = boosted_trees(x, y, rounds=20, l2=l2, seed=0)
+    found = boosted_trees(x, y, rounds=20, l2=l2, split_rows=rows, seed=0)
     scores = found.sum(x)
     for module in (boosting, trees):
         monkeypatch.setattr(module, "native", lambda: None)
-    plain = boosted_trees(x, y, rounds=20, l2=l2, seed=0)
+    plain = boosted_trees(x, y, rounds=20, l2=l2, split_rows=rows, seed=0)
     assert same(found, plain) and (found.threshold.isfinite().sum() > 100)
     assert scores.tolist() == plain.sum(x).tolist()
     assert not same(found, boosted_trees(x, y, rounds=20, seed=1))

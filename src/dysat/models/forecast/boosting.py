@@ -32,6 +32,7 @@ def boosted_trees(
     learning_rate: float = 0.1,
     l2: float = 10.0,
     split_features: float = 0.2,
+    split_rows: float = 1.0,
     seed: int,
     order: Ids | None = None,
     order_weight: float = 1.0,
@@ -41,15 +42,19 @@ def boosted_trees(
     `order` names pairs of rows (a, b) of which a should have the larger sum: each adds `order_weight` · log(1 + exp(b −
     a)) to the loss. Rows beyond the length of y have no label and count in such pairs alone.  # [P, 2]
 
-    Every tree has `depth` levels. All nodes of a level choose their split among the same random features, a fraction
-    `split_features` of those that are not constant. The same input and seed give the same trees on any number of
-    threads.
+    Every tree has `depth` levels and learns from a random fraction `split_rows` of all rows. All nodes of a level
+    choose their split among the same random features, a fraction `split_features` of those that are not constant. The
+    same input and seed give the same trees on any number of threads.
     """
     rng = np.random.default_rng(seed)
+    used = math.ceil(split_rows * len(x))
+    # In a random order, any rows that follow each other are a random sample.
+    place = rng.permutation(len(x)) if used < len(x) else np.arange(len(x))
+    labelled, order = place[: len(y)], None if order is None else place[order]
     edges, bins = list[Reals](), np.empty(x.shape[::-1], dtype=np.uint8)
     for column, (cuts, found) in zip(bins, in_threads(_binned, list(x.T)), strict=True):
         edges.append(cuts)
-        column[:] = found
+        column[place] = found
     varying = np.flatnonzero([len(cuts) > 0 for cuts in edges])
     number = math.ceil(split_features * len(varying))
     baseline = math.log(y.sum() / (~y).sum())
@@ -60,12 +65,14 @@ def boosted_trees(
     for row, cuts in zip(at_cut, edges, strict=True):
         row[: len(cuts)] = cuts
     for r in range(size[0]):
-        slope, curvature = _derivatives(raw, y, order, order_weight)
+        both = _derivatives(raw, labelled, y, order, order_weight)
         choices = np.array([rng.choice(varying, number, replace=False) for _ in range(depth)])
-        inner = slice(0, 2**depth - 1)
-        leaf, feature[r, inner], cut = _grow(bins, choices, slope, curvature, l2)
+        first = int(rng.integers(len(x) - used + 1)) if used < len(x) else 0
+        inner, rows = slice(0, 2**depth - 1), slice(first, first + used)
+        both[rows] *= len(x) / used  # the sums are then those expected of all rows
+        leaf, feature[r, inner], cut = _grow(bins, choices, both, rows, l2)
         threshold[r, inner] = at_cut[feature[r, inner], cut]
-        total, weight = (np.bincount(leaf, v, minlength=2**depth) for v in (slope, curvature))
+        total, weight = (np.bincount(leaf[rows], v, minlength=2**depth) for v in both[rows].T)
         leaves = -learning_rate * total / np.maximum(weight + l2, TINY)  # an empty leaf has the value 0
         value[r, 2**depth - 1 :] = leaves
         raw += leaves[leaf]
@@ -77,18 +84,18 @@ def boosted_trees(
     return Trees(**parts, baseline=torch.tensor(baseline, dtype=torch.float64))
 
 
-def _derivatives(raw: Reals, y: NDArray[np.bool_], order: Ids | None, order_weight: float) -> tuple[Reals, Reals]:
-    """Return slope and curvature of the loss at the scores of all rows.  # [B], [≤ B] → [B], [B]"""
+def _derivatives(raw: Reals, labelled: Ids, y: NDArray[np.bool_], order: Ids | None, order_weight: float) -> Reals:
+    """Return slope and curvature of the loss at the scores of all rows.  # [B], [L], [L], [P, 2] → [B, 2]"""
     slope, curvature = np.zeros((2, len(raw)))
-    chance = 1 / (1 + np.exp(-raw[: len(y)]))
-    slope[: len(y)], curvature[: len(y)] = chance - y, chance * (1 - chance)
+    chance = 1 / (1 + np.exp(-raw[labelled]))
+    slope[labelled], curvature[labelled] = chance - y, chance * (1 - chance)
     if order is not None:
         above, below = order.T
         wrong = 1 / (1 + np.exp(raw[above] - raw[below]))  # probability of the other order
         for rows, sign in ((above, -1), (below, 1)):
             slope += np.bincount(rows, sign * order_weight * wrong, minlength=len(raw))
             curvature += np.bincount(rows, order_weight * wrong * (1 - wrong), minlength=len(raw))
-    return slope, curvature
+    return np.stack([slope, curvature], axis=1)
 
 
 def _binned(column: Reals) -> tuple[Reals, NDArray[np.uint8]]:
@@ -101,7 +108,7 @@ def _binned(column: Reals) -> tuple[Reals, NDArray[np.uint8]]:
 def _bin_edges(column: Reals) -> Reals:
     """Return at most BINS − 1 edges between values of a column: half at equal ranks, half among distinct values."""
     ordered = np.sort(column[:: -(-len(column) // BIN_ROWS)])
-    values = np.unique(ordered)
+    values = ordered[np.flatnonzero(np.diff(ordered, prepend=-np.inf))]
     half = np.arange(BINS // 2)
     below = np.searchsorted(values, ordered[half[1:] * len(ordered) // (BINS // 2)])
     below = np.unique(np.concatenate([below, (2 * half + 1) * len(values) // BINS]))
@@ -111,39 +118,39 @@ def _bin_edges(column: Reals) -> Reals:
 
 
 def _grow(
-    bins: NDArray[np.uint8], choices: Ids, slope: Reals, curvature: Reals, l2: float
+    bins: NDArray[np.uint8], choices: Ids, both: Reals, rows: slice, l2: float
 ) -> tuple[NDArray[np.int32], Ids, Ids]:
     """Grow one tree whose levels choose among these features; returns the leaf of each row, and features and cuts.
 
-    A cut is the last bin on the left; it is BINS if no split gains.
+    Splits are chosen by slope and curvature of some rows. A cut is the last bin on the left; it is BINS if no split
+    gains.
 
-    Shapes: bins [F, B], choices [depth, K], slope and curvature [B] → [B], [2^depth − 1], [2^depth − 1].
+    Shapes: bins [F, B], choices [depth, K], slope and curvature [B, 2] → [B], [2^depth − 1], [2^depth − 1].
     """
     depth, number = choices.shape
-    leaf = np.zeros(len(slope), dtype=np.int32)
+    leaf = np.zeros(len(both), dtype=np.int32)
     feature, cut = np.empty((2, 2**depth - 1), dtype=np.int64)
     if (call := native()) is not None:
         sums = np.empty((2 ** (depth - 1), number, BINS, 2))
-        arrays = (bins, choices, slope, curvature, sums, leaf, feature, cut)
-        sizes = (len(leaf), number, BINS, depth)
+        arrays = (bins, choices, both, sums, leaf, feature, cut)
+        sizes = (len(leaf), rows.start, rows.stop, number, BINS, depth)
         call("grow_tree", *map(torch.from_numpy, arrays), *sizes, l2, MIN_CURVATURE, TINY)
         return leaf, feature, cut
     for level in range(depth):
         here = slice(2**level - 1, 2 ** (level + 1) - 1)
-        which, cut[here] = _best_splits(_histograms(bins, choices[level], leaf, slope, curvature, 2**level), l2)
+        sums = _histograms(bins[:, rows], choices[level], leaf[rows], both[rows], 2**level)
+        which, cut[here] = _best_splits(sums, l2)
         feature[here] = choices[level][which]
         leaf = 2 * leaf + (bins[feature[here][leaf], np.arange(len(leaf))] > cut[here][leaf])
     return leaf, feature, cut
 
 
-def _histograms(
-    bins: NDArray[np.uint8], choices: Ids, leaf: NDArray[np.int32], slope: Reals, curvature: Reals, n: int
-) -> Reals:
+def _histograms(bins: NDArray[np.uint8], choices: Ids, leaf: NDArray[np.int32], both: Reals, n: int) -> Reals:
     """Return sums of slope and curvature over the rows of each leaf, feature and bin.  # [n, K, BINS, 2]"""
     sums = np.zeros((n, len(choices), BINS, 2))
     for k, f in enumerate(choices):
         at = leaf.astype(np.int64) * BINS + bins[f]
-        for which, values in enumerate((slope, curvature)):
+        for which, values in enumerate(both.T):
             sums[:, k, :, which] = np.bincount(at, values, minlength=n * BINS).reshape(n, BINS)
     return sums
 
