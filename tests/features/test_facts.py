@@ -104,9 +104,9 @@ DIRECTED: dict[str, tuple[Change, set[str]]] = {
 
 def of_times(name: str) -> Change:
     def change(history: PairHistory) -> None:
-        assert history.timed is not None
-        values = getattr(history.timed, name)
-        vars(history)["timed"] = history.timed._replace(**{name: values + 1})
+        assert history.times is not None
+        values = getattr(history.times, name)
+        vars(history)["times"] = history.times._replace(**{name: values + 1})
 
     return change
 

@@ -334,7 +334,7 @@ def test_times_add_columns_and_change_no_other(directed: bool) -> None:
     columns, before = timed.features(pairs)
     for found, expected in ((columns[:, :-15], other.features(pairs)[0]), (before, other.features(pairs)[1])):
         assert np.array_equal(found, expected)
-    assert timed.column_facts[:-15] == other.column_facts and other.timed is None
+    assert timed.column_facts[:-15] == other.column_facts and other.times is None
     for low_rank in (True, False):
         one, two = (history.basic_features(pairs, low_rank=low_rank) for history in (timed, other))
         assert np.array_equal(one, two)
@@ -344,7 +344,7 @@ def test_times_add_columns_and_change_no_other(directed: bool) -> None:
 def test_a_history_with_one_snapshot_without_times_has_none() -> None:
     graph = with_times(random_graph(0))
     mixed = (*graph.snapshots[:3], replace(graph[3], latest=None))
-    assert PairHistory(mixed, True).timed is None
+    assert PairHistory(mixed, True).times is None
 
 
 @pytest.mark.parametrize("at_once", [1, 15])

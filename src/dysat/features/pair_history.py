@@ -7,7 +7,6 @@ features of the pair without direction, and those of `pair_direction`.
 
 from __future__ import annotations
 
-import math
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,11 +27,12 @@ from dysat.features.link_memory import (
     recurrence,
     rows_of_both_ends,
     scaled_by_degree,
-    some_past_ages,
     some_past_links,
 )
+from dysat.features.lookup import add_at, at_links, expand, low_and_high
 from dysat.features.pair_attributes import attribute_columns
 from dysat.features.pair_direction import DirectedPaths, PairDirection
+from dysat.features.pair_times import PairTimes
 from dysat.system.compiled import native
 from dysat.system.parallel.process import in_threads
 
@@ -51,10 +51,6 @@ SPECTRUM_DECAYS = (1.0,)  # adding 0.6 doubles the time and gains boosting at mo
 CHUNK = 1 << 13  # pairs whose paths are held in memory at once
 DENSE_CHUNK = 1 << 22  # entries of a dense block of two-step paths
 UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
-HALF_LIVES = (0.05, 0.2, 0.8)  # of links by their age, in lengths of the last window
-AGE_SCALE = 100  # ages x become log(1 + 100 x), so that hundredths of a window differ
-SUM_SCALE = 10  # sums x that decay with age become log(1 + 10 x), because most are small
-OLDEST = 1_000.0  # largest age, and that of what never happened
 RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
 WIDE_LINKS = 4_000_000  # links of larger graphs are kept in 32 bits each, to save memory
 TINY = 1e-12  # avoids a division by zero
@@ -103,20 +99,6 @@ class ExtendedSums(NamedTuple):
     first_link: Ids
     normalized: list[Reals]
     same_time: list[Reals]
-
-
-class TimedSums(NamedTuple):
-    """Sums behind the features of times, with ages x as log(1 + 100 x) and decayed sums x as log(1 + 10 x).
-
-    Shapes:
-        ages [E] and node_ages [N]: of the latest event; weights [half-lives, E] and strengths [half-lives, N]: of links
-        and nodes, decayed by age
-    """
-
-    ages: Reals
-    node_ages: Reals
-    weights: Reals
-    strengths: Reals
 
 
 class PairHistory:
@@ -191,7 +173,10 @@ class PairHistory:
 
     def _columns(self, pairs: Ids, ends: Ids, links: Ids, paths: TwoStepPaths) -> list[Column]:
         columns = self._basic_columns(ends, links, paths, low_rank=True) + self._extended_columns(ends, links, paths)
-        return columns + self._ordered_columns(pairs, links, paths) + self._timed_columns(ends, links, paths)
+        columns += self._ordered_columns(pairs, links, paths)
+        if self.times is None:
+            return columns
+        return columns + self.times.columns(ends, links, paths, self.damping[-1])
 
     def basic_features(self, pairs: Ids, *, low_rank: bool) -> Reals:
         """Return the first of these features alone, for any number of pairs.  # [B, 2] → [B, F']"""
@@ -211,7 +196,7 @@ class PairHistory:
         if low_rank:
             _ = self.spectra, self.norms
         if extended:
-            _ = self.extended, self.timed
+            _ = self.extended, self.times
 
     @cached_property
     def direction(self) -> PairDirection | None:
@@ -458,42 +443,11 @@ class PairHistory:
             *columns_of(facts.ACTIVITY, [*np.log1p(at_step[1:]), *ranks]),
         ]
 
-    # ---- features of times ----
-
-    def _timed_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths) -> list[Column]:
-        """Return what the times of events inside windows say; nothing if they are not known."""
-        if (sums := self.timed) is None:
-            return []
-        columns: list[Column] = [(facts.LAST_CONTACT, at_links(sums.ages, links, math.log1p(AGE_SCALE * OLDEST)))]
-        columns += columns_of(facts.LAST_ACTIVE, low_and_high(sums.node_ages, pairs))
-        for weights, strengths in zip(sums.weights, sums.strengths, strict=True):
-            columns.append((facts.PAST_LINKS, at_links(weights, links)))
-            columns += columns_of(facts.ACTIVITY, low_and_high(strengths, pairs))
-            terms = weights[paths.first] * weights[paths.second] * self.damping[-1, paths.middle]
-            two_steps = np.bincount(paths.pair, terms, minlength=len(pairs))
-            columns.append((facts.COMMON_NEIGHBOURS, np.log1p(two_steps)))
-        return columns
-
     @cached_property
-    def timed(self) -> TimedSums | None:
-        """The sums behind the features of times; None if the times of events are not known."""
-        if not all(snapshot.timed for snapshot in self.snapshots):
-            return None
-        n, size, number = self.num_nodes, len(self.keys), len(HALF_LIVES)
-        ages, weights = np.zeros(size, dtype=self._real), np.zeros((number, size), dtype=self._real)
-        node_ages, strengths = np.full(n, OLDEST), np.zeros((number, 2, n))  # of each end
-        for u, v, amounts, age in some_past_ages(self.snapshots):
-            which, age = self._links(u, v), np.minimum(age, OLDEST)
-            ages[which] = age  # the links are in order of their windows, so the latest of a pair stays
-            for ends in (u, v):
-                np.minimum.at(node_ages, ends, age)
-            for row, half_life in enumerate(HALF_LIVES):
-                terms = np.exp2(-age / half_life) * amounts
-                add_at(weights[row], which, terms)
-                for side, ends in enumerate((u, v)):
-                    add_at(strengths[row, side], ends, terms)
-        logs = (np.log1p(AGE_SCALE * values) for values in (ages, node_ages))
-        return TimedSums(*logs, *(np.log1p(SUM_SCALE * values) for values in (weights, strengths.sum(axis=1))))
+    def times(self) -> PairTimes | None:
+        """What the times of events inside windows say; None if they are not known."""
+        known = all(snapshot.timed for snapshot in self.snapshots)
+        return PairTimes.of(self.snapshots, self.keys, self._real) if known else None
 
 
 def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> list[Reals]:
@@ -557,28 +511,6 @@ def differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:
     return np.where(kinds[:, 0] != kinds[:, 1], 1.0, 0.0)
 
 
-def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
-    """Return the smaller and the larger of both nodes' values.  # [N], [B, 2] → two [B]"""
-    one, two = values[pairs[:, 0]], values[pairs[:, 1]]
-    return [np.minimum(one, two), np.maximum(one, two)]
-
-
-def at_links(values: NDArray[Any], links: Ids, otherwise: float = 0.0) -> NDArray[Any]:
-    """Return the values of links, and another value for indices that are no link, as `find` gives.  # [E], [B] → [B]"""
-    linked = links < len(values)
-    found = np.full(len(links), otherwise, dtype=values.dtype)
-    found[linked] = values[links[linked]]
-    return found
-
-
-def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
-    """Return all entries of these rows of a CSR: the index into `rows`, and the entry."""
-    first = offsets[rows]
-    count = offsets[rows + 1] - first
-    which = np.repeat(np.arange(len(rows)), count)
-    return which, np.arange(len(which)) + np.repeat(first - (np.cumsum(count) - count), count)
-
-
 def _times_active(u: Ids, v: Ids, steps: Ids, num_nodes: int) -> Ids:
     """Return the number of steps in which each node has a link.  # [E], [E], [E] → [N]"""
     if len(steps) and steps[0] == steps[-1]:
@@ -587,8 +519,3 @@ def _times_active(u: Ids, v: Ids, steps: Ids, num_nodes: int) -> Ids:
         return active
     both = distinct(np.concatenate([steps * num_nodes + u, steps * num_nodes + v]))
     return np.bincount(both % max(1, num_nodes), minlength=num_nodes)
-
-
-def add_at(total: NDArray[Any], at: Ids, values: NDArray[Any]) -> None:
-    """Add values to a total in their order, as `np.bincount` does.  # [K], [B], [B]"""
-    np.add.at(total, at, values.astype(total.dtype, copy=False))

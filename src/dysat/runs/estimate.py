@@ -362,7 +362,7 @@ def _transitions(snapshots: tuple[Snapshot, ...], number: int) -> list[int]:
 def _history(snapshots: tuple[Snapshot, ...], three_step: bool) -> PairHistory:
     """A history with all of its sums, but without eigenvectors."""
     history = PairHistory(snapshots, three_step)
-    _ = history.extended, history.timed
+    _ = history.extended, history.times
     return history
 
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from dysat.data.csr import distinct
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
+from dysat.features.lookup import expand
 from dysat.features.pair_history import DECAYS as HISTORY_DECAYS
-from dysat.features.pair_history import chunks, expand, pair_history
+from dysat.features.pair_history import chunks, pair_history
 from dysat.models.base.best_pairs import best_of_each
 from dysat.models.forecast.boosting import boosted_trees
 from dysat.sampling.pairs import distinct_pairs

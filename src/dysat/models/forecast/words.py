@@ -16,9 +16,10 @@ from dysat.data.attributes import Group, groups
 from dysat.data.graph import DynamicGraph
 from dysat.features import facts
 from dysat.features.link_memory import recurrence
+from dysat.features.lookup import at_links
 from dysat.features.pair_attributes import features_at
 from dysat.features.pair_direction import PairDirection
-from dysat.features.pair_history import DECAYS, PairHistory, at_links, rounded
+from dysat.features.pair_history import DECAYS, PairHistory, rounded
 from dysat.system.text.printable import printable
 
 Ids = NDArray[np.int64]
