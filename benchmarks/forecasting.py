@@ -123,7 +123,8 @@ def examples_with_features(graph: Any, target: int, seed: int) -> Any:
     import numpy as np
 
     from dysat.evaluation.protocols import link_split
-    from dysat.features.pair_history import chunks, differ_in_kind, pair_history
+    from dysat.features.pair_attributes import differ_in_kind
+    from dysat.features.pair_history import chunks, pair_history
     from dysat.models.forecast.pair_score import THREE_STEP_NODES
 
     split, snapshots = link_split(graph, target - 1, seed=seed), graph.snapshots[:target]

@@ -37,7 +37,8 @@ from scipy.optimize import minimize
 import dysat
 from dysat.evaluation.probe import auc
 from dysat.evaluation.ranking import candidate_pairs
-from dysat.features.pair_history import chunks, pair_history, sorted_ends, with_attributes
+from dysat.features.pair_attributes import with_attributes
+from dysat.features.pair_history import chunks, pair_history, sorted_ends
 from dysat.models import MODELS
 from dysat.models.forecast.pair_score import PairScore
 from dysat.system.hardware import hardware

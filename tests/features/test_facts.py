@@ -15,7 +15,8 @@ from test_pair_attributes import NAMES, all_pairs, features
 
 from dysat.data.graph import DynamicGraph
 from dysat.features import facts as f
-from dysat.features.pair_history import PairHistory, attribute_facts, with_attributes
+from dysat.features.pair_attributes import attribute_facts, with_attributes
+from dysat.features.pair_history import PairHistory
 
 GRAPHS = {
     "meetings": meetings(),

@@ -9,8 +9,15 @@ from run_folders import small_graph
 from small import meetings
 
 import dysat
-from dysat.features.pair_attributes import MAX_COLUMNS, MAX_WIDTH, PRODUCTS, SIDE_AXES, Axes
-from dysat.features.pair_history import differ_in_kind, with_attributes
+from dysat.features.pair_attributes import (
+    MAX_COLUMNS,
+    MAX_WIDTH,
+    PRODUCTS,
+    SIDE_AXES,
+    Axes,
+    differ_in_kind,
+    with_attributes,
+)
 
 NAMES = ("team=a", "team=b", "team=other", "age", "age missing", "size")
 # a, b, pooled, missing, a, pooled, b, a; ages of nodes 2 and 5 are missing

@@ -1,4 +1,4 @@
-"""What is known about both nodes of a pair besides their links and kinds: their attributes."""
+"""What is known about both nodes of a pair besides their links: their kinds and attributes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from dysat.data.attributes import Group, groups
 from dysat.data.graph import DynamicGraph
 from dysat.features import facts
-from dysat.features.facts import Column, columns_of
+from dysat.features.facts import Column, columns_of, stacked
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -25,6 +25,28 @@ PRODUCTS = 8  # principal axes with a column of their own
 SIDE_AXES = 4  # principal axes of each side of bipartite data; every two have a product
 MAX_WIDTH = 1_024  # wider features are projected to PROJECTED random directions first
 PROJECTED = 256
+
+
+def with_attributes(columns: Reals, graph: DynamicGraph, step: int, pairs: Ids) -> Reals:
+    """Append whether both nodes differ in kind, and their attributes at a step.  # [B, F] → [B, F + K]"""
+    return np.column_stack([columns, stacked(_attribute_columns(graph, step, pairs), len(pairs))])
+
+
+def attribute_facts(graph: DynamicGraph, step: int) -> tuple[str, ...]:
+    """Return the fact that each column of `with_attributes` belongs to.  # K"""
+    return tuple(fact for fact, _ in _attribute_columns(graph, step, np.empty((0, 2), dtype=np.int64)))
+
+
+def _attribute_columns(graph: DynamicGraph, step: int, pairs: Ids) -> list[Column]:
+    return [(facts.KINDS, differ_in_kind(graph, pairs)), *attribute_columns(graph, step, pairs)]
+
+
+def differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:
+    """Return 1 for pairs of two kinds, and for all pairs of a graph without kinds; else 0.  # [B, 2] → [B]"""
+    if graph.kinds is None:
+        return np.ones(len(pairs))
+    kinds = graph.kinds[pairs]
+    return np.where(kinds[:, 0] != kinds[:, 1], 1.0, 0.0)
 
 
 def attribute_columns(graph: DynamicGraph, step: int, pairs: Ids) -> list[Column]:

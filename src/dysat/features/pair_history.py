@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from dysat.data.csr import distinct
-from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features import facts
 from dysat.features.facts import Column, columns_of, stacked
@@ -30,7 +29,6 @@ from dysat.features.link_memory import (
     some_past_links,
 )
 from dysat.features.lookup import add_at, at_links, expand, low_and_high
-from dysat.features.pair_attributes import attribute_columns
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.features.pair_times import PairTimes
 from dysat.system.compiled import native
@@ -487,28 +485,6 @@ def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> I
     if len(ends) and not (ends.min() >= 0 and ends.max() < known):
         raise ModelError(f"nodes {ends.min()} to {ends.max()}, where 0 to {known - 1} are known")
     return ends if directed else np.sort(ends, axis=1)
-
-
-def with_attributes(columns: Reals, graph: DynamicGraph, step: int, pairs: Ids) -> Reals:
-    """Append whether both nodes differ in kind, and their attributes at a step.  # [B, F] → [B, F + K]"""
-    return np.column_stack([columns, stacked(_attribute_columns(graph, step, pairs), len(pairs))])
-
-
-def attribute_facts(graph: DynamicGraph, step: int) -> tuple[str, ...]:
-    """Return the fact that each column of `with_attributes` belongs to.  # K"""
-    return tuple(fact for fact, _ in _attribute_columns(graph, step, np.empty((0, 2), dtype=np.int64)))
-
-
-def _attribute_columns(graph: DynamicGraph, step: int, pairs: Ids) -> list[Column]:
-    return [(facts.KINDS, differ_in_kind(graph, pairs)), *attribute_columns(graph, step, pairs)]
-
-
-def differ_in_kind(graph: DynamicGraph, pairs: Ids) -> Reals:
-    """Return 1 for pairs of two kinds, and for all pairs of a graph without kinds; else 0.  # [B, 2] → [B]"""
-    if graph.kinds is None:
-        return np.ones(len(pairs))
-    kinds = graph.kinds[pairs]
-    return np.where(kinds[:, 0] != kinds[:, 1], 1.0, 0.0)
 
 
 def _times_active(u: Ids, v: Ids, steps: Ids, num_nodes: int) -> Ids:

@@ -18,7 +18,8 @@ from small import QUICK, all_pairs, make_graph, meetings, two_blocks
 
 import dysat
 from dysat import DynamicGraph, DySAT, ModelError
-from dysat.features.pair_history import pair_history, with_attributes
+from dysat.features.pair_attributes import with_attributes
+from dysat.features.pair_history import pair_history
 from dysat.models.dysat import why_rows
 from dysat.models.forecast import pair_score
 from dysat.models.forecast import why as module

@@ -15,7 +15,8 @@ from small import make_graph, meetings
 
 from dysat.data.graph import DynamicGraph
 from dysat.features import facts as f
-from dysat.features.pair_history import PairHistory, attribute_facts, low_rank_scores, with_attributes
+from dysat.features.pair_attributes import attribute_facts, with_attributes
+from dysat.features.pair_history import PairHistory, low_rank_scores
 from dysat.models.forecast.words import Words
 
 GRAPH = meetings()

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
-from dysat.features.pair_history import chunks, pair_history, with_attributes
+from dysat.features.pair_attributes import with_attributes
+from dysat.features.pair_history import chunks, pair_history
 from dysat.sampling.pairs import replaced_ends, unlinked_pairs
 from dysat.system.parallel.process import in_threads, return_freed_memory
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.pair_history import chunks, pair_history, sorted_ends, with_attributes
+from dysat.features.pair_attributes import with_attributes
+from dysat.features.pair_history import chunks, pair_history, sorted_ends
 from dysat.models.forecast.boosting import boosted_trees
 from dysat.models.forecast.examples import (
     Examples,

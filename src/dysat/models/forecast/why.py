@@ -12,14 +12,8 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.facts import PAST_LINKS, SENT
-from dysat.features.pair_history import (
-    PairHistory,
-    attribute_facts,
-    chunks,
-    pair_history,
-    sorted_ends,
-    with_attributes,
-)
+from dysat.features.pair_attributes import attribute_facts, with_attributes
+from dysat.features.pair_history import PairHistory, chunks, pair_history, sorted_ends
 from dysat.models.forecast.pair_score import PairScore
 from dysat.models.forecast.words import Words
 from dysat.system.parallel.process import few_blas_threads, in_threads

@@ -17,7 +17,8 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.link_memory import Snapshots, links_among
-from dysat.features.pair_history import pair_history, sorted_ends, with_attributes
+from dysat.features.pair_attributes import with_attributes
+from dysat.features.pair_history import pair_history, sorted_ends
 from dysat.models.base.link_model import LinkModel
 from dysat.models.base.memory import GraphSize
 from dysat.nn.logistic import fit_logistic
