@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import as_completed
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -202,10 +201,8 @@ WAYS: Mapping[str, Callable[[Sequence[Window], Window], Reals]] = {
 }
 
 
-def of_log(folder: Path, seed: int) -> dict[str, Any]:
+def of_log(windows: Sequence[Window], seed: int) -> dict[str, Any]:
     """The means of all figures over the last windows of a log, in points."""
-    targets = predicted(dysat.DynamicGraph.load(folder), WINDOWS)
-    windows = [window(str(folder), target, seed) for target in targets]
     found: dict[str, list[list[float]]] = {name: [] for name in WAYS}
     for at in range(max(1, len(windows) - TESTED), len(windows)):
         for name, way in WAYS.items():
@@ -242,13 +239,16 @@ def main() -> None:
         return
     record = json.loads(args.out.read_text()) if args.out.exists() else {"hardware": hardware(), "logs": {}}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))  # of the worker processes
-    with worker_pool(args.processes, "logs") as pool:
-        waiting = [log for log in args.log if log not in record["logs"]]
-        running = {pool.submit(of_log, args.graphs / log, args.seed): log for log in waiting}
-        for future in as_completed(running):
-            record["logs"][running[future]] = future.result()
+    waiting = [log for log in args.log if log not in record["logs"]]
+    with worker_pool(args.processes, "windows") as pool:
+        running = {}
+        for log in waiting:
+            targets = predicted(dysat.DynamicGraph.load(args.graphs / log), WINDOWS)
+            running[log] = [pool.submit(window, str(args.graphs / log), target, args.seed) for target in targets]
+        for log, futures in running.items():
+            record["logs"][log] = of_log([future.result() for future in futures], args.seed)
             write(record, args.out)
-            print(running[future], future.result()["means"], flush=True)
+            print(log, record["logs"][log]["means"], flush=True)
 
 
 if __name__ == "__main__":
