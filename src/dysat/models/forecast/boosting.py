@@ -50,7 +50,7 @@ def boosted_trees(
     used = math.ceil(split_rows * len(x))
     # In a random order, any rows that follow each other are a random sample.
     place = rng.permutation(len(x)) if used < len(x) else np.arange(len(x))
-    labelled, order = place[: len(y)], None if order is None else place[order]
+    labelled, order = place[: len(y)], None if order is None else np.ascontiguousarray(place[order].T)
     edges, bins = list[Reals](), np.empty(x.shape[::-1], dtype=np.uint8)
     for column, (cuts, found) in zip(bins, in_threads(_binned, list(x.T)), strict=True):
         edges.append(cuts)
@@ -85,17 +85,18 @@ def boosted_trees(
 
 
 def _derivatives(raw: Reals, labelled: Ids, y: NDArray[np.bool_], order: Ids | None, order_weight: float) -> Reals:
-    """Return slope and curvature of the loss at the scores of all rows.  # [B], [L], [L], [P, 2] → [B, 2]"""
-    slope, curvature = np.zeros((2, len(raw)))
+    """Return slope and curvature of the loss at the scores of all rows.  # [B], [L], [L], [2, P] → [B, 2]"""
+    both = np.zeros((len(raw), 2))
     chance = 1 / (1 + np.exp(-raw[labelled]))
-    slope[labelled], curvature[labelled] = chance - y, chance * (1 - chance)
+    both[labelled, 0], both[labelled, 1] = chance - y, chance * (1 - chance)
     if order is not None:
-        above, below = order.T
+        above, below = order
         wrong = 1 / (1 + np.exp(raw[above] - raw[below]))  # probability of the other order
+        push, bend = order_weight * wrong, order_weight * wrong * (1 - wrong)
         for rows, sign in ((above, -1), (below, 1)):
-            slope += np.bincount(rows, sign * order_weight * wrong, minlength=len(raw))
-            curvature += np.bincount(rows, order_weight * wrong * (1 - wrong), minlength=len(raw))
-    return np.stack([slope, curvature], axis=1)
+            np.add.at(both[:, 0], rows, sign * push)
+            np.add.at(both[:, 1], rows, bend)
+    return both
 
 
 def _binned(column: Reals) -> tuple[Reals, NDArray[np.uint8]]:

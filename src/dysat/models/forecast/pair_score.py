@@ -46,6 +46,7 @@ ATTRIBUTE_L2 = 30.0  # of the first regression, on columns of attributes: they a
 MAX_DEVIATIONS = 10.0  # standard deviations; features far outside the training range are clamped
 MIN_CLASS = 10  # links, and other pairs, that a calibration of new pairs or of pairs linked before needs
 MIN_SLOPE = 0.1  # before the square root: one transition that contradicts all others must not reverse the order
+SMALL_LINKS = 200_000  # graphs with at most these prepare several transitions at once
 THREE_STEP_NODES = 32_768  # graphs with fewer nodes have three-step paths among their features
 # Stored names: do not change.
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")
@@ -177,12 +178,18 @@ class PairScore:
 
         examples = dict[int, Examples]()
 
+        def of_transition(target: int) -> Examples:
+            return examples_of(graph, snapshots[: target + 1], three_step, negatives, seed)
+
         def gathered(targets: Sequence[int]) -> list[Examples]:
             """The examples of some transitions; every rank computes its share of those that are missing."""
             missing = [target for target in dict.fromkeys(targets) if target not in examples]
-            for number, target in enumerate(ranks().share(missing)):
-                report("pair score: transition", number * ranks().size, len(missing))
-                examples[target] = examples_of(graph, snapshots[: target + 1], three_step, negatives, seed)
+            own = ranks().share(missing)
+            small = sum(snapshot.num_links for snapshot in snapshots) <= SMALL_LINKS
+            report("pair score: transition", 0, len(missing))
+            for number, found in enumerate((in_threads if small else map)(of_transition, own)):
+                examples[own[number]] = found
+                report("pair score: transition", min(len(missing), (number + 1) * ranks().size), len(missing))
             if ranks().size > 1:
                 forget_histories()  # so that a rank needs less memory than one process alone
                 examples.update({t: _sent_by(i % ranks().size, examples.get(t)) for i, t in enumerate(missing)})
