@@ -46,7 +46,7 @@ ATTRIBUTE_L2 = 30.0  # of the first regression, on columns of attributes: they a
 MAX_DEVIATIONS = 10.0  # standard deviations; features far outside the training range are clamped
 MIN_CLASS = 10  # links, and other pairs, that a calibration of new pairs or of pairs linked before needs
 MIN_SLOPE = 0.1  # before the square root: one transition that contradicts all others must not reverse the order
-SMALL_LINKS = 200_000  # graphs with at most these prepare several transitions at once
+SMALL_LINKS = 20_000  # graphs with at most these prepare several transitions at once, each on one core
 THREE_STEP_NODES = 32_768  # graphs with fewer nodes have three-step paths among their features
 # Stored names: do not change.
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")
