@@ -113,6 +113,8 @@ METRICS: dict[str, Callable[[str], str]] = {
     "unknown verdict": inside("backtest", "comparison", "verdict", value="wins"),
     "precision of text": inside("backtest", "precision", value={"all": {"10": "3"}, "new": {}}),
     "precision without new": inside("backtest", "precision", value={"all": {"10": 3}}),
+    "precision of a window": inside("backtest", "windows", 0, "precision", value={"all": {"10": "3"}, "new": {}}),
+    "precision of a window without new": inside("backtest", "windows", 0, "precision", value={"all": {"10": 3}}),
     "left out": inside("backtest", "left_out", value=3),
     "curve": inside("backtest", "forecast", "reliability_new", value=[{"pairs": 3}]),
     "curve without figures": inside(

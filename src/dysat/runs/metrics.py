@@ -39,6 +39,7 @@ class OneOf(NamedTuple):
 FIGURE = Maybe(NUMBER)
 CURVE = [{"from": NUMBER, "to": NUMBER, "pairs": WHOLE, "mean_score": FIGURE, "linked": FIGURE}]
 RANKING = {"mrr?": FIGURE, "hits_at_10?": FIGURE, "new_mrr?": FIGURE}  # not in version 0.1.0
+CAME_TRUE = {"all": Each(WHOLE), "new": Each(WHOLE)}
 STRONGEST = {"name": TEXT, "auc": NUMBER}
 WINDOW = {
     "step": WHOLE,
@@ -49,6 +50,7 @@ WINDOW = {
     "candidates?": Maybe(WHOLE),
     "ranked?": WHOLE,
     "ranked_new?": WHOLE,
+    "precision?": CAME_TRUE,
     "heuristics": Each({"auc": FIGURE, "error?": FIGURE, "mrr_error?": FIGURE, **RANKING}),
 }
 COMPARED = {

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from dysat.evaluation.ranking import TOP
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.forecasts import Forecasts
 from dysat.report.content import graph_rows
@@ -118,9 +119,9 @@ def _tested(backtest: Mapping[str, Any]) -> dict[str, Any]:
 def _precision(windows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """For each k that all windows have, the fraction of the k likeliest pairs that came true: mean and windows."""
     counts = [window.get("precision", {}).get("all", {}) for window in windows]
-    for k in counts[0]:
+    for k in (*map(str, TOP), "links"):
         if all(k in count for count in counts):
-            sizes = [min(MOST, window["links"]) if k == "links" else int(k) for window in windows]
+            sizes = [min(MOST, max(1, window["links"])) if k == "links" else int(k) for window in windows]
             found = {
                 name: [window["precision"][name][k] / size for window, size in zip(windows, sizes, strict=True)]
                 for name in ("all", "new")
