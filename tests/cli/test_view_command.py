@@ -56,6 +56,7 @@ def test_the_page_has_the_backtest_of_the_run(cli: Cli, trained: Path, tmp_path:
         "new_mrr": max(means, key=lambda name: means[name]["new_mrr"]),
     }
     assert facts["title"] == "run" and f"AUC {backtest['mean']['auc']:.3f}" in facts["verdict"]
+    assert f"MRR {backtest['mean']['mrr']:.3f} against {backtest['mrr_comparison']['mrr']:.3f}." in facts["verdict"]
     k = facts["backtest"]["precision"][0]
     assert k["k"] == "10" and k["all"] == pytest.approx(backtest["precision"]["all"]["10"] / 10)
     assert k["windows"] == {

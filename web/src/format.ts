@@ -61,7 +61,7 @@ export interface Facts {
   title: string; // name of the run folder
   made_by: string; // "dysat 0.3.0"
   method: string;
-  verdict: string; // one sentence
+  verdict: string; // one or two sentences
   learned_from: [string, string][]; // rows of a table: what, how much
   notes: string[];
   missing: string[]; // what the page does not show, and why

@@ -19,6 +19,7 @@ from dysat.system.parallel.ranks import alone, ranks
 
 MEASURES = ("auc", *RANKING)
 COUNTS = ("candidates", "ranked", "ranked_new")
+WORDS = {"beats": "beats", "behind": "is behind", "tie": "ties with", None: "stands beside"}  # a verdict
 CURVES = {"all": "reliability", "new": "reliability_new", "known": "reliability_known"}
 
 
@@ -55,7 +56,7 @@ def write_report(run: Run, model: EmbeddingModel | None = None, best: Forecasts 
 
 
 def _verdict(backtest: Mapping[str, Any] | None) -> str:
-    """One sentence on how well the run predicts; `verdict_text` has the details."""
+    """One or two sentences on how well the run predicts; `verdict_text` and `ranking_text` have the details."""
     if backtest is None:
         return "How well this run predicts was not measured: it has no backtest."
     own, rival = backtest["mean"]["auc"], backtest["comparison"]
@@ -63,10 +64,14 @@ def _verdict(backtest: Mapping[str, Any] | None) -> str:
         return "How well this run predicts could not be measured: its embeddings are not finite numbers."
     if rival is None:
         return f"The forecast has AUC {own:.3f}; no heuristic could be measured on these windows."
-    words = {"beats": "beats", "behind": "is behind", "tie": "ties with", None: "stands beside"}[rival["verdict"]]
     doubt = "" if backtest.get("reliable", True) else ", from too few links to be sure"
     figures = f"AUC {own:.3f} against {rival['auc']:.3f}"
-    return f"The forecast {words} the strongest heuristic, {rival['heuristic']}: {figures}{doubt}."
+    text = f"The forecast {WORDS[rival['verdict']]} the strongest heuristic, {rival['heuristic']}: {figures}{doubt}."
+    ranked, best = backtest["mean"].get("mrr"), backtest.get("mrr_comparison")
+    if ranked is None or best is None:
+        return text
+    figures = f"MRR {ranked:.3f} against {best['mrr']:.3f}"
+    return f"{text} In ranking it {WORDS[best['verdict']]} {best['heuristic']}: {figures}."
 
 
 def _learned_from(
