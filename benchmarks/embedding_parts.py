@@ -376,7 +376,7 @@ class MissedEvents(Missed, Events):
 
 ALONE: Row = {"agreement": 0.0, "future_weight": 1.0}  # links of the next snapshot teach, not the pair score
 PENALIZED: Row = {**ALONE, "l2": 0.1}  # with less, the score together with it is far worse on three small logs
-DEFAULT, FUTURE = "default", "future"
+DEFAULT, FUTURE, SCORE = "default", "future", "score"
 SEEDS = {DEFAULT: (DEFAULT, "default, seed 1", "default, seed 2"), FUTURE: (FUTURE, "future, seed 1")}
 VARIANTS: dict[str, tuple[type[Variant], Row]] = {
     DEFAULT: (Variant, {}),
@@ -419,7 +419,7 @@ def measure(task: Row) -> Row:
     if task["only_prepare"]:
         return {}
     shared = share(graph, given, Ready(**torch.load(file, weights_only=True)), task["device"])
-    found = {"score": known(figures(lambda pairs: shared.ready.scores, given))}
+    found = {SCORE: known(figures(lambda pairs: shared.ready.scores, given))}
     return {"variants": found | {name: of_variant(name, shared, task) for name in task["variants"]}}
 
 
@@ -481,7 +481,7 @@ def jobs(args: argparse.Namespace, done: Sequence[Row]) -> list[Row]:
             task = {"log": log, "target": target, "graph": str(args.graphs / log), "device": args.device}
             task |= {"prepared": str(args.prepared / f"{log}-{target}.pt"), "only_prepare": args.prepare}
             task |= {"epochs": args.epochs, "rows": sum(graph.known[:target])}
-            for number, names in enumerate([["score"]] if args.prepare else parts_of(args.variant or VARIANTS)):
+            for number, names in enumerate([[SCORE]] if args.prepare else parts_of(args.variant or VARIANTS)):
                 if left := [name for name in names if (log, target, name) not in finished]:
                     found.append({**task, "variants": left, "number": number})
     return sorted(found, key=lambda task: (task["number"], -task["rows"]))
@@ -517,32 +517,36 @@ def merged(rows: Iterable[Row]) -> list[Row]:
 
 
 def show(rows: Sequence[Row]) -> Iterator[str]:
-    """One line per variant: means over logs in per cent, and differences with their standard errors over logs."""
+    """One line per variant: means over logs in per cent, and differences with their standard errors over logs.
+
+    Products are compared with the mean of the seeds of the default, or of the first variant without agreement; score
+    and product with the score. Each comparison has the windows of the variant.
+    """
     logs = sorted({row["log"] for row in rows})
-    names = dict.fromkeys(name for row in rows for name in row["variants"] if name != "score")
-    score = {figure: log_means(rows, ["score"], None, figure) for figure in FIGURES}
+    names = dict.fromkeys(name for row in rows for name in row["variants"] if name != SCORE)
     yield f"{len(logs)} logs, {len(rows)} windows: {', '.join(logs)}."
-    means = (f"{name} {100 * fmean(score[figure].values()):.2f}" for figure, name in FIGURES.items())
+    means = [
+        f"{name} {100 * fmean(log_means(rows, [SCORE], None, figure).values()):.2f}" for figure, name in FIGURES.items()
+    ]
     yield f"Score: {', '.join(means)}."
-    for part, title in (("product", "product"), ("mixed", "score and product − score")):
-        yield ""
-        yield f"| {title} | {' | '.join(FIGURES.values())} |"
-        yield "|---|---:|---:|---:|"
-        for name in names:
-            base = FUTURE if name.startswith((FUTURE, "missed")) else DEFAULT
-            cells = []
-            for figure in FIGURES:
-                own = log_means(rows, [name], part, figure)
-                other = score[figure] if part == "mixed" else log_means(rows, SEEDS[base], part, figure)
-                cells.append(difference(own, other, with_mean=part == "product"))
-            yield f"| {name} | {' | '.join(cells)} |"
-    problems = {
-        f"{row['log']} {row['target']}, {n}: {v['problem']}"
-        for row in rows
-        for n, v in row["variants"].items()
-        if "problem" in v
-    }
-    yield from ["", *sorted(problems)]
+    yield ""
+    columns = [f"{part}{name}" for part in ("product: ", "with the score: ") for name in FIGURES.values()]
+    yield f"| | logs | {' | '.join(columns)} |"
+    yield "|---" + "|---:" * (len(columns) + 1) + "|"
+    for name in names:
+        own = [row for row in rows if "mixed" in row["variants"].get(name, {})]
+        seeds = SEEDS[FUTURE if name.startswith((FUTURE, "missed")) else DEFAULT]
+        cells = [f"{len({row['log'] for row in own})}"]
+        for figure in FIGURES:
+            alone, base = (log_means(own, group, "product", figure) for group in ([name], seeds))
+            cells.append(f"{100 * fmean(alone.values()):.2f} ({difference(alone, base)})")
+        cells += [
+            difference(log_means(own, [name], "mixed", figure), log_means(own, [SCORE], None, figure))
+            for figure in FIGURES
+        ]
+        yield f"| {name} | {' | '.join(cells)} |"
+    found = [(row, name, cell) for row in rows for name, cell in row["variants"].items() if "problem" in cell]
+    yield from ["", *(f"{row['log']} {row['target']}, {name}: {cell['problem']}" for row, name, cell in found)]
 
 
 def log_means(rows: Sequence[Row], names: Iterable[str], part: str | None, figure: str) -> dict[str, float]:
@@ -556,15 +560,11 @@ def log_means(rows: Sequence[Row], names: Iterable[str], part: str | None, figur
     return {log: fmean(values) for log, values in found.items()}
 
 
-def difference(own: Mapping[str, float], other: Mapping[str, float], *, with_mean: bool) -> str:
-    """The mean over logs and the mean difference to another variant ± its standard error, in points."""
-    apart = [100 * (own[log] - other[log]) for log in own if log in other]
-    if not apart:
-        return "–"
+def difference(own: Mapping[str, float], other: Mapping[str, float]) -> str:
+    """The mean difference over logs ± its standard error, in points."""
+    apart = [100 * (own[log] - other[log]) for log in own]
     error = f" ± {stdev(apart) / math.sqrt(len(apart)):.2f}" if len(apart) > 1 else ""
-    change = f"{fmean(apart):+.2f}{error}"
-    mean = f"{100 * fmean(own.values()):.2f}"
-    return (mean if not any(apart) else f"{mean} ({change})") if with_mean else change
+    return f"{fmean(apart):+.2f}{error}"
 
 
 def main() -> None:

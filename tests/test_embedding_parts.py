@@ -40,7 +40,7 @@ def test_the_first_variant_is_the_default_model(
     parts.main()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "1 logs, 1 windows: blocks."
-    assert lines[5].startswith(f"| default | {100 * product['auc']:.2f} |")
+    assert lines[5].startswith(f"| default | 1 | {100 * product['auc']:.2f} (")
 
 
 def test_tokens_are_the_latest_events_up_to_a_step() -> None:
