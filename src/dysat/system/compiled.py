@@ -78,8 +78,8 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
     "draw_contexts": lambda E, length, window, B, count: (0, 0, 0, 0, 0, B, B * count, B * count),
     "three_steps": lambda E, U, N: (N + 1, E, E, E, U, U + 1, 0, 0),
     "standings": lambda E, F, B, n: (F * B, F * n, B * F),
-    "grow_tree": lambda E, n, first, stop, K, B, levels, l2, least, tiny: (
-        *(0, levels * K, 2 * max(n, stop), (K * B) << levels, n, (1 << levels) - 1, (1 << levels) - 1),
+    "grow_tree": lambda E, n, first, used, K, B, levels, l2, least, tiny: (
+        *(0, levels * K, 2 * n, (K * B) << levels, n, (1 << levels) - 1, (1 << levels) - 1),
     ),
     "tree_sums": lambda E, n, F, R, M: (n * F, R * M, R * M, R * M, R * M, R * M, n),
     "map_attraction": lambda E, N: (2 * N, N + 1, E, E, 2 * N),

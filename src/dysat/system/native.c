@@ -634,13 +634,14 @@ void standings(const float *values, const float *ordered, double *out, int64_t F
 
 /* ---- trees ---- */
 
-/* Sums of both values of the rows first to stop per group, feature and bin, in order of the rows; added to `out`.
-   bins [F, n], features [K], group [n], both [n, 2] → out [groups, K, B, 2] */
+/* Sums of both values of `used` rows per group, feature and bin, added to `out` in order of the rows from `first` on,
+   where row 0 follows the last.  bins [F, n], features [K], group [n], both [n, 2] → out [groups, K, B, 2] */
 static void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *both,
-                     double *out, int64_t n, int64_t first, int64_t stop, int64_t K, int64_t B, int64_t threads) {
-    IN_THREADS((stop - first) * K, NULL, K, for (int64_t k = low; k < high; k++) {
+                     double *out, int64_t n, int64_t first, int64_t used, int64_t K, int64_t B, int64_t threads) {
+    IN_THREADS(used * K, NULL, K, for (int64_t k = low; k < high; k++) {
         const uint8_t *bin = bins + features[k] * n;
-        for (int64_t i = first; i < stop; i++) {
+        for (int64_t j = first; j < first + used; j++) {
+            const int64_t i = j < n ? j : j - n;
             double *restrict at = out + ((group[i] * K + k) * B + bin[i]) * 2;
             at[0] += both[2 * i];
             at[1] += both[2 * i + 1];
@@ -680,19 +681,19 @@ static void best_splits(const double *sums, const int64_t *features, int64_t *wh
     }
 }
 
-/* Grow one tree level by level; the groups of a level choose among the features of that level, by g and h of the rows
-   first to stop. `group` starts as 0 and ends as the leaf of each row. which and cut hold the splits of all levels;
+/* Grow one tree level by level; the groups of a level choose among the features of that level, by g and h of `used`
+   rows from `first` on. `group` starts as 0 and ends as the leaf of each row. which and cut hold the splits of all levels;
    sums is working space.  bins [F, n], features [levels, K], g and h [n, 2], sums [2^(levels − 1), K, B, 2]
    → group [n], which, cut [2^levels − 1] */
 void grow_tree(const uint8_t *bins, const int64_t *features, const double *both, double *sums, int32_t *group,
-               int64_t *which, int64_t *cut, int64_t n, int64_t first, int64_t stop, int64_t K, int64_t B,
+               int64_t *which, int64_t *cut, int64_t n, int64_t first, int64_t used, int64_t K, int64_t B,
                int64_t levels, double l2, double least, double tiny, int64_t threads) {
     for (int64_t level = 0; level < levels; level++) {
         const int64_t groups = (int64_t)1 << level;
         const int64_t *chosen = features + level * K;
         int64_t *split = which + groups - 1, *last = cut + groups - 1;
         memset(sums, 0, sizeof(double) * groups * K * B * 2);
-        bin_sums(bins, chosen, group, both, sums, n, first, stop, K, B, threads);
+        bin_sums(bins, chosen, group, both, sums, n, first, used, K, B, threads);
         best_splits(sums, chosen, split, last, groups, K, B, l2, least, tiny);
         IN_THREADS(n, NULL, n, for (int64_t i = low; i < high; i++) {
             const int32_t at = group[i];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,6 +133,19 @@ def test_trees_of_half_the_rows() -> None:
     assert loss(half.sum(fresh), labels) == pytest.approx(loss(every.sum(fresh), labels), abs=0.01)
     one, two = (boosted_trees(x, y, split_features=1.0, split_rows=0.5, rounds=1, seed=seed) for seed in (0, 1))
     assert not torch.equal(one.value, two.value)
+
+
+def test_all_rows_are_used_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = checkers(400)
+    times, grow = np.zeros(len(x)), boosting._grow
+
+    def counted(bins: Any, choices: Any, both: Any, first: int, used: int, l2: float) -> Any:
+        times[boosting._sample(first, used, len(x))] += 1
+        return grow(bins, choices, both, first, used, l2)
+
+    monkeypatch.setattr(boosting, "_grow", counted)
+    boosted_trees(x, y, rounds=1_000, split_rows=0.5, seed=0)
+    assert times.sum() == 1_000 * 200 and times.min() > 440 and times.max() < 560
 
 
 def test_one_split_of_half_the_rows_by_hand() -> None:

@@ -48,7 +48,7 @@ def boosted_trees(
     """
     rng = np.random.default_rng(seed)
     used = math.ceil(split_rows * len(x))
-    # In a random order, any rows that follow each other are a random sample.
+    # Rows that follow each other in a random order are a random sample; the first row follows the last.
     place = rng.permutation(len(x)) if used < len(x) else np.arange(len(x))
     labelled, order = place[: len(y)], None if order is None else np.ascontiguousarray(place[order].T)
     edges, bins = list[Reals](), np.empty(x.shape[::-1], dtype=np.uint8)
@@ -67,11 +67,12 @@ def boosted_trees(
     for r in range(size[0]):
         both = _derivatives(raw, labelled, y, order, order_weight)
         choices = np.array([rng.choice(varying, number, replace=False) for _ in range(depth)])
-        first = int(rng.integers(len(x) - used + 1)) if used < len(x) else 0
-        inner, rows = slice(0, 2**depth - 1), slice(first, first + used)
-        both[rows] *= len(x) / used  # the sums are then those expected of all rows
-        leaf, feature[r, inner], cut = _grow(bins, choices, both, rows, l2)
+        first = int(rng.integers(len(x))) if used < len(x) else 0
+        both *= len(x) / used  # the sums are then those expected of all rows
+        inner = slice(0, 2**depth - 1)
+        leaf, feature[r, inner], cut = _grow(bins, choices, both, first, used, l2)
         threshold[r, inner] = at_cut[feature[r, inner], cut]
+        rows = _sample(first, used, len(x))
         total, weight = (np.bincount(leaf[rows], v, minlength=2**depth) for v in both[rows].T)
         leaves = -learning_rate * total / np.maximum(weight + l2, TINY)  # an empty leaf has the value 0
         value[r, 2**depth - 1 :] = leaves
@@ -82,6 +83,11 @@ def boosted_trees(
     tables = {"feature": feature, "threshold": threshold, "left": left, "right": right, "value": value}
     parts = {name: torch.from_numpy(table) for name, table in tables.items()}
     return Trees(**parts, baseline=torch.tensor(baseline, dtype=torch.float64))
+
+
+def _sample(first: int, used: int, number: int) -> Ids:
+    """Return rows that follow each other, where the first row follows the last.  # [used]"""
+    return np.arange(first, first + used) % number
 
 
 def _derivatives(raw: Reals, labelled: Ids, y: NDArray[np.bool_], order: Ids | None, order_weight: float) -> Reals:
@@ -119,12 +125,12 @@ def _bin_edges(column: Reals) -> Reals:
 
 
 def _grow(
-    bins: NDArray[np.uint8], choices: Ids, both: Reals, rows: slice, l2: float
+    bins: NDArray[np.uint8], choices: Ids, both: Reals, first: int, used: int, l2: float
 ) -> tuple[NDArray[np.int32], Ids, Ids]:
     """Grow one tree whose levels choose among these features; returns the leaf of each row, and features and cuts.
 
-    Splits are chosen by slope and curvature of some rows. A cut is the last bin on the left; it is BINS if no split
-    gains.
+    Splits are chosen by slope and curvature of `used` rows from `first` on. A cut is the last bin on the left; it is
+    BINS if no split gains.
 
     Shapes: bins [F, B], choices [depth, K], slope and curvature [B, 2] → [B], [2^depth − 1], [2^depth − 1].
     """
@@ -134,9 +140,10 @@ def _grow(
     if (call := native()) is not None:
         sums = np.empty((2 ** (depth - 1), number, BINS, 2))
         arrays = (bins, choices, both, sums, leaf, feature, cut)
-        sizes = (len(leaf), rows.start, rows.stop, number, BINS, depth)
+        sizes = (len(leaf), first, used, number, BINS, depth)
         call("grow_tree", *map(torch.from_numpy, arrays), *sizes, l2, MIN_CURVATURE, TINY)
         return leaf, feature, cut
+    rows = _sample(first, used, len(leaf))
     for level in range(depth):
         here = slice(2**level - 1, 2 ** (level + 1) - 1)
         sums = _histograms(bins[:, rows], choices[level], leaf[rows], both[rows], 2**level)
