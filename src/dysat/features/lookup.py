@@ -1,14 +1,27 @@
-"""Look up values of nodes and links for pairs, and add values to them."""
+"""Look up values of nodes, links and paths for pairs, and add values to them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
+
+
+class TwoStepPaths(NamedTuple):
+    """All two-step paths u – middle – v of a chunk of pairs.
+
+    Shapes:
+        pair [P]: row of the pair, middle [P]: node, first and second [P]: both links as indices into `keys`
+    """
+
+    pair: Ids
+    middle: Ids
+    first: Ids
+    second: Ids
 
 
 def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:

@@ -28,7 +28,7 @@ from dysat.features.link_memory import (
     scaled_by_degree,
     some_past_links,
 )
-from dysat.features.lookup import add_at, at_links, expand, low_and_high
+from dysat.features.lookup import TwoStepPaths, add_at, at_links, expand, low_and_high
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.features.pair_times import PairTimes
 from dysat.system.compiled import native
@@ -66,19 +66,6 @@ def pair_history(snapshots: Snapshots, three_step: bool) -> PairHistory:
 def chunks(rows: Ids) -> list[Ids]:
     """Split rows into chunks that fit in memory; no rows are one empty chunk."""
     return [rows[i : i + CHUNK] for i in range(0, max(1, len(rows)), CHUNK)]
-
-
-class TwoStepPaths(NamedTuple):
-    """All two-step paths u – middle – v of a chunk of pairs.
-
-    Shapes:
-        pair [P]: row of the pair, middle [P]: node, first and second [P]: both links as indices into `keys`
-    """
-
-    pair: Ids
-    middle: Ids
-    first: Ids
-    second: Ids
 
 
 class ExtendedSums(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 from dysat.features import facts
 from dysat.features.facts import Column, columns_of
 from dysat.features.link_memory import Snapshots, some_past_ages
-from dysat.features.lookup import add_at, at_links, low_and_high
-
-if TYPE_CHECKING:
-    from dysat.features.pair_history import TwoStepPaths
+from dysat.features.lookup import TwoStepPaths, add_at, at_links, low_and_high
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
