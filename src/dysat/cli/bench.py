@@ -111,18 +111,18 @@ def _bench_scale(devices: list[str] | None, largest: int, as_json: bool) -> None
     about = {"date": datetime.now(UTC).date().isoformat(), "hardware": hardware()}
     if as_json:
         return print_json({**about, "timings": [asdict(timing) for timing in timings]})
-    phases = list(timings[0].phases)
-    table = new_table(
-        ">events", ">nodes", "device", "model", ">seconds", ">µs/event", *(f">{name}" for name in phases), ">peak GiB"
-    )
+    phases = {"pair score": "score", "pairs to agree with": "agree", "embeddings": "embed"}  # wide tables are cut
+    heads = (f">{phases.get(name, name)}" for name in timings[0].phases)
+    table = new_table(">events", ">nodes", "device", "model", ">seconds", ">µs/event", *heads, ">GiB")
     for row in timings:
         table.add_row(
             f"{row.events:,}", f"{row.nodes:,}", row.device, "default" if row.embeddings else "forecast only",
             f"{row.seconds:.1f}", f"{row.microseconds_per_event:.0f}",
-            *(f"{row.phases[name]:.1f}" for name in phases), f"{row.peak_gib:.2f}",
+            *(f"{seconds:.1f}" for seconds in row.phases.values()), f"{row.peak_gib:.2f}",
         )  # fmt: skip
     console = new_console()
     console.print(table)
+    console.print("Seconds: " + ", ".join(f"{short} = {name}" for name, short in phases.items()) + "; GiB: peak memory")
     return _print_about(console, about)
 
 
