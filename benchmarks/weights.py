@@ -35,7 +35,7 @@ from scipy.optimize import minimize
 
 import dysat
 from dysat.evaluation.probe import auc
-from dysat.evaluation.ranking import candidate_pairs
+from dysat.evaluation.ranking import candidate_pairs, ranks
 from dysat.features.pair_attributes import with_attributes
 from dysat.features.pair_history import chunks, pair_history, sorted_ends
 from dysat.models import MODELS
@@ -123,8 +123,9 @@ class Window(NamedTuple):
 
 def reciprocal_ranks(rows: Reals) -> Reals:
     """1 / rank of the first of each row; ties count half.  # [P, K] → [P]"""
-    own, others = rows[:, :1], rows[:, 1:]
-    return 1 / (1 + (others > own).sum(1) + 0.5 * (others == own).sum(1))
+    scores = torch.from_numpy(rows)
+    found: Reals = 1 / ranks(scores[:, 0], scores[:, 1:]).double().numpy()
+    return found
 
 
 def window(folder: str, target: int, seed: int) -> Window:

@@ -9,7 +9,7 @@ from torch.nn import functional
 STEP_SIZES = (4.0, 2.0, *(0.5**k for k in range(12)), 0.0)  # tried by the line search; 0 stays in place
 TOLERANCE = 1e-10  # stop if another step would reduce the loss by less than this fraction
 MAX_STEPS = 100
-MANY_ROWS = 4_096
+MANY_ROWS = 4_096  # from which a Hessian costs far more than a step
 FAST = 0.1  # steps gain fast if the next gains at most this fraction
 RIDGE, ROUNDED_RIDGE = 1e-12, 1e-6  # keep a Hessian positive definite; they change the steps, not the minimum
 
@@ -64,7 +64,7 @@ def fit_logistic(
 def _newton(signed: Tensor, weight: Tensor, penalty: Tensor, theta: Tensor) -> Tensor:
     """Minimize `Σ weight · log(1 + exp(−signed·θ)) + ½ penalty·θ²`, taking the best of a few sizes of each step.
 
-    With many rows a Hessian costs far more than a step: it is then summed in float32, and kept while steps gain fast.
+    With many rows the Hessian is summed in float32, and kept while steps gain fast.
     """
     sizes = torch.tensor(STEP_SIZES, dtype=theta.dtype, device=theta.device)
     sizes = sizes.reshape(-1, *[1] * theta.dim())  # [S, ..., 1]
