@@ -47,7 +47,9 @@ SIGNATURES = {
     "draw_contexts": "hhiiiidinnnn",
     "three_steps": "iiddiiidnn",
     "standings": "xxdnnn",
-    "grow_tree": "biddhiinnnnnneee",
+    "bin_rows": "ddibnnn",
+    "row_slopes": "ddbiidnnee",
+    "grow_tree": "biddhiiddnnnnnneeee",
     "tree_sums": "diiidddnnnn",
     "map_attraction": "xiixxn",
     "map_spread": "xxxnnn",
@@ -78,8 +80,10 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
     "draw_contexts": lambda E, length, window, B, count: (0, 0, 0, 0, 0, B, B * count, B * count),
     "three_steps": lambda E, U, N: (N + 1, E, E, E, U, U + 1, 0, 0),
     "standings": lambda E, F, B, n: (F * B, F * n, B * F),
-    "grow_tree": lambda E, n, first, used, K, B, levels, l2, least, tiny: (
-        *(0, levels * K, 2 * n, (K * B) << levels, n, (1 << levels) - 1, (1 << levels) - 1),
+    "bin_rows": lambda E, n, F, B: (n * F, F * B, n, F * n),
+    "row_slopes": lambda E, n, P, weight, scale: (n, P, n, n + 1, 2 * P, 2 * n),
+    "grow_tree": lambda E, n, first, used, K, B, levels, l2, least, tiny, rate: (
+        *(0, levels * K, 2 * n, (K * B) << levels, n, (1 << levels) - 1, (1 << levels) - 1, 1 << levels, n),
     ),
     "tree_sums": lambda E, n, F, R, M: (n * F, R * M, R * M, R * M, R * M, R * M, n),
     "map_attraction": lambda E, N: (2 * N, N + 1, E, E, 2 * N),

@@ -634,29 +634,91 @@ void standings(const float *values, const float *ordered, double *out, int64_t F
 
 /* ---- trees ---- */
 
+#define ROWS_AT_ONCE 64 /* rows whose features stay in the cache while all trees or features read them */
+
+/* How many of a feature's B sorted edges, B a power of two, are below each value; result j is that of row source[j].
+   x [n, F], edges [F, B], source [n] → out [F, n] */
+void bin_rows(const double *x, const double *edges, const int64_t *source, uint8_t *out, int64_t n, int64_t F, int64_t B,
+              int64_t threads) {
+    IN_THREADS(8 * n * F, NULL, n, for (int64_t first = low; first < high; first += ROWS_AT_ONCE) {
+        const int64_t stop = first + ROWS_AT_ONCE < high ? first + ROWS_AT_ONCE : high;
+        for (int64_t f = 0; f < F; f++)
+            for (int64_t j = first; j < stop; j++) {
+                const double value = x[source[j] * F + f], *base = edges + f * B;
+                for (int64_t half = B / 2; half; half /= 2) base += (base[half - 1] < value) * half;
+                out[f * n + j] = (uint8_t)(base - edges - f * B + (*base < value));
+            }
+    })
+}
+
+/* Slope and curvature of the loss of every row, times `scale`. A row with label 0 or 1 has those of the logistic loss at
+   its `chance`; 2 is no label. Of P pairs of rows, each has `weight` · log(1 + exp(…)) with the probability `wrong` of the
+   other order. The entries of row i are pairs in which it should have the larger sum, then P + those in which it should not.
+   chance, label [n], wrong [P], offsets [n + 1], entries [2P] → out [n, 2] */
+void row_slopes(const double *chance, const double *wrong, const uint8_t *label, const int64_t *offsets,
+                const int64_t *entries, double *out, int64_t n, int64_t P, double weight, double scale,
+                int64_t threads) {
+    IN_THREADS(4 * n + 8 * P, NULL, n, for (int64_t i = low; i < high; i++) {
+        double slope = 0, bend = 0;
+        if (label[i] < 2) {
+            slope = chance[i] - label[i];
+            bend = chance[i] * (1 - chance[i]);
+        }
+        for (int64_t e = offsets[i]; e < offsets[i + 1]; e++) {
+            const double other = wrong[entries[e] < P ? entries[e] : entries[e] - P];
+            const double push = weight * other;
+            slope += entries[e] < P ? -push : push;
+            bend += push * (1 - other);
+        }
+        out[2 * i] = slope * scale;
+        out[2 * i + 1] = bend * scale;
+    })
+}
+
+typedef double both_t __attribute__((vector_size(16), aligned(8))); /* slope and curvature, added at once */
+
+/* Add both values of rows [low, high) to the sums of their group and bin, for `width` features at once, so that the sums
+   of one need not wait for those of another.  bins [F, n], features [width], group [n], both [n] → out [groups, K, B] */
+INLINE void add_rows(const uint8_t *bins, const int64_t *features, const int32_t *group, const both_t *both, both_t *out,
+                     int64_t n, int64_t low, int64_t high, int64_t K, int64_t B, const int width) {
+    const uint8_t *bin[4];
+    for (int k = 0; k < width; k++) bin[k] = bins + features[k] * n;
+    for (int64_t i = low; i < high; i++) {
+        both_t *here = out + group[i] * K * B;
+        const both_t value = both[i];
+        for (int k = 0; k < width; k++) here[k * B + bin[k][i]] += value;
+    }
+}
+
 /* Sums of both values of `used` rows per group, feature and bin, added to `out` in order of the rows from `first` on,
    where row 0 follows the last.  bins [F, n], features [K], group [n], both [n, 2] → out [groups, K, B, 2] */
 static void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *both,
                      double *out, int64_t n, int64_t first, int64_t used, int64_t K, int64_t B, int64_t threads) {
-    IN_THREADS(used * K, NULL, K, for (int64_t k = low; k < high; k++) {
-        const uint8_t *bin = bins + features[k] * n;
-        for (int64_t j = first; j < first + used; j++) {
-            const int64_t i = j < n ? j : j - n;
-            double *restrict at = out + ((group[i] * K + k) * B + bin[i]) * 2;
-            at[0] += both[2 * i];
-            at[1] += both[2 * i + 1];
+    const int64_t end = first + used < n ? first + used : n, rest = first + used - end;
+    const both_t *values = (const both_t *)both;
+#define ADD(width)                                                                       \
+    add_rows(bins, features + k, group, values, at, n, first, end, K, B, width);         \
+    add_rows(bins, features + k, group, values, at, n, 0, rest, K, B, width)
+    IN_THREADS(used * K, NULL, K, for (int64_t k = low; k < high; k += 4) {
+        both_t *at = (both_t *)out + k * B;
+        switch (high - k) {
+        case 1: ADD(1); break;
+        case 2: ADD(2); break;
+        case 3: ADD(3); break;
+        default: ADD(4);
         }
     })
+#undef ADD
 }
 
 /* The feature and the bin after which to split each group, with the largest gain of (Σg)² / (Σh + l2) over both sides.
-   Neither side may have Σh < least; without a gain above tiny the bin is B.  sums [n, K, B, 2] → which, cut [n] */
+   Neither side may have Σh < least; without a gain above tiny it is the last bin.  sums [n, K, B, 2] → which, cut [n] */
 static void best_splits(const double *sums, const int64_t *features, int64_t *which, int64_t *cut, int64_t n, int64_t K,
-                        int64_t B, double l2, double least, double tiny) {
-    for (int64_t i = 0; i < n; i++) {
+                        int64_t B, double l2, double least, double tiny, int64_t threads) {
+    IN_THREADS(8 * n * K * B, NULL, n, for (int64_t i = low; i < high; i++) {
         double best = tiny;
         which[i] = features[0];
-        cut[i] = B;
+        cut[i] = B - 1;
         for (int64_t k = 0; k < K; k++) {
             const double *here = sums + (i * K + k) * B * 2;
             double g = 0, h = 0, all_g = 0, all_h = 0;
@@ -678,31 +740,43 @@ static void best_splits(const double *sums, const int64_t *features, int64_t *wh
                 }
             }
         }
-    }
+    })
 }
 
 /* Grow one tree level by level; the groups of a level choose among the features of that level, by g and h of `used`
-   rows from `first` on. `group` starts as 0 and ends as the leaf of each row. which and cut hold the splits of all levels;
-   sums is working space.  bins [F, n], features [levels, K], g and h [n, 2], sums [2^(levels − 1), K, B, 2]
-   → group [n], which, cut [2^levels − 1] */
+   rows from `first` on. `group` starts as 0 and ends as the leaf of each row. which and cut hold the splits of all levels,
+   leaves the values −rate · Σg / (Σh + l2), which are added to `raw`; sums is working space.
+   bins [F, n], features [levels, K], g and h [n, 2], sums [2^(levels − 1), K, B, 2], raw [n]
+   → group [n], which, cut [2^levels − 1], leaves [2^levels] */
 void grow_tree(const uint8_t *bins, const int64_t *features, const double *both, double *sums, int32_t *group,
-               int64_t *which, int64_t *cut, int64_t n, int64_t first, int64_t used, int64_t K, int64_t B,
-               int64_t levels, double l2, double least, double tiny, int64_t threads) {
+               int64_t *which, int64_t *cut, double *leaves, double *raw, int64_t n, int64_t first, int64_t used,
+               int64_t K, int64_t B, int64_t levels, double l2, double least, double tiny, double rate,
+               int64_t threads) {
     for (int64_t level = 0; level < levels; level++) {
         const int64_t groups = (int64_t)1 << level;
         const int64_t *chosen = features + level * K;
         int64_t *split = which + groups - 1, *last = cut + groups - 1;
         memset(sums, 0, sizeof(double) * groups * K * B * 2);
         bin_sums(bins, chosen, group, both, sums, n, first, used, K, B, threads);
-        best_splits(sums, chosen, split, last, groups, K, B, l2, least, tiny);
+        best_splits(sums, chosen, split, last, groups, K, B, l2, least, tiny, threads);
         IN_THREADS(n, NULL, n, for (int64_t i = low; i < high; i++) {
             const int32_t at = group[i];
             group[i] = 2 * at + (bins[split[at] * n + i] > last[at]);
         })
     }
+    const int64_t number = (int64_t)1 << levels;
+    memset(sums, 0, sizeof(double) * number * 2);
+    for (int64_t j = first; j < first + used; j++) {
+        const int64_t i = j < n ? j : j - n;
+        sums[2 * group[i]] += both[2 * i];
+        sums[2 * group[i] + 1] += both[2 * i + 1];
+    }
+    for (int64_t leaf = 0; leaf < number; leaf++) {
+        const double weight = sums[2 * leaf + 1] + l2;
+        leaves[leaf] = -rate * sums[2 * leaf] / (weight > tiny ? weight : tiny);
+    }
+    IN_THREADS(n, NULL, n, for (int64_t i = low; i < high; i++) raw[i] += leaves[group[i]];)
 }
-
-#define ROWS_AT_ONCE 64 /* rows whose features stay in the cache while all trees read them */
 
 /* Add the predictions of R trees of M nodes for each row to `out`, in order; the children of a leaf are the leaf itself.
    x [n, F], feature, left, right, threshold, value [R, M] → out [n] */

@@ -6,6 +6,7 @@ Every fit learns a pair score, and importing scikit-learn alone takes longer tha
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ Reals = NDArray[np.float64]
 BINS = 64
 BIN_ROWS = 20_000  # rows from which the bin edges are computed
 MIN_CURVATURE = 2.0  # minimum sum of p (1 − p) on either side of a split
+UNLABELLED = 2  # label of a row that counts in pairs alone; others have 0 or 1
 TINY = 2.0**-40  # smaller gains count as none
 
 
@@ -50,33 +52,24 @@ def boosted_trees(
     used = math.ceil(split_rows * len(x))
     # Rows that follow each other in a random order are a random sample; the first row follows the last.
     place = rng.permutation(len(x)) if used < len(x) else np.arange(len(x))
-    labelled, order = place[: len(y)], None if order is None else np.ascontiguousarray(place[order].T)
-    edges, bins = list[Reals](), np.empty(x.shape[::-1], dtype=np.uint8)
-    for column, (cuts, found) in zip(bins, in_threads(_binned, list(x.T)), strict=True):
-        edges.append(cuts)
-        column[place] = found
-    varying = np.flatnonzero([len(cuts) > 0 for cuts in edges])
+    labels = np.full(len(x), UNLABELLED, dtype=np.uint8)
+    labels[place[: len(y)]] = y
+    pairs = _Pairs.of(place[np.empty((0, 2), dtype=np.int64) if order is None else order], len(x))
+    edges = np.stack(list(in_threads(_bin_edges, list(x.T)))) if x.shape[1] else np.empty((0, BINS))
+    bins = _binned(x, edges, np.argsort(place))
+    varying = np.flatnonzero(edges[:, 0] < np.inf)
     number = math.ceil(split_features * len(varying))
     baseline = math.log(y.sum() / (~y).sum())
     raw = np.full(len(x), baseline)
     size = (rounds if number else 0, 2 ** (depth + 1) - 1)
     feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)
-    at_cut = np.full((len(edges), BINS + 1), np.inf)  # the threshold of every feature and bin
-    for row, cuts in zip(at_cut, edges, strict=True):
-        row[: len(cuts)] = cuts
     for r in range(size[0]):
-        both = _derivatives(raw, labelled, y, order, order_weight)
+        both = pairs.derivatives(raw, labels, order_weight, len(x) / used)  # the sums are those expected of all rows
         choices = np.array([rng.choice(varying, number, replace=False) for _ in range(depth)])
         first = int(rng.integers(len(x))) if used < len(x) else 0
-        both *= len(x) / used  # the sums are then those expected of all rows
         inner = slice(0, 2**depth - 1)
-        leaf, feature[r, inner], cut = _grow(bins, choices, both, first, used, l2)
-        threshold[r, inner] = at_cut[feature[r, inner], cut]
-        rows = _sample(first, used, len(x))
-        total, weight = (np.bincount(leaf[rows], v, minlength=2**depth) for v in both[rows].T)
-        leaves = -learning_rate * total / np.maximum(weight + l2, TINY)  # an empty leaf has the value 0
-        value[r, 2**depth - 1 :] = leaves
-        raw += leaves[leaf]
+        feature[r, inner], cut, value[r, inner.stop :] = _grow(bins, choices, both, raw, first, used, l2, learning_rate)
+        threshold[r, inner] = edges[feature[r, inner], cut]
     own = np.arange(size[1])
     inner = own < 2**depth - 1
     left, right = (np.tile(np.where(inner, 2 * own + side, own), (size[0], 1)) for side in (1, 2))
@@ -90,59 +83,90 @@ def _sample(first: int, used: int, number: int) -> Ids:
     return np.arange(first, first + used) % number
 
 
-def _derivatives(raw: Reals, labelled: Ids, y: NDArray[np.bool_], order: Ids | None, order_weight: float) -> Reals:
-    """Return slope and curvature of the loss at the scores of all rows.  # [B], [L], [L], [2, P] → [B, 2]"""
-    both = np.zeros((len(raw), 2))
-    chance = 1 / (1 + np.exp(-raw[labelled]))
-    both[labelled, 0], both[labelled, 1] = chance - y, chance * (1 - chance)
-    if order is not None:
-        above, below = order
-        wrong = 1 / (1 + np.exp(raw[above] - raw[below]))  # probability of the other order
-        push, bend = order_weight * wrong, order_weight * wrong * (1 - wrong)
-        for rows, sign in ((above, -1), (below, 1)):
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Pairs of rows of which the first should have the larger sum.
+
+    Shapes:
+        above, below [P]: rows; offsets [B + 1] and entries [2P]: for each row, the pairs in which it is above, then
+        P + those in which it is below
+    """
+
+    above: Ids
+    below: Ids
+    offsets: Ids
+    entries: Ids
+
+    @classmethod
+    def of(cls, order: Ids, number: int) -> _Pairs:
+        rows = order.T.ravel()
+        entries = np.argsort(rows, kind="stable")
+        offsets = np.searchsorted(rows[entries], np.arange(number + 1))
+        return cls(rows[: len(order)], rows[len(order) :], offsets, entries)
+
+    def derivatives(self, raw: Reals, labels: NDArray[np.uint8], weight: float, scale: float) -> Reals:
+        """Return slope and curvature of the loss at the scores of all rows, times `scale`.  # [B], [B] → [B, 2]"""
+        both, chance = np.zeros((len(raw), 2)), 1 / (1 + np.exp(-raw))
+        wrong = 1 / (1 + np.exp(raw[self.above] - raw[self.below]))  # probability of the other order
+        if (call := native()) is not None:
+            arrays = (chance, wrong, labels, self.offsets, self.entries, both)
+            call("row_slopes", *map(torch.from_numpy, arrays), len(raw), len(wrong), weight, scale)
+            return both
+        known = labels != UNLABELLED
+        both[known, 0], both[known, 1] = chance[known] - labels[known], (chance * (1 - chance))[known]
+        push = weight * wrong
+        for rows, sign in ((self.above, -1), (self.below, 1)):
             np.add.at(both[:, 0], rows, sign * push)
-            np.add.at(both[:, 1], rows, bend)
-    return both
+            np.add.at(both[:, 1], rows, push * (1 - wrong))
+        return both * scale
 
 
-def _binned(column: Reals) -> tuple[Reals, NDArray[np.uint8]]:
-    """Return the edges of the bins of a column, and the bin of each value.  # [B] → [≤ BINS − 1], [B]"""
-    column = np.ascontiguousarray(column)
-    edges = _bin_edges(column)
-    return edges, np.searchsorted(edges, column).astype(np.uint8)
+def _binned(x: Reals, edges: Reals, rows: Ids) -> NDArray[np.uint8]:
+    """Return the bins of all features of these rows.  # [B, F], [F, BINS], [B] → [F, B]"""
+    bins = np.empty(x.shape[::-1], dtype=np.uint8)
+    if (call := native()) is not None:
+        call("bin_rows", *map(torch.from_numpy, (x, edges, rows, bins)), *x.shape, BINS)
+        return bins
+    for cuts, column, found in zip(edges, x.T, bins, strict=True):
+        found[:] = np.searchsorted(cuts, column[rows])
+    return bins
 
 
 def _bin_edges(column: Reals) -> Reals:
-    """Return at most BINS − 1 edges between values of a column: half at equal ranks, half among distinct values."""
+    """Return edges between values of a column: half at equal ranks, half among distinct values.  # [B] → [BINS]
+
+    There are at most BINS − 1; the rest are infinite.
+    """
     ordered = np.sort(column[:: -(-len(column) // BIN_ROWS)])
     values = ordered[np.flatnonzero(np.diff(ordered, prepend=-np.inf))]
     half = np.arange(BINS // 2)
     below = np.searchsorted(values, ordered[half[1:] * len(ordered) // (BINS // 2)])
     below = np.unique(np.concatenate([below, (2 * half + 1) * len(values) // BINS]))
     below = below[below < len(values) - 1]
-    edges: Reals = (values[below] + values[below + 1]) / 2
+    edges = np.full(BINS, np.inf)
+    edges[: len(below)] = (values[below] + values[below + 1]) / 2
     return edges
 
 
 def _grow(
-    bins: NDArray[np.uint8], choices: Ids, both: Reals, first: int, used: int, l2: float
-) -> tuple[NDArray[np.int32], Ids, Ids]:
-    """Grow one tree whose levels choose among these features; returns the leaf of each row, and features and cuts.
+    bins: NDArray[np.uint8], choices: Ids, both: Reals, raw: Reals, first: int, used: int, l2: float, rate: float
+) -> tuple[Ids, Ids, Reals]:
+    """Grow one tree whose levels choose among these features, and add it to the scores of all rows.
 
-    Splits are chosen by slope and curvature of `used` rows from `first` on. A cut is the last bin on the left; it is
-    BINS if no split gains.
+    Returns features and cuts of the splits, and the values of the leaves. Both are chosen by slope and curvature of
+    `used` rows from `first` on. A cut is the last bin on the left; it is the last of all if no split gains.
 
-    Shapes: bins [F, B], choices [depth, K], slope and curvature [B, 2] → [B], [2^depth − 1], [2^depth − 1].
+    Shapes: bins [F, B], choices [depth, K], slope and curvature [B, 2], raw [B] → 2^depth − 1 splits, [2^depth].
     """
     depth, number = choices.shape
     leaf = np.zeros(len(both), dtype=np.int32)
-    feature, cut = np.empty((2, 2**depth - 1), dtype=np.int64)
+    (feature, cut), leaves = np.empty((2, 2**depth - 1), dtype=np.int64), np.empty(2**depth)
     if (call := native()) is not None:
         sums = np.empty((2 ** (depth - 1), number, BINS, 2))
-        arrays = (bins, choices, both, sums, leaf, feature, cut)
+        arrays = (bins, choices, both, sums, leaf, feature, cut, leaves, raw)
         sizes = (len(leaf), first, used, number, BINS, depth)
-        call("grow_tree", *map(torch.from_numpy, arrays), *sizes, l2, MIN_CURVATURE, TINY)
-        return leaf, feature, cut
+        call("grow_tree", *map(torch.from_numpy, arrays), *sizes, l2, MIN_CURVATURE, TINY, rate)
+        return feature, cut, leaves
     rows = _sample(first, used, len(leaf))
     for level in range(depth):
         here = slice(2**level - 1, 2 ** (level + 1) - 1)
@@ -150,7 +174,10 @@ def _grow(
         which, cut[here] = _best_splits(sums, l2)
         feature[here] = choices[level][which]
         leaf = 2 * leaf + (bins[feature[here][leaf], np.arange(len(leaf))] > cut[here][leaf])
-    return leaf, feature, cut
+    total, weight = (np.bincount(leaf[rows], v, minlength=2**depth) for v in both[rows].T)
+    leaves[:] = -rate * total / np.maximum(weight + l2, TINY)  # an empty leaf has the value 0
+    raw += leaves[leaf]
+    return feature, cut, leaves
 
 
 def _histograms(bins: NDArray[np.uint8], choices: Ids, leaf: NDArray[np.int32], both: Reals, n: int) -> Reals:
@@ -164,7 +191,7 @@ def _histograms(bins: NDArray[np.uint8], choices: Ids, leaf: NDArray[np.int32], 
 
 
 def _best_splits(sums: Reals, l2: float) -> tuple[Ids, Ids]:
-    """Return feature and last left bin of the best split of each leaf; 0 and BINS if no split gains.  # [n], [n]"""
+    """Return feature and last left bin of the best split of each leaf; the last bin if no split gains.  # [n], [n]"""
     slope, curvature = np.moveaxis(sums.cumsum(axis=2), 3, 0)  # [n, K, BINS], of the left side
     whole, weight = slope[:, :, -1:], curvature[:, :, -1:]
     slope_right, curvature_right = whole - slope, weight - curvature
@@ -174,4 +201,4 @@ def _best_splits(sums: Reals, l2: float) -> tuple[Ids, Ids]:
     flat = gain.reshape(len(gain), -1)
     best = flat.argmax(axis=1)
     gains = np.take_along_axis(flat, best[:, None], axis=1)[:, 0]
-    return np.where(gains > TINY, best // BINS, 0), np.where(gains > TINY, best % BINS, BINS)
+    return np.where(gains > TINY, best // BINS, 0), np.where(gains > TINY, best % BINS, BINS - 1)
