@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -107,6 +110,31 @@ def test_a_gpu_finds_the_same_eigenvectors(matrix: csr_array[np.float64], monkey
     assert_array_equal(found[1], again[1])
     assert_allclose(found[0], values, rtol=1e-3)
     assert_allclose(np.abs((found[1] * vectors).sum(axis=0))[:2], 1.0, rtol=1e-3)
+
+
+def test_the_first_eigenvectors_of_a_process_on_a_gpu_can_be_found_by_several_threads() -> None:
+    """Torch loads its decompositions on first use, and fails if two threads do so at the same time."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    script = """
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np, torch
+from scipy.sparse import random_array
+from dysat.features.link_memory import eigenvectors_on, leading_eigenvectors
+
+matrix = random_array((3_000, 3_000), density=0.01, rng=0).tocsr()
+matrix = matrix + matrix.T
+
+def found(_):
+    with eigenvectors_on(torch.device("cuda")):
+        return leading_eigenvectors(matrix)[0]
+
+with ThreadPoolExecutor(4) as pool:
+    values = list(pool.map(found, range(4)))
+assert all(np.array_equal(values[0], other) for other in values)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_only_the_seed_changes_the_result() -> None:

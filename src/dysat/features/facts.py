@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 Column = tuple[str, NDArray[Any]]  # the fact, and the values of a feature [B]
@@ -50,4 +51,7 @@ def columns_of(fact: str, columns: Iterable[NDArray[Any]]) -> list[Column]:
 
 def stacked(columns: Sequence[Column], rows: int) -> NDArray[np.float64]:
     """Return columns as a table, without their facts.  # F times [B] → [B, F]"""
-    return np.column_stack([column for _, column in columns]) if columns else np.empty((rows, 0))
+    table = np.empty((len(columns), rows))
+    for row, (_, column) in zip(table, columns, strict=True):
+        row[:] = column
+    return torch.from_numpy(table).T.contiguous().numpy()  # many times faster than NumPy's

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from inspect import signature
 from itertools import pairwise
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -230,6 +231,11 @@ def rows_of_both_ends(keys: Ids, num_nodes: int, integer: type[np.signedinteger[
     """
     from scipy.sparse import csr_array
 
+    if (call := native()) is not None:
+        offsets, (neighbours, links) = np.empty(num_nodes + 1, np.int64), np.empty((2, 2 * len(keys)), integer)
+        name = "both_ends_narrow" if integer is np.int32 else "both_ends"
+        call(name, *map(torch.from_numpy, (keys, offsets, neighbours, links)), len(keys), num_nodes)
+        return offsets, neighbours, links
     low, high = np.divmod(keys, max(1, num_nodes))
     starts = np.searchsorted(low, np.arange(num_nodes + 1))
     upper = csr_array((np.arange(len(keys), dtype=integer), high, starts), shape=(num_nodes,) * 2)
@@ -272,6 +278,7 @@ def overlaps(snapshots: Snapshots) -> Reals:
     return fractions
 
 
+_loading = Lock()  # the first decomposition on a GPU loads a library, which two threads must not do at the same time
 _device: ContextVar[str] = ContextVar("device", default="cpu")
 
 
@@ -304,21 +311,27 @@ def leading_eigenvectors(matrix: csr_array[np.float64]) -> Spectrum:
     else:
         values, vectors = lanczos(matrix, most, tol=TOLERANCE)
     order = np.argsort(-np.abs(values), kind="stable")[:most]
-    return values[order], np.ascontiguousarray(vectors[:, order], dtype=np.float32)
+    return values[order], np.take(vectors, order, axis=1).astype(np.float32, copy=False)
 
 
 def scaled_by_degree(matrix: csr_array[np.float64]) -> csr_array[np.float64]:
-    """Return a_uv / √((d_u + d)(d_v + d)) with the mean degree d.
-
-    Without d every tiny component would have a leading eigenvector of its own.
-    """
+    """Return a_uv / √((d_u + d)(d_v + d)) with the mean degree d."""
     from scipy.sparse import csr_array
 
-    degree: Reals = np.asarray(matrix.sum(axis=1))
-    scale = 1 / np.sqrt(degree + degree.sum() / max(1, len(degree)) + (not degree.any()))
+    scale = degree_scale(matrix)
     data = matrix.data * np.repeat(scale, np.diff(matrix.indptr))
     data *= scale[matrix.indices]
     return csr_array((data.astype(matrix.dtype, copy=False), matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def degree_scale(matrix: csr_array[np.float64]) -> Reals:
+    """Return 1 / √(d_u + d) with the mean degree d.  # [N]
+
+    Without d every tiny component would have a leading eigenvector of its own.
+    """
+    degree: Reals = np.asarray(matrix.sum(axis=1))
+    scale: Reals = 1 / np.sqrt(degree + degree.sum() / max(1, len(degree)) + (not degree.any()))
+    return scale
 
 
 def lanczos(
@@ -350,6 +363,9 @@ def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Rea
     """
     n, size = matrix.shape[0], BLOCK * math.ceil(BASIS * number / BLOCK)
     device = _roomy_device(4 * (size * n + BLOCK * CHUNK))
+    if device.type == "cuda":
+        with _loading:
+            torch.linalg.qr(torch.eye(2, device=device))
     multiply, random = _product(matrix, device), np.random.default_rng(seed)
     basis, small = torch.empty(size, n, device=device), torch.zeros(size, size, device=device)  # basis A basisᵀ
     fresh = torch.from_numpy(random.standard_normal((n, BLOCK), dtype=np.float32)).to(device)

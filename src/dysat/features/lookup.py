@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from dysat.system.compiled import native
+from dysat.system.parallel.process import in_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
+FOUND_AT_ONCE = 1 << 18  # numbers that one thread looks up
 
 
 class TwoStepPaths(NamedTuple):
@@ -47,5 +52,16 @@ def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
 
 
 def add_at(total: NDArray[Any], at: Ids, values: NDArray[Any]) -> None:
-    """Add values to a total in their order, as `np.bincount` does.  # [K], [B], [B]"""
-    np.add.at(total, at, values.astype(total.dtype, copy=False))
+    """Add values to a total in their order, as `np.bincount` does; other threads can run meanwhile.  # [K], [B], [B]"""
+    values, call = values.astype(total.dtype, copy=False), native()
+    name = {"float64": "add_at", "float32": "add_at_narrow"}.get(str(total.dtype))
+    if call is None or name is None:
+        np.add.at(total, at, values)
+    else:
+        call(name, *map(torch.from_numpy, (values, at, total)), len(at))
+
+
+def find_sorted(ordered: Ids, wanted: Ids) -> Ids:
+    """Return where numbers are, or would be, in a sorted array, as `np.searchsorted` does, on all cores.  # [E], [B]"""
+    parts = [wanted[i : i + FOUND_AT_ONCE] for i in range(0, max(1, len(wanted)), FOUND_AT_ONCE)]
+    return np.concatenate(list(in_threads(lambda part: np.searchsorted(ordered, part), parts)))

@@ -7,7 +7,8 @@ features of the pair without direction, and those of `pair_direction`.
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,13 +23,14 @@ from dysat.features.link_memory import (
     RANKS,
     Snapshots,
     Spectrum,
+    degree_scale,
     leading_eigenvectors,
     recurrence,
     rows_of_both_ends,
     scaled_by_degree,
     some_past_links,
 )
-from dysat.features.lookup import TwoStepPaths, add_at, at_links, expand, low_and_high
+from dysat.features.lookup import TwoStepPaths, add_at, at_links, expand, find_sorted, low_and_high
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.features.pair_times import PairTimes
 from dysat.system.compiled import native
@@ -48,6 +50,7 @@ PATH_DECAYS = (0.6, 1.0)  # of degree-normalised paths
 SPECTRUM_DECAYS = (1.0,)  # adding 0.6 doubles the time and gains boosting at most 0.15 of AUC on any of the four
 CHUNK = 1 << 13  # pairs whose paths are held in memory at once
 DENSE_CHUNK = 1 << 22  # entries of a dense block of two-step paths
+NODES_AT_ONCE = 1 << 16  # nodes whose norms one thread computes
 UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
 RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
 WIDE_LINKS = 4_000_000  # links of larger graphs are kept in 32 bits each, to save memory
@@ -109,18 +112,17 @@ class PairHistory:
         self.last_active = self.first_seen - 1  # one step before a node is known, if it is never linked to another
         self.weights: Reals = np.zeros((len(DECAYS), len(self.keys)), dtype=self._real)
         strengths, degrees = np.zeros((2, len(DECAYS), 2, n))  # of each end
+        factors = np.power(np.array(DECAYS)[:, None], self.now - np.arange(len(snapshots)))  # 0⁰ = 1
         for u, v, weights, steps in some_past_links(snapshots):
-            which = self._links(u, v)
+            which, sums = self._links(u, v), list[Callable[[], None]]()
             self.last_link[which] = steps  # the links are in order of their steps, so the last of a pair stays
             for ends in (u, v):
                 self.last_active[ends] = np.maximum(self.last_active[ends], steps)
-            for row, decay in enumerate(DECAYS):
-                factor = np.power(decay, self.now - steps, dtype=np.float64)  # 0⁰ = 1
-                add_at(self.weights[row], which, factor * weights)
-                for side, ends in enumerate((u, v)):
-                    add_at(strengths[row, side], ends, factor * weights)
-                    add_at(degrees[row, side], ends, factor)
-        np.log1p(self.weights, out=self.weights)
+            for row, factor in enumerate(factors):
+                totals = self.weights[row], strengths[row], degrees[row]
+                sums.append(partial(_add_decayed, totals, which, (u, v), weights, factor, steps))
+            list(in_threads(lambda add: add(), sums))
+        list(in_threads(lambda row: np.log1p(row, out=row), list(self.weights)))
         self.strengths: Reals = np.log1p(strengths.sum(axis=1))
         self.degrees: Reals = np.log1p(degrees.sum(axis=1))
         self.damping: Reals = 1 / np.log(2 + np.expm1(self.degrees))  # of paths through a node
@@ -137,7 +139,7 @@ class PairHistory:
 
     def _links(self, u: Ids, v: Ids) -> Ids:
         """Return the indices of linked pairs u < v into `keys`."""
-        return np.searchsorted(self.keys, u * self.num_nodes + v)
+        return find_sorted(self.keys, u * self.num_nodes + v)
 
     def features(self, pairs: Ids) -> tuple[Reals, Bools]:
         """Return the features of a chunk of pairs u ≤ v, and whether each was linked before.  # [B, 2] → [B, F], [B]
@@ -284,7 +286,13 @@ class PairHistory:
     @cached_property
     def norms(self) -> list[Reals]:
         """Norms of √σ x of each node, for each of `spectra`.  # [N] each"""
-        return [np.sqrt(np.square(vectors) @ np.abs(values)) for values, vectors in self.spectra]
+        parts = range(0, max(1, self.num_nodes), NODES_AT_ONCE)
+
+        def of_nodes(first: int) -> list[Reals]:
+            rows = slice(first, first + NODES_AT_ONCE)
+            return [np.sqrt(np.square(vectors[rows]) @ np.abs(values)) for values, vectors in self.spectra]
+
+        return [np.concatenate(norms) for norms in zip(*in_threads(of_nodes, parts), strict=True)]
 
     def _three_steps(self, pairs: Ids, b: Reals, a: Reals) -> Reals:
         """Return log(1 + Σ_zy b_uz b_zy a_yv) of matrices with these CSR entries.  # [B, 2], [2E], [2E] → [B]"""
@@ -400,9 +408,10 @@ class PairHistory:
 
     def _normalized(self, values: Reals) -> Reals:
         """Return values of links divided by the root of both degrees.  # [E] → [E]"""
-        normalized = np.empty_like(values)
-        normalized[self.entry_links] = scaled_by_degree(self.matrix(values[self.entry_links])).data
-        return normalized
+        scale = degree_scale(self.matrix(values[self.entry_links]))
+        low, high = np.divmod(self.keys, max(1, self.num_nodes))
+        normalized: Reals = values * scale[high] * scale[low]
+        return normalized.astype(values.dtype, copy=False)
 
     def _node_values(self, links: Ids, active: Ids, at_step: Ids, first_link: Ids) -> list[Column]:
         """Return values of each node.  # [N], [N], [latest steps, N], [E] → k times [N]"""
@@ -472,6 +481,18 @@ def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> I
     if len(ends) and not (ends.min() >= 0 and ends.max() < known):
         raise ModelError(f"nodes {ends.min()} to {ends.max()}, where 0 to {known - 1} are known")
     return ends if directed else np.sort(ends, axis=1)
+
+
+def _add_decayed(
+    totals: tuple[Reals, Reals, Reals], which: Ids, ends: tuple[Ids, Ids], weights: Reals, factors: Reals, steps: Ids
+) -> None:
+    """Add links of some steps to the sums of pairs [E], and of weights and counts at both ends [2, N]."""
+    factor = factors[steps]
+    terms = factor * weights
+    add_at(totals[0], which, terms)
+    for strength, degree, nodes in zip(*totals[1:], ends, strict=True):
+        add_at(strength, nodes, terms)
+        add_at(degree, nodes, factor)
 
 
 def _times_active(u: Ids, v: Ids, steps: Ids, num_nodes: int) -> Ids:

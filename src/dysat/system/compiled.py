@@ -45,6 +45,10 @@ SIGNATURES = {
     "head_dots_backward": "xxxxxxxnnnn",
     "transpose": "iiiiiinn",
     "draw_contexts": "hhiiiidinnnn",
+    "add_at": "didn",
+    "add_at_narrow": "xixn",
+    "both_ends": "iiiinn",
+    "both_ends_narrow": "iihhnn",
     "three_steps": "iiddiiidnn",
     "standings": "xxdnnn",
     "bin_rows": "ddibnnn",
@@ -78,6 +82,10 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
     ),
     "transpose": lambda _, E, S: (E, E, S + 1, E, E, E),
     "draw_contexts": lambda E, length, window, B, count: (0, 0, 0, 0, 0, B, B * count, B * count),
+    "add_at": lambda E, n: (n, n, 0),
+    "add_at_narrow": lambda E, n: (n, n, 0),
+    "both_ends": lambda _, E, N: (E, N + 1, 2 * E, 2 * E),
+    "both_ends_narrow": lambda _, E, N: (E, N + 1, 2 * E, 2 * E),
     "three_steps": lambda E, U, N: (N + 1, E, E, E, U, U + 1, 0, 0),
     "standings": lambda E, F, B, n: (F * B, F * n, B * F),
     "bin_rows": lambda E, n, F, B: (n * F, F * B, n, F * n),
@@ -128,10 +136,10 @@ class Native:
         self.single_threaded = not _shares_threads(library)
         self._set_threads = library.omp_set_num_threads
 
-    def limit_this_thread(self) -> None:
-        """Let torch and these functions use one core when they are called from this thread, and only then."""
+    def limit_this_thread(self, cores: int = 1) -> None:
+        """Let torch and these functions use so many cores when they are called from this thread, and only then."""
         torch.get_num_threads()  # the first call in a thread sets the limit of the process
-        self._set_threads(1)
+        self._set_threads(cores)
 
     def __call__(self, name: str, *args: Tensor | float | None) -> None:
         """Call a function on as many threads as torch uses. Inputs are made contiguous; outputs must already be."""

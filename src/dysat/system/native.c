@@ -581,6 +581,48 @@ void draw_contexts(const int32_t *walks, const int32_t *order, const int64_t *fi
     })
 }
 
+/* ---- sums over links, and rows of both ends ---- */
+
+/* Add values to the total in their order: one thread, because callers have several totals.  values, at [n] */
+#define ADD_AT(name, type)                                                                                  \
+    void name(const type *values, const int64_t *at, type *total, int64_t n, int64_t threads) {             \
+        (void)threads;                                                                                      \
+        for (int64_t i = 0; i < n; i++) total[at[i]] += values[i];                                          \
+    }
+ADD_AT(add_at, double)
+ADD_AT(add_at_narrow, float)
+
+/* Links u < v, given as sorted keys u · N + v, as rows of both ends: neighbours in rising order, and the link of each
+   entry.  keys [E] → offsets [N + 1], neighbours, links [2E] */
+#define BOTH_ENDS(name, type)                                                                               \
+    void name(const int64_t *keys, int64_t *offsets, type *neighbours, type *links, int64_t E, int64_t N,   \
+              int64_t threads) {                                                                            \
+        (void)threads;                                                                                      \
+        int64_t *smaller = calloc(2 * N + 1, sizeof(int64_t)), *larger = smaller + N;                       \
+        for (int64_t e = 0, u = 0; e < E; e++) {                                                            \
+            while (keys[e] >= (u + 1) * N) u++;                                                             \
+            larger[u]++;                                                                                    \
+            smaller[keys[e] - u * N]++;                                                                     \
+        }                                                                                                   \
+        offsets[0] = 0;                                                                                     \
+        for (int64_t i = 0; i < N; i++) { /* smaller neighbours of a node come first */                     \
+            const int64_t first = offsets[i], middle = first + smaller[i];                                  \
+            offsets[i + 1] = middle + larger[i];                                                            \
+            smaller[i] = first;                                                                             \
+            larger[i] = middle;                                                                             \
+        }                                                                                                   \
+        for (int64_t e = 0, u = 0; e < E; e++) {                                                            \
+            while (keys[e] >= (u + 1) * N) u++;                                                             \
+            const int64_t v = keys[e] - u * N, at = larger[u]++, back = smaller[v]++;                       \
+            neighbours[at] = (type)v;                                                                       \
+            neighbours[back] = (type)u;                                                                     \
+            links[at] = links[back] = (type)e;                                                              \
+        }                                                                                                   \
+        free(smaller);                                                                                      \
+    }
+BOTH_ENDS(both_ends, int64_t)
+BOTH_ENDS(both_ends_narrow, int32_t)
+
 /* ---- paths ---- */
 
 /* Σ_zy b_uz b_zy a_yv over all three-step paths from u to v, for pairs sorted by u: the partners of u_i are
@@ -589,17 +631,24 @@ void draw_contexts(const int32_t *walks, const int32_t *order, const int64_t *fi
 void three_steps(const int64_t *offsets, const int64_t *neighbours, const double *b, const double *a, const int64_t *u,
                  const int64_t *starts, const int64_t *v, double *out, int64_t U, int64_t N, int64_t threads) {
     IN_THREADS(offsets[N] * U, starts, U, {
-        double *paths = malloc(N * sizeof(double));
+        double *paths = calloc(N, sizeof(double));
         for (int64_t i = low; i < high; i++) {
-            memset(paths, 0, N * sizeof(double));
-            for (int64_t e = offsets[u[i]]; e < offsets[u[i] + 1]; e++)
+            int64_t steps = 0;
+            for (int64_t e = offsets[u[i]]; e < offsets[u[i] + 1]; e++) {
+                steps += offsets[neighbours[e] + 1] - offsets[neighbours[e]];
                 for (int64_t f = offsets[neighbours[e]]; f < offsets[neighbours[e] + 1]; f++)
                     paths[neighbours[f]] += b[e] * b[f];
+            }
             for (int64_t p = starts[i]; p < starts[i + 1]; p++) {
                 double sum = 0;
                 for (int64_t e = offsets[v[p]]; e < offsets[v[p] + 1]; e++) sum += paths[neighbours[e]] * a[e];
                 out[p] = sum;
             }
+            if (steps > N / 8) memset(paths, 0, N * sizeof(double));
+            else /* far fewer nodes have a path than there are nodes */
+                for (int64_t e = offsets[u[i]]; e < offsets[u[i] + 1]; e++)
+                    for (int64_t f = offsets[neighbours[e]]; f < offsets[neighbours[e] + 1]; f++)
+                        paths[neighbours[f]] = 0;
         }
         free(paths);
     })
@@ -607,28 +656,41 @@ void three_steps(const int64_t *offsets, const int64_t *neighbours, const double
 
 /* ---- ranks ---- */
 
-/* How many of n sorted numbers are below x, or (or_equal) not above it; NaN counts as largest. */
-INLINE int64_t number_below(const float *ordered, int64_t n, float x, const int or_equal) {
-    const float *base = ordered;
-    for (; n > 1; n -= n / 2) { /* no branch: half would be mispredicted */
-        const float middle = base[n / 2 - 1];
-        base += (or_equal ? !(middle > x) : !(middle >= x)) ? n / 2 : 0;
+#define RANKED_ROWS 256 /* whose results stay in the cache until all columns are ranked */
+#define LOOKUPS 8 /* at once, so that one need not wait for the memory of another */
+
+/* How many of n sorted numbers are below each x, and how many are not above it; NaN counts as largest. */
+INLINE void numbers_below(const float *ordered, int64_t n, const float *x, int64_t *below, int64_t *up_to,
+                          const int64_t count) {
+    for (int64_t i = 0; i < count; i++) below[i] = up_to[i] = 0;
+    for (; n > 1; n -= n / 2)
+        for (int64_t i = 0; i < count; i++) {
+            int64_t more = !(ordered[below[i] + n / 2 - 1] >= x[i]), still = !(ordered[up_to[i] + n / 2 - 1] > x[i]);
+            __asm__("" : "+r"(more), "+r"(still)); /* no branch, which would be mispredicted, and no slow gathering */
+            below[i] += -more & (n / 2);
+            up_to[i] += -still & (n / 2);
+        }
+    for (int64_t i = 0; i < count; i++) {
+        below[i] += !(ordered[below[i]] >= x[i]);
+        up_to[i] += !(ordered[up_to[i]] > x[i]);
     }
-    return base - ordered + (or_equal ? !(*base > x) : !(*base >= x));
 }
 
 /* Fraction of a column's sorted numbers that are below each of its values, counting half of the equal ones.
    values [F, B], ordered [F, n], n > 0 → out [B, F] */
 void standings(const float *values, const float *ordered, double *out, int64_t F, int64_t B, int64_t n,
                int64_t threads) {
-    IN_THREADS(20 * F * B, NULL, F, for (int64_t f = low; f < high; f++) {
-        const float *here = ordered + f * n;
-        for (int64_t b = 0; b < B; b++) {
-            const float x = values[f * B + b];
-            const int64_t below = number_below(here, n, x, 0);
-            const int64_t up_to = below < n && here[below] == x ? number_below(here, n, x, 1) : below;
-            out[b * F + f] = (double)(below + up_to) / (double)(2 * n);
-        }
+    IN_THREADS(20 * F * B, NULL, B, for (int64_t first = low; first < high; first += RANKED_ROWS) {
+        const int64_t stop = first + RANKED_ROWS < high ? first + RANKED_ROWS : high;
+        int64_t below[LOOKUPS], up_to[LOOKUPS];
+        for (int64_t f = 0; f < F; f++)
+            for (int64_t b = first; b < stop; b += LOOKUPS) {
+                const int64_t count = stop - b < LOOKUPS ? stop - b : LOOKUPS;
+                const float *x = values + f * B + b, *here = ordered + f * n;
+                if (count == LOOKUPS) numbers_below(here, n, x, below, up_to, LOOKUPS);
+                else numbers_below(here, n, x, below, up_to, count);
+                for (int64_t i = 0; i < count; i++) out[(b + i) * F + f] = (double)(below[i] + up_to[i]) / (double)(2 * n);
+            }
     })
 }
 

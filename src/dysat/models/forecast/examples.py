@@ -161,11 +161,17 @@ def _examples(
     replaced, above = replaced_ends(links, every, known, REPLACED_PER_LINK, rng, directed=directed, kinds=kind)
     pairs = np.concatenate([links, uniform, reversed_, np.stack([keys // known, keys % known], axis=1), replaced])
     history.prepare()
-    parts = list(in_threads(history.features, chunks(pairs)))
-    features, linked_before = (np.concatenate(part) for part in zip(*parts, strict=True))
+    _ = history.uniform_features
+
+    def of_part(rows: Ids) -> tuple[Reals, Reals, Bools]:
+        columns, before = history.features(rows)
+        return columns, history.ranks(columns), before
+
+    parts = list(in_threads(of_part, chunks(pairs)))
+    features, found_ranks, linked_before = (np.concatenate(part) for part in zip(*parts, strict=True))
     return pairs, Examples(
         features=features,
-        ranks=history.ranks(features),
+        ranks=found_ranks,
         linked_before=linked_before,
         num_links=len(links),
         num_uniform=len(links) + len(uniform),
