@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from importlib import import_module
 from threading import Event, Thread, get_ident
 from time import sleep
@@ -19,9 +20,11 @@ from small import make_graph
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from dysat.features.spectrum import spectrum
+from dysat.models.forecast import examples
 from dysat.models.forecast.pair_score import PairScore
 from dysat.system.compiled import native
 from dysat.system.parallel.process import (
+    CORES_EACH,
     MANY_LINKS,
     ROWS_PER_THREAD,
     few_blas_threads,
@@ -177,37 +180,70 @@ def test_an_error_in_a_part_is_raised() -> None:
         list(in_threads(lambda part: 1 / part, [1, 2, 0, 3]))
 
 
-@pytest.mark.parametrize("enough", [False, True])
-def test_a_few_parts_are_computed_at_the_same_time_if_there_are_cores(
-    enough: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each has the limit of its caller, and may ask for another without waiting for it."""
-    monkeypatch.setattr("dysat.system.parallel.process.CORES_EACH", 0 if enough else 10**6)
-    begun, main = [Event(), Event()], get_ident()
+@pytest.fixture
+def torch_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
-    def compute(part: int) -> tuple[int, set[int], bool]:
+
+@pytest.mark.parametrize("enough", [False, True])
+def test_a_few_parts_are_computed_at_the_same_time_if_there_are_cores(enough: bool, torch_threads: None) -> None:
+    """Each has the limit and the context of its caller, and may ask for another limit without waiting for it."""
+    torch.set_num_threads(cores := 2 * CORES_EACH + (3 if enough else -1))
+    begun, main, said = [Event(), Event()], get_ident(), ContextVar("said", default="")
+    said.set("before")
+    shared = (call := native()) is not None and not call.single_threaded
+
+    def compute(part: int) -> tuple[int, set[int], bool, int, str]:
         begun[part].set()
         together = begun[1 - part].wait(10 if enough else 0)
         with few_blas_threads(0):
-            return 10 * part, threads(), together and get_ident() != main
+            return 10 * part, threads(), together and get_ident() != main, torch.get_num_threads(), said.get()
 
     with few_blas_threads(0):
-        found = side_by_side(compute, [0, 1])
-    assert [number for number, _, _ in found] == [0, 10]
-    assert all(inside == {1} for _, inside, _ in found)
-    assert [together for _, _, together in found] == [enough, enough]
+        found = list(side_by_side(compute, [0, 1]))
+    assert [number for number, *_ in found] == [0, 10]
+    assert all(inside == {1} for _, inside, *_ in found)
+    assert [together for _, _, together, *_ in found] == [enough, enough]
+    assert {own for *_, own, _ in found} == {cores // 2 if enough and shared else cores}
+    assert {context for *_, context in found} == {"before"}
     with pytest.raises(ZeroDivisionError):
-        side_by_side(lambda part: 1 // part, [1, 0])
+        list(side_by_side(lambda part: 1 // part, [1, 0]))
 
 
-def test_a_score_learned_side_by_side_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_parts_than_cores_allow_are_computed_at_the_same_time(torch_threads: None) -> None:
+    torch.set_num_threads(3 * CORES_EACH)
+    running, most = [0], [0]
+
+    def compute(part: int) -> int:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        sleep(0.02)
+        running[0] -= 1
+        return part
+
+    assert list(side_by_side(compute, range(9))) == list(range(9)) and most[0] == 3
+
+
+def test_a_score_learned_side_by_side_has_the_same_bits(monkeypatch: pytest.MonkeyPatch, torch_threads: None) -> None:
     links = [[(i, (i * k + t) % 40) for i in range(40) for k in (1, 3) if i != (i * k + t) % 40] for t in range(6)]
     graph = make_graph([40] * 6, links)
-    scores = []
-    for cores in (0, 10**6):
-        monkeypatch.setattr("dysat.system.parallel.process.CORES_EACH", cores)
+    monkeypatch.setattr("dysat.models.forecast.pair_score.SMALL_LINKS", 0)  # not in threads of one core each
+    scores, at_once = [], set[bool]()
+    learn = examples._examples.__wrapped__
+
+    def learned(*args: Any) -> Any:
+        at_once.add(get_ident() == main)
+        return learn(*args)
+
+    main = get_ident()
+    for cores in (2 * CORES_EACH, CORES_EACH):  # so that each part has the same number of cores
+        torch.set_num_threads(cores)
+        at_once.clear()
+        monkeypatch.setattr(examples, "_examples", learned)
         score = PairScore.learn(graph)
-        assert score is not None
+        assert score is not None and at_once == {cores == CORES_EACH}
         scores.append(score.tensors())
     for name, tensor in scores[0].items():
         assert torch.equal(tensor, scores[1][name]), name

@@ -47,6 +47,7 @@ MAX_DEVIATIONS = 10.0  # standard deviations; features far outside the training 
 MIN_CLASS = 10  # links, and other pairs, that a calibration of new pairs or of pairs linked before needs
 MIN_SLOPE = 0.1  # before the square root: one transition that contradicts all others must not reverse the order
 SMALL_LINKS = 20_000  # graphs with at most these prepare several transitions at once, each on one core
+MANY_LINKS = 20_000_000  # and with more, there may not be enough memory for several at once
 THREE_STEP_NODES = 32_768  # graphs with fewer nodes have three-step paths among their features
 # Stored names: do not change.
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")
@@ -185,9 +186,10 @@ class PairScore:
             """The examples of some transitions; every rank computes its share of those that are missing."""
             missing = [target for target in dict.fromkeys(targets) if target not in examples]
             own = ranks().share(missing)
-            small = sum(snapshot.num_links for snapshot in snapshots) <= SMALL_LINKS
+            links = sum(snapshot.num_links for snapshot in snapshots)
+            ways = in_threads if links <= SMALL_LINKS else side_by_side if links <= MANY_LINKS else map
             report("pair score: transition", 0, len(missing))
-            for number, found in enumerate((in_threads if small else map)(of_transition, own)):
+            for number, found in enumerate(ways(of_transition, own)):
                 examples[own[number]] = found
                 report("pair score: transition", min(len(missing), (number + 1) * ranks().size), len(missing))
             if ranks().size > 1:
@@ -199,7 +201,7 @@ class PairScore:
             """The scores of some lists of examples; every rank learns its share."""
             report("pair score: regression and trees")
             on_trees()
-            own = side_by_side(lambda past: _learn(past, three_step, seed), ranks().share(several))
+            own = list(side_by_side(lambda past: _learn(past, three_step, seed), ranks().share(several)))
             if ranks().size == 1:
                 return own
             every = ranks().gathered(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from functools import cache
 from threading import RLock, local
 from typing import TYPE_CHECKING, TypeVar
@@ -63,24 +64,32 @@ def in_threads(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iter
             pool.shutdown(cancel_futures=True)
 
 
-def side_by_side(compute: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """Return the results of a few parts, each computed on several cores; at the same time if there are enough cores."""
+def side_by_side(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
+    """Yield the results of a few parts, in order; with many cores, several at once, each on at least four of them."""
     import torch
 
-    if torch.get_num_threads() < CORES_EACH * len(parts):
-        return [compute(part) for part in parts]
+    from dysat.system.compiled import native
 
+    call, cores = native(), torch.get_num_threads()
+    at_once = min(len(parts), cores // max(1, CORES_EACH))
+    if at_once < 2:
+        yield from map(compute, parts)
+        return
     libraries = _blas_libraries()
     limit = _least_threads(libraries)
 
-    def one(part: Part) -> Result:
+    def one(task: tuple[Context, Part]) -> Result:
         _inside.a_part = True
-        torch.get_num_threads()  # the first call in a thread sets the limit of the process
+        if call is not None and not call.single_threaded:
+            call.limit_this_thread(cores // at_once)
         with libraries.limit(limits=limit):  # that of a library with OpenMP belongs to a thread
-            return compute(part)
+            return task[0].run(compute, task[1])
 
-    with ThreadPoolExecutor(len(parts)) as pool:
-        return list(pool.map(one, parts))
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        yield from pool.map(one, [(copy_context(), part) for part in parts])
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
