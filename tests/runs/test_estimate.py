@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from run_folders import quick, small_graph
 from small import FORECASTING, two_blocks
 
 from dysat import DySAT
 from dysat.runs import estimate as module
 from dysat.runs.estimate import estimate, sampled
+from dysat.system.parallel.process import CORES_EACH
 
 __all__ = ["quick"]
 SCORE, TRAINING, CHECKED = {"reading", "pair score", "writing", "ranking"}, {"training"}, {"heuristics"}
@@ -58,3 +61,27 @@ def test_a_sample_is_the_graph_of_some_nodes(number: int) -> None:
         u, v, weights = (column.numpy() for column in small.links())
         found = zip(part.nodes[u], part.nodes[v], weights, strict=True)
         assert {(int(a), int(b), float(w)) for a, b, w in found} == expected
+
+
+def test_no_more_examples_than_a_fit_learns_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = DySAT(**FORECASTING)
+    every = module._PairWork.measure(small_graph(), model, 0)
+    monkeypatch.setattr(module, "MAX_LINKS", 3)
+    few = module._PairWork.measure(small_graph(), model, 0)
+    assert few.transitions == every.transitions
+    assert few.examples == few.transitions * (3 * (1 + module.NEGATIVES) + module.DROPPED_PAIRS) < every.examples
+
+
+def test_transitions_prepared_at_once_need_less_time_and_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, before = DySAT(**FORECASTING), torch.get_num_threads()
+    try:
+        torch.set_num_threads(2 * CORES_EACH)
+        two = module._PairWork.measure(small_graph(), model, 0)
+        monkeypatch.setattr(module, "MANY_LINKS", 0)  # too large to prepare several at once
+        one = module._PairWork.measure(small_graph(), model, 0)
+    finally:
+        torch.set_num_threads(before)
+    assert (two.at_once, one.at_once) == (2, 1) and two.transitions > 1
+    work = replace(two, grown=1.0, history=1.0)
+    assert replace(work, at_once=1).memory() == work.memory() - 1
+    assert replace(work, at_once=1).learning() > work.learning() + 0.9

@@ -7,6 +7,7 @@ and epochs of a large graph are measured on a sample of its nodes. Nothing is wr
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -33,16 +34,17 @@ from dysat.models.dysat import DySAT
 from dysat.models.forecast.candidates import likely_pairs
 from dysat.models.forecast.examples import (
     DROPPED_PAIRS,
+    MAX_LINKS,
     REPLACED_PER_LINK,
     Examples,
     recent_transitions,
     same_time_transitions,
     training_transitions,
 )
-from dysat.models.forecast.pair_score import THREE_STEP_NODES, PairScore, _learn
+from dysat.models.forecast.pair_score import MANY_LINKS, THREE_STEP_NODES, PairScore, _learn
 from dysat.nn.device import choose_device
 from dysat.system.hardware import peak_gib, reset_peak, resident_gib
-from dysat.system.parallel.process import few_blas_threads
+from dysat.system.parallel.process import few_blas_threads, parts_at_once
 from dysat.system.progress import report
 from dysat.training import Epoch
 
@@ -141,6 +143,7 @@ class _PairWork:
     examples: int  # of these transitions
     rows: float  # that one fit learns from; transitions at the next window's time of day or week count several times
     fits: int
+    at_once: int  # transitions that are prepared at the same time
     num_columns: int
     num_candidates: int
     num_taught: int
@@ -166,10 +169,10 @@ class _PairWork:
             row, once, score = examples.learning_seconds(model.seed, three_step)
             candidates = likely_pairs(graph, torch.zeros(n, 1), torch.ones(1), 1000, _no_score).numpy()
             candidate = _unit_seconds(lambda number: examples.score(score, _slices(candidates, number)), CHUNK)
-        number = {
-            step: (1 + NEGATIVES) * len(links_among(snapshots[step], snapshots[step - 1].num_nodes)) + DROPPED_PAIRS
-            for step in sorted({step for fit in fits for step in fit})
-        } or {0: (1 + NEGATIVES) * len(links)}
+        steps = sorted({step for fit in fits for step in fit})
+        known = {step: len(links_among(snapshots[step], snapshots[step - 1].num_nodes)) for step in steps}
+        number = {step: (1 + NEGATIVES) * min(MAX_LINKS, known[step]) + DROPPED_PAIRS for step in steps}
+        number = number or {0: (1 + NEGATIVES) * min(MAX_LINKS, len(links))}
         own = replace(model)
         own.graph_ = graph
         return cls(
@@ -183,6 +186,7 @@ class _PairWork:
             examples=sum(number.values()),
             rows=sum(number[step] for fit in fits for step in fit or number) / len(fits),
             fits=len(fits),
+            at_once=1 if sum(s.num_links for s in snapshots) > MANY_LINKS else parts_at_once(len(number)),
             num_columns=len(score.means),
             num_candidates=len(candidates),
             num_taught=len(own._taught_pairs()) if model.embeddings and model.agreement else 0,
@@ -194,7 +198,7 @@ class _PairWork:
         """Examples of all transitions; regression and trees of every fit, once more for its calibration."""
         sums = self.history + self.eigenvectors + UNIFORM_PAIRS * self.pair
         learning = 2 * self.fits * (self.learning_once + self.rows * self.row)
-        return self.transitions * sums + self.examples * self.pair + learning
+        return math.ceil(self.transitions / self.at_once) * sums + self.examples * self.pair + learning
 
     def scoring(self, number: int) -> float:
         """Scores of pairs at a step for which nothing is computed yet."""
@@ -202,7 +206,7 @@ class _PairWork:
 
     def memory(self) -> float:
         """GiB of what was measured, and of the examples with their copies for regression, trees and later fits."""
-        return self.grown + COPIES * 8 * self.rows * self.num_columns / 2**30
+        return self.at_once * self.grown + COPIES * 8 * self.rows * self.num_columns / 2**30
 
 
 class _PairSample:

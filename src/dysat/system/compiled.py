@@ -134,12 +134,15 @@ class Native:
             function.restype = None
             self._functions[name] = function
         self.single_threaded = not _shares_threads(library)
-        self._set_threads = library.omp_set_num_threads
+        # Torch's own library of matrix products has a limit of its own once `torch.set_num_threads` was called.
+        limits = (library, "omp_set_num_threads"), (_torch_library(), "MKL_Set_Num_Threads_Local")
+        self._limits = [getattr(part, name) for part, name in limits if hasattr(part, name)]
 
     def limit_this_thread(self, cores: int = 1) -> None:
         """Let torch and these functions use so many cores when they are called from this thread, and only then."""
         torch.get_num_threads()  # the first call in a thread sets the limit of the process
-        self._set_threads(cores)
+        for limit in self._limits:
+            limit(cores)
 
     def __call__(self, name: str, *args: Tensor | float | None) -> None:
         """Call a function on as many threads as torch uses. Inputs are made contiguous; outputs must already be."""
@@ -225,9 +228,17 @@ def _run(command: list[str]) -> bytes:
 
 def _shares_threads(library: ctypes.CDLL) -> bool:
     """Whether torch and these functions use the same OpenMP pool; two pools that spin while waiting are slow."""
+    other = _torch_library()
     try:
-        torch_cpu = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        pools = {ctypes.cast(each.omp_get_num_threads, ctypes.c_void_p).value for each in (library, torch_cpu)}
-    except (OSError, AttributeError):
+        pools = {ctypes.cast(each.omp_get_num_threads, ctypes.c_void_p).value for each in (library, other) if each}
+    except AttributeError:
         return False
-    return len(pools) == 1
+    return other is not None and len(pools) == 1
+
+
+def _torch_library() -> ctypes.CDLL | None:
+    """The library of torch for CPUs; None if its file has another name."""
+    try:
+        return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    except OSError:
+        return None

@@ -187,9 +187,9 @@ class PairScore:
             missing = [target for target in dict.fromkeys(targets) if target not in examples]
             own = ranks().share(missing)
             links = sum(snapshot.num_links for snapshot in snapshots)
-            ways = in_threads if links <= SMALL_LINKS else side_by_side if links <= MANY_LINKS else map
+            every = in_threads if links <= SMALL_LINKS else side_by_side if links <= MANY_LINKS else map
             report("pair score: transition", 0, len(missing))
-            for number, found in enumerate(ways(of_transition, own)):
+            for number, found in enumerate(every(of_transition, own)):
                 examples[own[number]] = found
                 report("pair score: transition", min(len(missing), (number + 1) * ranks().size), len(missing))
             if ranks().size > 1:

@@ -70,8 +70,7 @@ def side_by_side(compute: Callable[[Part], Result], parts: Sequence[Part]) -> It
 
     from dysat.system.compiled import native
 
-    call, cores = native(), torch.get_num_threads()
-    at_once = min(len(parts), cores // max(1, CORES_EACH))
+    call, cores, at_once = native(), torch.get_num_threads(), parts_at_once(len(parts))
     if at_once < 2:
         yield from map(compute, parts)
         return
@@ -90,6 +89,13 @@ def side_by_side(compute: Callable[[Part], Result], parts: Sequence[Part]) -> It
         yield from pool.map(one, [(copy_context(), part) for part in parts])
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def parts_at_once(number: int) -> int:
+    """Return how many of these parts `side_by_side` computes at the same time."""
+    import torch
+
+    return max(1, min(number, torch.get_num_threads() // CORES_EACH))
 
 
 @contextmanager
