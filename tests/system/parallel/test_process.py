@@ -189,7 +189,7 @@ def torch_threads() -> Iterator[None]:
 
 @pytest.mark.parametrize("enough", [False, True])
 def test_a_few_parts_are_computed_at_the_same_time_if_there_are_cores(enough: bool, torch_threads: None) -> None:
-    """Each has the limit and the context of its caller, and may ask for another limit without waiting for it."""
+    """Each has the context of its caller and one core for NumPy, and may ask for more without waiting for it."""
     torch.set_num_threads(cores := 2 * CORES_EACH + (3 if enough else -1))
     begun, main, said = [Event(), Event()], get_ident(), ContextVar("said", default="")
     said.set("before")
@@ -198,13 +198,13 @@ def test_a_few_parts_are_computed_at_the_same_time_if_there_are_cores(enough: bo
     def compute(part: int) -> tuple[int, set[int], bool, int, str]:
         begun[part].set()
         together = begun[1 - part].wait(10 if enough else 0)
-        with few_blas_threads(0):
+        with few_blas_threads(10**6):
             return 10 * part, threads(), together and get_ident() != main, torch.get_num_threads(), said.get()
 
-    with few_blas_threads(0):
-        found = list(side_by_side(compute, [0, 1]))
-    assert [number for number, *_ in found] == [0, 10]
-    assert all(inside == {1} for _, inside, *_ in found)
+    limits = threads()
+    found = list(side_by_side(compute, [0, 1]))
+    assert [number for number, *_ in found] == [0, 10] and threads() == limits
+    assert all(inside == ({1} if enough else limits) for _, inside, *_ in found)
     assert [together for _, _, together, *_ in found] == [enough, enough]
     assert {own for *_, own, _ in found} == {cores // 2 if enough and shared else cores}
     assert {context for *_, context in found} == {"before"}

@@ -32,7 +32,7 @@ def few_blas_threads(rows: int) -> Iterator[None]:
 
     The eigenvectors of a graph take thousands of small products, and OpenBLAS wakes one thread per core for each. For
     few rows, waking takes longer than the product, and many times longer if another program occupies a core. The limit
-    applies to the whole process; torch has its own threads. Parts of `side_by_side` keep the limit of their caller.
+    applies to the whole process; torch has its own threads. Parts of `side_by_side` and `meanwhile` keep theirs.
     """
     if getattr(_inside, "a_part", False):
         yield
@@ -65,7 +65,10 @@ def in_threads(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iter
 
 
 def side_by_side(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
-    """Yield the results of a few parts, in order; with many cores, several at once, each on at least four of them."""
+    """Yield the results of a few parts, in order; with many cores, several at once, each on at least four of them.
+
+    NumPy has one core inside of each part, as in `in_threads`.
+    """
     import torch
 
     from dysat.system.compiled import native
@@ -75,20 +78,20 @@ def side_by_side(compute: Callable[[Part], Result], parts: Sequence[Part]) -> It
         yield from map(compute, parts)
         return
     libraries = _blas_libraries()
-    limit = _least_threads(libraries)
 
     def one(task: tuple[Context, Part]) -> Result:
         _inside.a_part = True
         if call is not None and not call.single_threaded:
             call.limit_this_thread(cores // at_once)
-        with libraries.limit(limits=limit):  # that of a library with OpenMP belongs to a thread
+        with libraries.limit(limits=1):  # the limit of a library with OpenMP belongs to a thread
             return task[0].run(compute, task[1])
 
-    pool = ThreadPoolExecutor(at_once)
-    try:
-        yield from pool.map(one, [(copy_context(), part) for part in parts])
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with few_blas_threads(0):  # that of others to the process
+        pool = ThreadPoolExecutor(at_once)
+        try:
+            yield from pool.map(one, [(copy_context(), part) for part in parts])
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def parts_at_once(number: int) -> int:
