@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import Context, copy_context
 from functools import cache
+from pathlib import Path
 from threading import RLock, local
 from typing import TYPE_CHECKING, TypeVar
 
@@ -123,11 +124,18 @@ def meanwhile(work: Callable[[], object]) -> Iterator[None]:
 
 @cache
 def _blas_libraries() -> ThreadpoolController:
-    """The OpenBLAS of NumPy and of SciPy; finding them takes milliseconds."""
+    """The OpenBLAS of NumPy and of SciPy, but not that of torch: it has the threads of torch.
+
+    Finding them takes milliseconds.
+    """
     import scipy.linalg  # noqa: F401 - only loaded libraries can be limited
+    import torch
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController().select(internal_api="openblas")
+    every = ThreadpoolController().select(internal_api="openblas")
+    folder = Path(torch.__file__).parent
+    paths = [library["filepath"] for library in every.info() if folder not in Path(library["filepath"]).parents]
+    return every.select(filepath=paths)
 
 
 def _least_threads(libraries: ThreadpoolController) -> int:
