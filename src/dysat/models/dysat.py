@@ -42,7 +42,7 @@ from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
 from dysat.system.notebook import notebook_progress
-from dysat.system.parallel.process import few_blas_threads, meanwhile, return_freed_memory
+from dysat.system.parallel.process import MANY_LINKS, few_blas_threads, meanwhile, return_freed_memory
 from dysat.system.parallel.ranks import alone, ranks
 from dysat.system.progress import report
 from dysat.training import Callbacks, Settings, minimize
@@ -312,11 +312,11 @@ class DySAT(AttentionModel):
             ahead = self._ahead(device)
         if ranks().size > 1:
             forget_histories()
+        self._return_memory()
         if ahead is None:
             return super()._prepare(device, generator)
         self._build(device)
-        if ranks().size > 1:
-            return_freed_memory()
+        self._return_memory()
         self.score_ = ProductScore(self.network_.width, directed=self.graph_.directed).to(device)
         self.scorer_ = torch.ones(self.network_.width), torch.zeros(())  # replaced when training ends
         items, walks = torch.zeros(1, dtype=torch.int64, device=device), None
@@ -330,6 +330,11 @@ class DySAT(AttentionModel):
             return value if walks is None else value + self.walk_weight * walks(batch, generator)
 
         return Task(loss, self._parameters(), items, frozenset(self._penalized()))
+
+    def _return_memory(self) -> None:
+        """Return freed memory to the system where it counts: with several ranks, or many links."""
+        if ranks().size > 1 or sum(snapshot.num_links for snapshot in self.graph_) > MANY_LINKS:
+            return_freed_memory()
 
     @contextmanager
     def _getting_ready(self, device: torch.device) -> Iterator[Callable[[], None]]:
@@ -567,8 +572,7 @@ class DySAT(AttentionModel):
         return self.pair_score_
 
     def _fit_scorer(self) -> None:
-        if ranks().size > 1:
-            return_freed_memory()  # of the last steps of training
+        self._return_memory()  # of the last steps of training
         if self.score_ is None:
             super()._fit_scorer()
         else:

@@ -91,7 +91,8 @@ def _entries(
 
     Rows with more than `fan_out` entries draw that many; the scale is None if there is no such row.
     """
-    first, counts = offsets[rows], offsets.diff()[rows]
+    first = offsets[rows]
+    counts = offsets[rows + 1] - first
     kept = counts if generator is None else counts.clamp(max=fan_out)
     total = int(kept.sum()) if len(kept) else 0
     at = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), kept, output_size=total)
