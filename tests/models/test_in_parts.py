@@ -59,6 +59,18 @@ def test_embeddings_and_attention_are_those_of_one_pass(name: str, monkeypatch: 
         assert_close(part, whole, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_freed_memory_of_many_links_is_returned_before_and_after_training(
+    many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned, graph = list[int](), two_blocks(24, 4)
+    links, ends = sum(snapshot.num_links for snapshot in graph), list[int]()
+    monkeypatch.setattr("dysat.models.dysat.MANY_LINKS", links - 1 if many else links)
+    monkeypatch.setattr("dysat.models.dysat.return_freed_memory", lambda: returned.append(len(ends)))
+    dysat.DySAT(epochs=2, **SMALL).fit(graph, on_epoch=lambda epoch: ends.append(1))
+    assert returned == ([0, 0, 2] if many else [])
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_rows")
 def test_planted_blocks_are_found() -> None:
