@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import GraphError
 from dysat.system.compiled import native
@@ -251,19 +252,22 @@ def whole_block(
     step = torch.repeat_interleave(torch.arange(len(graph), device=device), counts)
     row_of = _rows(graph, node, step, lonely=lonely, unknown=unknown)
 
-    receivers, senders, weights = (torch.cat(parts) for parts in zip(*_entries(graph, row_of), strict=True))
-    if len(senders) and int(senders.max()) >= len(node):  # an index beyond the rows, which the C code would follow
-        raise GraphError("a link is stored in the row of one of its nodes only")
-    if self_loops:
-        receivers, senders, weights = _with_loops(receivers, senders, weights, len(node))
-    if link_weights == "normalized":  # D^-½ A D^-½
-        total = torch.zeros(len(node), dtype=weights.dtype, device=device).index_add_(0, receivers, weights)
-        root = torch.where(total > 0, total.rsqrt(), 0)
-        weights = weights * root[receivers] * root[senders]
+    parts, first = list[tuple[Tensor, Tensor, Tensor]](), 0
+    for t, snapshot in enumerate(graph):  # one at a time, which needs less memory
+        number = len(rows[t])
+        receivers, senders, weights = _entries(snapshot, row_of[:, t] - first, number)
+        if self_loops:
+            receivers, senders, weights = _with_loops(receivers, senders, weights, number)
+        if link_weights == "normalized":  # D^-½ A D^-½
+            total = torch.zeros(number, dtype=weights.dtype, device=device).index_add_(0, receivers, weights)
+            root = torch.where(total > 0, total.rsqrt(), 0)
+            weights = weights * root[receivers] * root[senders]
+        parts.append((torch.bincount(receivers, minlength=number), senders + first, weights))
+        first += number
+    entry_counts, senders, weights = (torch.cat(part) for part in zip(*parts, strict=True))
     if len(weights) and float(weights.max()) > LARGEST:
         raise GraphError(f"a link has weight {float(weights.max()):.3g}; models accept weights up to {LARGEST:.0e}")
-    entries = torch.bincount(receivers, minlength=len(node))
-    links = Pattern.from_counts(entries, senders, len(node))
+    links = Pattern.from_counts(entry_counts, senders, len(node))
     return Block(node, step, steps, links, weights.to(dtype), row_of, known)
 
 
@@ -278,13 +282,13 @@ def _rows(graph: DynamicGraph, node: Tensor, step: Tensor, *, lonely: bool, unkn
     return row_of
 
 
-def _entries(graph: DynamicGraph, row_of: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Receiving rows, sending rows and weights of each snapshot."""
-    entries = []
-    for t, snapshot in enumerate(graph):
-        receivers, neighbours, weights = snapshot.entries()
-        entries.append((row_of[receivers, t], row_of[neighbours, t], weights))
-    return entries
+def _entries(snapshot: Snapshot, row_of: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Receiving rows, sending rows and weights of a snapshot; its rows begin with 0.  # [N] → [E] each"""
+    receivers, neighbours, weights = snapshot.entries()
+    senders = row_of[neighbours]
+    if len(senders) and int(senders.max()) >= num_rows:  # beyond the rows, which the C code would follow
+        raise GraphError("a link is stored in the row of one of its nodes only")
+    return row_of[receivers], senders, weights
 
 
 def _with_loops(receivers: Tensor, senders: Tensor, weights: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
