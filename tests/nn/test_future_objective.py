@@ -66,7 +66,11 @@ class TestProductScore:
         assert first.weights.tolist() == [0.5, -0.5, 0.5, -0.5] and first.bias.item() == 0
 
     @on_each_device
-    def test_axes_keep_all_scores_and_are_eigenvectors(self, device: str) -> None:
+    @pytest.mark.parametrize("at_once", [4, 100])
+    def test_axes_keep_all_scores_and_are_eigenvectors(
+        self, device: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(future, "ROWS_AT_ONCE", at_once)
         score = scorer(6).to(device)
         with torch.no_grad():
             score.weights[2] = 0

@@ -14,6 +14,7 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 
 EPSILON = 1e-6  # added to x's Gram matrix, relative to its mean square
+ROWS_AT_ONCE = 1 << 17  # of x that are converted to float64
 MAX_PAIRS = 1 << 15  # links, and pairs scored by another model, in one training step
 
 
@@ -93,8 +94,10 @@ class ProductScore(nn.Module):
 
 def _roots(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the square root of the Gram matrix of x, and its inverse, in float64.  # [N, d] → two [d, d]"""
-    x = x.double()
-    gram = x.mT @ x
+    gram = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64, device=x.device)
+    for part in torch.split(x, ROWS_AT_ONCE):  # in float64, a large graph would need more memory here than in training
+        part = part.double()
+        gram += part.mT @ part
     gram = gram + EPSILON * gram.diagonal().mean().clamp(min=EPSILON) * torch.eye(len(gram), device=x.device)
     values, vectors = torch.linalg.eigh(gram)
     return (vectors * values.sqrt()) @ vectors.mT, (vectors * values.rsqrt()) @ vectors.mT
