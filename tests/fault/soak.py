@@ -6,7 +6,8 @@
 files: some are written slowly, some are renamed late, some arrive twice, and the times of files jump by years. It kills
 the process at random moments, and fills and empties the disk of the run. Whenever the process is down, the graph of the
 run must equal the graph of the whole log so far. The memory of a process must stay flat: near the end, a process that
-has lived for long is replaced by a new one with the same graph, which must not need much less.
+has lived for long is replaced by a new one with the same graph, which must not need much less. The test takes longer
+than asked for if a process needs more time until its memory can be sampled.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ FULL = 60.0  # mean seconds between two times of a full disk
 WARM = 40  # windows that a process has taken in before its memory is sampled; by then its caches are full
 ANEW = 150.0  # seconds before the end when a new process takes over, so that their memory can be compared
 HELD = 20.0  # most MiB that an old process may need more than a new one
-PATIENCE = 180.0  # seconds for the last windows to be taken in
+PATIENCE = 180.0  # seconds for windows to be taken in, at the end
 Row = tuple[str, str, str]
 
 
@@ -249,12 +250,14 @@ class Soak:
         """Feed and disturb the process, then let it finish and compare the graphs."""
         end = time.monotonic() + seconds
         self.full_at = time.monotonic() + FULL / 2
-        while time.monotonic() < end:
-            left = end - time.monotonic()
+        while (left := end - time.monotonic()) > 0 or not self.compared:
             self.calm = left < seconds / 4  # the process lives long enough to see it grow
-            if left < ANEW and not self.lived and self.process is not None and self.process.poll() is None:
+            if left < min(ANEW, seconds / 4) and not self.lived and self.process is not None and self.memory[-1]:
                 self.lived = self.taken_in() - self.found
                 self.process.kill()
+                self.ended(self.process.wait())
+            if left < -PATIENCE and time.monotonic() - self.born > PATIENCE and self.taken_in() == self.found:
+                raise SystemExit(f"no window was taken in for {PATIENCE:g} seconds")
             if self.window - BEFORE - self.taken_in() < AHEAD:
                 self.write_window()
                 self.tidy()
@@ -265,6 +268,11 @@ class Soak:
         if self.disk.full:
             self.disk.empty()
         self.finish()
+
+    @property
+    def compared(self) -> bool:
+        """Whether the memory of an old and of a new process has been sampled."""
+        return self.lived > 0 and self.process is not None and bool(self.memory[-1])
 
     def finish(self) -> None:
         """Wait for the last closed window, stop the process, and compare for the last time."""
@@ -282,8 +290,6 @@ class Soak:
     def held(self) -> tuple[float, float]:
         """MiB that the old process needed more than the new one, with the same graph; and the most MiB of any."""
         old, new = self.memory[-2:]
-        if not old or not new:
-            raise SystemExit("too few windows to compare the memory of an old and a new process; give more --minutes")
         return float(np.median(old[-20:]) - np.median(new[:20])), max(max(sizes) for sizes in self.memory if sizes)
 
 
