@@ -240,11 +240,11 @@ def test_attention_is_that_of_the_model(page: Opened, run: Run) -> None:
 def test_hostile_labels_are_text(page: Opened, run: Run) -> None:
     tab, _ = page
     facts, _ = facts_of(run)
-    for label in HOSTILE:
-        node = next(i for i, shown in enumerate(facts["labels"]) if facts["raw_labels"].get(str(i), shown) == label)
-        tab.evaluate(f"dysatPage.select({node})")
-        for view in ("node", "map", "forecast"):
-            go_to(tab, view)
+    named = [facts["raw_labels"].get(str(i), shown) for i, shown in enumerate(facts["labels"])]
+    for view in ("node", "map", "forecast"):
+        go_to(tab, view)
+        for node in map(named.index, HOSTILE):
+            tab.evaluate(f"dysatPage.select({node})")
             if view == "node":
                 assert tab.inner_text(hook("node-label")).startswith(facts["labels"][node][:60])
     for view in ("overview", "attention"):
