@@ -139,7 +139,7 @@ class Native:
         self._limits = [getattr(part, name) for part, name in limits if hasattr(part, name)]
 
     def limit_this_thread(self, cores: int = 1) -> None:
-        """Let torch and these functions use so many cores when they are called from this thread, and only then."""
+        """Let torch and these functions use this many cores when they are called from this thread, and only then."""
         torch.get_num_threads()  # the first call in a thread sets the limit of the process
         for limit in self._limits:
             limit(cores)

@@ -133,8 +133,10 @@ def _blas_libraries() -> ThreadpoolController:
     from threadpoolctl import ThreadpoolController
 
     every = ThreadpoolController().select(internal_api="openblas")
-    folder = Path(torch.__file__).parent
-    paths = [library["filepath"] for library in every.info() if folder not in Path(library["filepath"]).parents]
+    folder = Path(torch.__file__).resolve().parent
+    paths = [
+        library["filepath"] for library in every.info() if folder not in Path(library["filepath"]).resolve().parents
+    ]
     return every.select(filepath=paths)
 
 
