@@ -23,7 +23,7 @@ from fuzz_cases import Box, run_case
 from rules import BrokenRuleError
 
 import dysat
-from dysat.models.forecast.boosting import boosted_trees
+from dysat.models.forecast.boosting import tree_grower
 from dysat.system.compiled import native
 from dysat.system.hardware import peak_gib, reset_peak, resident_gib
 
@@ -70,7 +70,7 @@ def work(pipe: Connection, folder: Path, originals: Path) -> None:
     torch.set_num_threads(1)
     typer.main.get_command = cache(typer.main.get_command)  # the commands stay the same from case to case
     native()  # may call the compiler, which no case should
-    boosted_trees.__kwdefaults__["rounds"] = 4  # type: ignore[index]  # a run takes less time
+    tree_grower.__kwdefaults__["rounds"] = 4  # type: ignore[index]  # a run takes less time
     case, temporary = folder / "case", folder / "tmp"
     temporary.mkdir(exist_ok=True)
     tempfile.tempdir = str(temporary)

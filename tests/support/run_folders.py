@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 import dysat
 from dysat.cli import main
 from dysat.errors import ModelError
-from dysat.models.forecast.boosting import boosted_trees
+from dysat.models.forecast.boosting import tree_grower
 from dysat.runs import backtest
 from dysat.runs.checkpoints import CHECKPOINT_VERSION
 from dysat.runs.run import Run, Watch
@@ -55,18 +55,18 @@ forks.set_forkserver_preload([*OUR_OWN, *THEIRS])
 def be_quick() -> None:
     """Use one thread, so that sums are bitwise equal in all processes, and few trees and heuristics, to save time."""
     torch.set_num_threads(1)
-    boosted_trees.__kwdefaults__["rounds"] = 4
+    tree_grower.__kwdefaults__["rounds"] = 4
     backtest.OPPONENTS = ("edgebank", "degree-product")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
     """Call `be_quick` for all tests of a module that imports this fixture."""
-    before = torch.get_num_threads(), boosted_trees.__kwdefaults__["rounds"], backtest.OPPONENTS
+    before = torch.get_num_threads(), tree_grower.__kwdefaults__["rounds"], backtest.OPPONENTS
     be_quick()
     yield
     torch.set_num_threads(before[0])
-    boosted_trees.__kwdefaults__["rounds"], backtest.OPPONENTS = before[1:]
+    tree_grower.__kwdefaults__["rounds"], backtest.OPPONENTS = before[1:]
 
 
 # Graphs and models

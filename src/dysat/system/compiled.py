@@ -51,6 +51,7 @@ SIGNATURES = {
     "both_ends_narrow": "iihhnn",
     "three_steps": "iiddiiidnn",
     "standings": "xxdnnn",
+    "bin_edges": "ddnnn",
     "bin_rows": "ddibnnn",
     "row_slopes": "ddbiidnnee",
     "grow_tree": "biddhiiddnnnnnneeee",
@@ -88,6 +89,7 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
     "both_ends_narrow": lambda _, E, N: (E, N + 1, 2 * E, 2 * E),
     "three_steps": lambda E, U, N: (N + 1, E, E, E, U, U + 1, 0, 0),
     "standings": lambda E, F, B, n: (F * B, F * n, B * F),
+    "bin_edges": lambda E, F, n, B: (F * n, F * B),
     "bin_rows": lambda E, n, F, B: (n * F, F * B, n, F * n),
     "row_slopes": lambda E, n, P, weight, scale: (n, P, n, n + 1, 2 * P, 2 * n),
     "grow_tree": lambda E, n, first, used, K, B, levels, l2, least, tiny, rate: (

@@ -698,6 +698,29 @@ void standings(const float *values, const float *ordered, double *out, int64_t F
 
 #define ROWS_AT_ONCE 64 /* rows whose features stay in the cache while all trees or features read them */
 
+/* Edges between the distinct values of each ordered column: half of them at equal ranks, half at equal numbers of distinct
+   values. A column has fewer than B; the other places of `edges` are not changed. Overwrites `ordered`.
+   ordered [F, n] → edges [F, B] */
+void bin_edges(double *ordered, double *edges, int64_t F, int64_t n, int64_t B, int64_t threads) {
+    IN_THREADS(n * F, NULL, F, for (int64_t f = low; f < high; f++) {
+        double *values = ordered + f * n, *out = edges + f * B;
+        const int64_t half = B / 2;
+        int64_t at_ranks[half], m = 0, next = 0; /* distinct values at or before equal ranks, of m */
+        for (int64_t i = 0; i < n; i++) {
+            if (i == 0 || values[i] > values[m - 1]) values[m++] = values[i];
+            for (; next + 1 < half && (next + 1) * n / half == i; next++) at_ranks[next] = m - 1;
+        }
+        int64_t last = -1, r = 0, d = 0;
+        while (r < next || d < half) {
+            const int64_t distinct = d < half ? (2 * d + 1) * m / B : m;
+            const int64_t place = r < next && at_ranks[r] <= distinct ? at_ranks[r++] : (d++, distinct);
+            if (place == last || place >= m - 1) continue;
+            *out++ = (values[place] + values[place + 1]) / 2;
+            last = place;
+        }
+    })
+}
+
 /* How many of a feature's B sorted edges, B a power of two, are below each value; result j is that of row source[j].
    x [n, F], edges [F, B], source [n] → out [F, n] */
 void bin_rows(const double *x, const double *edges, const int64_t *source, uint8_t *out, int64_t n, int64_t F, int64_t B,

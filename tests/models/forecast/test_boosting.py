@@ -117,12 +117,30 @@ def test_tables_reproduce_the_training_leaves() -> None:
         assert value == pytest.approx(expected, abs=1e-12)
 
 
-def test_bin_edges_separate_rare_values() -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_bin_edges_separate_rare_values(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(boosting, "native", lambda: None)
     rare = np.concatenate([np.zeros(9_990), np.arange(1, 11)])
-    assert boosting._bin_edges(rare).tolist() == [*(i + 0.5 for i in range(10)), *[np.inf] * 54]
-    assert boosting._bin_edges(np.full(50, 3.0)).tolist() == [np.inf] * 64
-    many = boosting._bin_edges(np.random.default_rng(0).normal(size=100_000))
+    assert boosting._bin_edges(rare[:, None])[0].tolist() == [*(i + 0.5 for i in range(10)), *[np.inf] * 54]
+    assert boosting._bin_edges(np.full((50, 1), 3.0))[0].tolist() == [np.inf] * 64
+    many = boosting._bin_edges(np.random.default_rng(0).normal(size=(100_000, 1)))[0]
     assert 40 < np.isfinite(many).sum() <= 63 and (np.diff(many[np.isfinite(many)]) > 0).all()
+
+
+def test_compiled_bin_edges_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 3, 31, 32, 33, 64, 65, 1_000, 50_000):
+        normal = rng.normal(size=size)
+        columns = (normal, rng.integers(0, 3, size), np.zeros(size), np.exp(5 * normal).round(2), -normal.round(1))
+        x = np.column_stack(columns).astype(np.float64)
+        before = x.copy()
+        found = boosting._bin_edges(x)
+        assert np.array_equal(x, before)
+        with monkeypatch.context() as patch:
+            patch.setattr(boosting, "native", lambda: None)
+            assert np.array_equal(boosting._bin_edges(x), found)
+    assert boosting._bin_edges(np.empty((5, 0))).shape == (0, boosting.BINS)
 
 
 def test_trees_of_half_the_rows() -> None:

@@ -6,7 +6,9 @@ Every fit learns a pair score, and importing scikit-learn alone takes longer tha
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +22,18 @@ Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 BINS = 64
 BIN_ROWS = 20_000  # rows from which the bin edges are computed
+COLUMNS_AT_ONCE = 8  # that one thread orders
 MIN_CURVATURE = 2.0  # minimum sum of p (1 − p) on either side of a split
 UNLABELLED = 2  # label of a row that counts in pairs alone; others have 0 or 1
 TINY = 2.0**-40  # smaller gains count as none
 
 
-def boosted_trees(
+def boosted_trees(x: Reals, y: NDArray[np.bool_], **options: Any) -> Trees:
+    """Grow the trees of `tree_grower` at once."""
+    return tree_grower(x, y, **options)()
+
+
+def tree_grower(
     x: Reals,
     y: NDArray[np.bool_],
     *,
@@ -38,8 +46,10 @@ def boosted_trees(
     seed: int,
     order: Ids | None = None,
     order_weight: float = 1.0,
-) -> Trees:
-    """Grow trees whose sum is the log-odds of y, which must contain both classes.  # [B, F], [≤ B]
+) -> Callable[[], Trees]:
+    """Return a function that grows trees whose sum is the log-odds of y, and no longer needs x.  # [B, F], [≤ B]
+
+    y must contain both classes.
 
     `order` names pairs of rows (a, b) of which a should have the larger sum: each adds `order_weight` · log(1 + exp(b −
     a)) to the loss. Rows beyond the length of y have no label and count in such pairs alone.  # [P, 2]
@@ -55,27 +65,35 @@ def boosted_trees(
     labels = np.full(len(x), UNLABELLED, dtype=np.uint8)
     labels[place[: len(y)]] = y
     pairs = _Pairs.of(place[np.empty((0, 2), dtype=np.int64) if order is None else order], len(x))
-    edges = np.stack(list(in_threads(_bin_edges, list(x.T)))) if x.shape[1] else np.empty((0, BINS))
+    edges = _bin_edges(x)
     bins = _binned(x, edges, np.argsort(place))
-    varying = np.flatnonzero(edges[:, 0] < np.inf)
-    number = math.ceil(split_features * len(varying))
-    baseline = math.log(y.sum() / (~y).sum())
-    raw = np.full(len(x), baseline)
-    size = (rounds if number else 0, 2 ** (depth + 1) - 1)
-    feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)
-    for r in range(size[0]):
-        both = pairs.derivatives(raw, labels, order_weight, len(x) / used)  # the sums are those expected of all rows
-        choices = np.array([rng.choice(varying, number, replace=False) for _ in range(depth)])
-        first = int(rng.integers(len(x))) if used < len(x) else 0
-        inner = slice(0, 2**depth - 1)
-        feature[r, inner], cut, value[r, inner.stop :] = _grow(bins, choices, both, raw, first, used, l2, learning_rate)
-        threshold[r, inner] = edges[feature[r, inner], cut]
-    own = np.arange(size[1])
-    inner = own < 2**depth - 1
-    left, right = (np.tile(np.where(inner, 2 * own + side, own), (size[0], 1)) for side in (1, 2))
-    tables = {"feature": feature, "threshold": threshold, "left": left, "right": right, "value": value}
-    parts = {name: torch.from_numpy(table) for name, table in tables.items()}
-    return Trees(**parts, baseline=torch.tensor(baseline, dtype=torch.float64))
+
+    def grow() -> Trees:
+        varying = np.flatnonzero(edges[:, 0] < np.inf)
+        number = math.ceil(split_features * len(varying))
+        baseline = math.log(y.sum() / (~y).sum())
+        raw = np.full(len(x), baseline)
+        size = (rounds if number else 0, 2 ** (depth + 1) - 1)
+        feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)
+        for r in range(size[0]):
+            both = pairs.derivatives(
+                raw, labels, order_weight, len(x) / used
+            )  # the sums are those expected of all rows
+            choices = np.array([rng.choice(varying, number, replace=False) for _ in range(depth)])
+            first = int(rng.integers(len(x))) if used < len(x) else 0
+            inner = slice(0, 2**depth - 1)
+            feature[r, inner], cut, value[r, inner.stop :] = _grow(
+                bins, choices, both, raw, first, used, l2, learning_rate
+            )
+            threshold[r, inner] = edges[feature[r, inner], cut]
+        own = np.arange(size[1])
+        inner = own < 2**depth - 1
+        left, right = (np.tile(np.where(inner, 2 * own + side, own), (size[0], 1)) for side in (1, 2))
+        tables = {"feature": feature, "threshold": threshold, "left": left, "right": right, "value": value}
+        parts = {name: torch.from_numpy(table) for name, table in tables.items()}
+        return Trees(**parts, baseline=torch.tensor(baseline, dtype=torch.float64))
+
+    return grow
 
 
 def _sample(first: int, used: int, number: int) -> Ids:
@@ -132,19 +150,32 @@ def _binned(x: Reals, edges: Reals, rows: Ids) -> NDArray[np.uint8]:
     return bins
 
 
-def _bin_edges(column: Reals) -> Reals:
-    """Return edges between values of a column: half at equal ranks, half among distinct values.  # [B] → [BINS]
+def _bin_edges(x: Reals) -> Reals:
+    """Return edges between values of each column: half at equal ranks, half among distinct values.
 
-    There are at most BINS − 1; the rest are infinite.
+    There are at most BINS − 1 of a column; the rest are infinite.
+
+    Shapes: [B, F] → [F, BINS]
     """
-    ordered = np.sort(column[:: -(-len(column) // BIN_ROWS)])
-    values = ordered[np.flatnonzero(np.diff(ordered, prepend=-np.inf))]
+    some = x[:: -(-len(x) // BIN_ROWS)]
+    edges, ordered = np.full((x.shape[1], BINS), np.inf), np.empty(some.shape[::-1])
+
+    def order(first: int) -> None:
+        part = slice(first, first + COLUMNS_AT_ONCE)
+        ordered[part] = some[:, part].T
+        ordered[part].sort(axis=1)
+
+    list(in_threads(order, range(0, x.shape[1], COLUMNS_AT_ONCE)))
+    if (call := native()) is not None:
+        call("bin_edges", torch.from_numpy(ordered), torch.from_numpy(edges), *ordered.shape, BINS)
+        return edges
     half = np.arange(BINS // 2)
-    below = np.searchsorted(values, ordered[half[1:] * len(ordered) // (BINS // 2)])
-    below = np.unique(np.concatenate([below, (2 * half + 1) * len(values) // BINS]))
-    below = below[below < len(values) - 1]
-    edges = np.full(BINS, np.inf)
-    edges[: len(below)] = (values[below] + values[below + 1]) / 2
+    for column, found in zip(ordered, edges, strict=True):
+        values = column[np.flatnonzero(np.diff(column, prepend=-np.inf))]
+        below = np.searchsorted(values, column[half[1:] * len(column) // (BINS // 2)])
+        below = np.unique(np.concatenate([below, (2 * half + 1) * len(values) // BINS]))
+        below = below[below < len(values) - 1]
+        found[: len(below)] = (values[below] + values[below + 1]) / 2
     return edges
 
 
