@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ from dysat.data.snapshots import cut_snapshots
 from dysat.evaluation.probe import auc, average_precision
 from dysat.features.pair_history import chunks, pair_history, sorted_ends
 from dysat.models.forecast.examples import Examples
-from dysat.models.forecast.pair_score import PairScore, _learn
+from dysat.models.forecast.mixture import rule
+from dysat.models.forecast.pair_score import PairScore
+from dysat.models.forecast.parts import learn_parts
 
 Reals = NDArray[np.float64]
 Entry = dict[str, Any]
@@ -202,7 +204,8 @@ def learn_moments(windows: Windows, moments: Moments, stop: int, seed: int) -> P
         numbers = {"num_links": len(rows), "num_uniform": len(many), "num_added": 0, "num_dropped": 0}
         past.append(Examples(features, ranks, np.zeros(len(many), dtype=bool), **numbers, num_unlinked=len(many)))
     # Pairs linked before need no model of their own: random negatives are rarely among them.
-    return replace(_learn(past, True, seed), recurring_share=0.0, recurring_shift=0.0)
+    parts = learn_parts(past, seed)
+    return PairScore.mixed(parts, rule(parts.num_links)[[0, 0]], True)
 
 
 def our_scores(windows: Windows, score: PairScore, rows: Ids, u: Ids, v: Ids, moments: Moments | None) -> Reals:

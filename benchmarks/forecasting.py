@@ -85,7 +85,6 @@ def own_labels(graph: Any, target: int, seed: int) -> float:
 
     from dysat.evaluation.probe import evaluate_scores
     from dysat.models.forecast.examples import Examples
-    from dysat.models.forecast.pair_score import _learn
 
     split, three_step, features, ranks, _ = examples_with_features(graph, target, seed)
     labels = split.labels.numpy()
@@ -95,7 +94,7 @@ def own_labels(graph: Any, target: int, seed: int) -> float:
         rows = np.concatenate([np.flatnonzero((part != k) & (labels == is_link)) for is_link in (True, False)])
         number = {"num_links": int(labels[rows].sum()), "num_uniform": len(rows), "num_unlinked": len(rows)}
         number |= {"num_added": 0, "num_dropped": 0}
-        score = _learn([Examples(features[rows], ranks[rows], never[rows], **number)], three_step, seed)
+        score = by_rule([Examples(features[rows], ranks[rows], never[rows], **number)], three_step, seed)
         scores[part == k] = score.raw(features[part == k], ranks[part == k], never[part == k])
     return evaluate_scores(torch.from_numpy(scores), split).auc
 
@@ -106,13 +105,22 @@ def all_others(graph: Any, target: int, seed: int) -> float:
 
     from dysat.evaluation.probe import evaluate_scores
     from dysat.models.forecast.examples import examples_of, recent_transitions
-    from dysat.models.forecast.pair_score import _learn
 
     split, three_step, features, ranks, linked = examples_with_features(graph, target, seed)
     steps = [last for last in recent_transitions(graph.snapshots, len(graph)) if last != target]
     examples = [examples_of(graph, graph.snapshots[: last + 1], three_step, 3, seed) for last in steps]
-    score = _learn(examples, three_step, seed)
+    score = by_rule(examples, three_step, seed)
     return evaluate_scores(torch.from_numpy(score.raw(features, ranks, linked)), split).auc
+
+
+def by_rule(examples: Any, three_step: bool, seed: int) -> Any:
+    """A pair score learned from some examples, whose parts are mixed by the rule."""
+    from dysat.models.forecast.mixture import rule
+    from dysat.models.forecast.pair_score import PairScore
+    from dysat.models.forecast.parts import learn_parts
+
+    parts = learn_parts(examples, seed)
+    return PairScore.mixed(parts, rule(parts.num_links), three_step)
 
 
 def examples_with_features(graph: Any, target: int, seed: int) -> Any:

@@ -1,12 +1,10 @@
-"""Weights that follow the log: on made-up windows whose best expert is known, and on a graph."""
+"""The benchmark of weights: all ways on a graph, and its table."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from small import two_blocks
@@ -17,43 +15,32 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 weights = pytest.importorskip("weights")
 
 
-def made_up(seed: int, helpful: float) -> Any:
-    """A window of 100 links, each among 20 nodes; a heuristic with this mean for links, and a score of noise."""
-    rng = np.random.default_rng(seed)
-    labels, size = np.arange(200) < 100, 200 + 100 * 21
-    link = np.concatenate([labels, np.arange(100 * 21) % 21 == 0])
-    noise = {name: rng.normal(size=size) for name in ("logistic", "trees", "recurring")}
-    heuristics = {"degree-product": rng.normal(size=size) + helpful * link}
-    before = np.zeros(size, dtype=np.bool_)
-    return weights.Window(
-        labels, before, **noise, heuristics=heuristics, lists=((100, 21), (0, 21)),
-        tree_share=0.5, recurring_share=0.5, recurring_shift=1.0,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("way", ["stacked, 1", "stacked, 3", "floor, 1", "floor, 3"])
-def test_a_better_expert_is_found_in_past_windows(way: str) -> None:
-    windows = [made_up(seed, 2.0) for seed in range(5)]
-    found = weights.WAYS[way](windows[:-1], windows[-1])
-    before, after = windows[-1].figures(windows[-1].fixed()), windows[-1].figures(found)
-    assert after[0] > before[0] + 0.2 and after[1] > before[1] + 0.2
-    assert np.isnan(after[2])
-
-
-def test_noise_is_not_chosen() -> None:
-    windows = [made_up(seed, 0.0) for seed in range(4)]
-    expert = windows[-1].experts()["degree-product"]
-    found = weights.floor(3, windows[:-1], windows[-1])
-    assert not np.allclose(found, expert)
-    assert np.abs(weights.stacked(3, windows[:-1], windows[-1]) - windows[-1].fixed()).mean() < 0.5
-
-
-def test_fixed_weights_are_those_of_the_score(tmp_path: Path) -> None:
+def test_all_ways_are_measured_on_the_same_examples(tmp_path: Path) -> None:
     graph = two_blocks(steps=5)
     graph.save(tmp_path / "blocks")
     found = weights.window(str(tmp_path / "blocks"), 4, 0)
+    assert found.keys() == weights.WAYS.keys()
+    model = dysat.DySAT(embeddings=False).fit(graph[:4])
     given = weights.examples(graph, 4, 0)
-    score = weights.PairScore.learn(graph[:4], transitions=dysat.DySAT().transitions)
-    expected = score.log_odds(graph[:4], 3, given.pairs)
-    fixed = torch.from_numpy(found.fixed()[: len(given.pairs)])
-    torch.testing.assert_close(score.slope * fixed + score.shift, expected)
+    expected = weights.figures(model.pair_scores, given)
+    assert found[weights.DEFAULT] == {name: expected[name] for name in ("auc", "mrr", "new_mrr")}
+    assert len({tuple(figures.values()) for figures in found.values()}) > 5
+    again = weights.PairScore.learn(graph[:4], transitions=model.transitions)
+    assert torch.equal(again.log_odds(graph[:4], 3, given.pairs), model.pair_scores(given.pairs))
+
+
+def test_table_has_differences_from_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = []
+    for log, auc in (("one", 0.9), ("two", 0.8)):
+        for window in (1, 2):
+            ways = {way: {"auc": auc - 0.01 * (way == "rule"), "mrr": 0.5} for way in weights.WAYS}
+            rows.append({"log": log, "window": window, "ways": ways})
+    rows[0]["ways"]["rule"]["auc"] -= 0.02
+    for row in rows:
+        for figures in row["ways"].values():
+            figures["new_mrr"] = 0.1
+    weights.show(rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "| mean over 2 logs | AUC | MRR | new-link MRR |"
+    assert lines[2] == "| learned, with a floor | 85.00 | 50.00 | 10.00 |"
+    assert "| rule | -1.50 ± 0.50 | +0.00 ± 0.00 | +0.00 ± 0.00 |" in lines

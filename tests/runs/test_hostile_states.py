@@ -258,7 +258,7 @@ REFITS: dict[str, tuple[Edit, str]] = {
         "a tree has no nodes",
     ),
     "far is a number": (tensor("pair/far", lambda t: t.long()), "far is no truth value"),
-    "calibration of 4": (tensor("pair/calibration", lambda t: t[:4]), "calibration has shape"),
+    "calibration of 1": (tensor("pair/calibration", lambda t: t[:1]), "calibration has shape"),
 }
 
 

@@ -55,6 +55,13 @@ UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
 RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
 WIDE_LINKS = 4_000_000  # links of larger graphs are kept in 32 bits each, to save memory
 TINY = 1e-12  # avoids a division by zero
+# Columns of `features` that rank pairs on their own: `_basic_columns` has them in this order.
+_NODES = 2 * len(DECAYS)  # columns of strengths, and of degrees
+PLAIN_COLUMNS = {
+    "degrees": tuple(_NODES + 2 * DECAYS.index(0.9) + end for end in (0, 1)),
+    "memory of the link": (2 * _NODES + 4 + DECAYS.index(0.9),),
+    "common neighbours": (2 * _NODES + 4 + len(DECAYS) + 1 + TWO_STEP_DECAYS.index(0.6),),
+}
 
 
 # Two, because a model scores the step that the next model of an evaluation learns from.

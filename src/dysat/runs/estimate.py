@@ -41,7 +41,9 @@ from dysat.models.forecast.examples import (
     same_time_transitions,
     training_transitions,
 )
-from dysat.models.forecast.pair_score import MANY_LINKS, THREE_STEP_NODES, PairScore, _learn
+from dysat.models.forecast.mixture import rule
+from dysat.models.forecast.pair_score import MANY_LINKS, THREE_STEP_NODES, PairScore
+from dysat.models.forecast.parts import learn_parts
 from dysat.nn.device import choose_device
 from dysat.system.hardware import peak_gib, reset_peak, resident_gib
 from dysat.system.parallel.process import few_blas_threads, parts_at_once
@@ -245,10 +247,11 @@ class _PairSample:
     def learning_seconds(self, seed: int, three_step: bool) -> tuple[float, float, PairScore]:
         """Return seconds per example and seconds for any number of them, and the score learned from a few."""
         few, many = self.features(1_000), self.features(4_000)
-        short, score = _timed(lambda: _learn([few], three_step, seed))
-        long, _ = _timed(lambda: _learn([many], three_step, seed))
+        short, parts = _timed(lambda: learn_parts([few], seed))
+        long, _ = _timed(lambda: learn_parts([many], seed))
         more = max(1, len(many.features) - len(few.features))
         row = max(0.0, long - short) / more
+        score = PairScore.mixed(parts, rule(parts.num_links), three_step)
         return row, max(0.0, short - row * len(few.features)), score
 
 

@@ -22,9 +22,12 @@ from dysat.evaluation.protocols import link_split
 from dysat.features.pair_history import pair_history
 from dysat.models.forecast import examples as pair_examples
 from dysat.models.forecast import pair_score
-from dysat.models.forecast.boosting import boosted_trees
+from dysat.models.forecast import parts as pair_parts
+from dysat.models.forecast.boosting import tree_grower
 from dysat.models.forecast.examples import Examples, examples_of
+from dysat.models.forecast.mixture import learned_weights, rule
 from dysat.models.forecast.pair_score import PairScore
+from dysat.models.forecast.parts import CONSTANT, REGRESSION, REPEATED, TREE_SUM, Parts, learn_parts
 from dysat.nn.logistic import fit_logistic
 
 BLOCKS = two_blocks(steps=3)
@@ -63,14 +66,26 @@ def loyal_examples() -> list[Examples]:
 
 
 @pytest.fixture(scope="module")
-def loyal_score(loyal_examples: list[Examples]) -> PairScore:
-    """Learned from all transitions, not calibrated."""
-    return pair_score._learn(loyal_examples, True, 0)
+def loyal_parts(loyal_examples: list[Examples]) -> Parts:
+    """Learned from all transitions."""
+    return learn_parts(loyal_examples, 0)
+
+
+@pytest.fixture(scope="module")
+def loyal_score(loyal_parts: Parts) -> PairScore:
+    """Mixed by the rule, not calibrated."""
+    return PairScore.mixed(loyal_parts, rule(loyal_parts.num_links), True)
+
+
+@pytest.fixture(scope="module")
+def earlier_score(loyal_examples: list[Examples], loyal_parts: Parts) -> PairScore:
+    """The same, learned from all but the last transition."""
+    return PairScore.mixed(learn_parts(loyal_examples[:-1], 0), rule(loyal_parts.num_links), True)
 
 
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_score, "boosted_trees", partial(boosted_trees, rounds=2))
+    monkeypatch.setattr(pair_parts, "tree_grower", partial(tree_grower, rounds=2))
 
 
 def linked_before(graph: DynamicGraph, pairs: Tensor) -> Tensor:
@@ -158,22 +173,18 @@ def test_time_of_day_is_learned_if_windows_have_one(monkeypatch: pytest.MonkeyPa
     assert calibrated_on[0] == graph[17].num_links  # yesterday morning, not the last snapshot
 
 
-def test_shift_of_pairs_linked_before(loyal_examples: list[Examples], loyal_score: PairScore) -> None:
-    pairs, score = all_pairs(60), loyal_score
-    lower = replace(score, recurring_shift=score.recurring_shift - 1)
-    difference = score.log_odds(LOYAL, 5, pairs) - lower.log_odds(LOYAL, 5, pairs)
-    assert_close(difference, score.slope * linked_before(LOYAL, pairs).double())
-    repeats = sum(int(each.linked_before[: each.num_links].sum()) for each in loyal_examples)
-    added = sum(each.num_added for each in loyal_examples)
-    expected = sum(each.expected_dropped for each in loyal_examples)
-    assert repeats > 50 and score.recurring_share == pytest.approx(0.5 * repeats / (repeats + 100))
-    assert added > 0
-    factor = 1 - score.recurring_share - 0.45
-    assert score.recurring_shift == pytest.approx(factor * math.log((expected + added) / expected))
+def test_shift_of_pairs_linked_before(loyal_parts: Parts, loyal_score: PairScore) -> None:
+    pairs, weights = all_pairs(60), rule(loyal_parts.num_links)
+    weights[1, CONSTANT] -= 1
+    lower = PairScore.mixed(loyal_parts, weights, True)
+    difference = loyal_score.log_odds(LOYAL, 5, pairs) - lower.log_odds(LOYAL, 5, pairs)
+    assert_close(difference, linked_before(LOYAL, pairs).double())
 
 
 @pytest.mark.parametrize("sampled", [10**6, 10])
-def test_recurring_model_has_odds_among_uniform_pairs(sampled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regression_of_pairs_linked_before_has_odds_among_uniform_pairs(
+    sampled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With infinite scales all weights are 0, and the bias alone must give the odds of pairs linked before."""
     monkeypatch.setattr(pair_examples, "DROPPED_PAIRS", sampled)
     pair_examples._examples.cache_clear()
@@ -181,7 +192,8 @@ def test_recurring_model_has_odds_among_uniform_pairs(sampled: int, monkeypatch:
     pair_examples._examples.cache_clear()
     columns = found[0].features.shape[1] + found[0].ranks.shape[1]
     means, scales = torch.zeros(columns, dtype=torch.float64), torch.full((columns,), torch.inf, dtype=torch.float64)
-    (weights, bias), repeats = pair_score._learn_recurring(found, means, scales)
+    weights, bias = pair_parts._learn_repeated(found, means, scales)
+    repeats = sum(int(each.linked_before[: each.num_links].sum()) for each in found)
     links, dropped = sum(each.num_links for each in found), sum(each.num_dropped for each in found)
     unlinked = sum(each.num_unlinked for each in found)
     rows = sum(len(each.linked_before[each.dropped]) for each in found)
@@ -189,18 +201,16 @@ def test_recurring_model_has_odds_among_uniform_pairs(sampled: int, monkeypatch:
     assert float(bias) == pytest.approx(math.log(repeats / dropped) + math.log(unlinked / links))
 
 
-def test_recurring_model_learns_from_pairs_linked_before(
-    loyal_examples: list[Examples], loyal_score: PairScore
-) -> None:
+def test_its_weights_are_learned_from_pairs_linked_before(loyal_examples: list[Examples], loyal_parts: Parts) -> None:
     parts = zip(*(each.recurring() for each in loyal_examples), strict=True)
     x, y = (torch.from_numpy(np.concatenate(part)) for part in parts)
-    weights, _ = fit_logistic(((x - loyal_score.means) / loyal_score.scales).clamp(-10, 10), y, l2=30.0)
-    assert_close(loyal_score.weights[1], weights)
+    weights, _ = fit_logistic(((x - loyal_parts.means) / loyal_parts.scales).clamp(-10, 10), y, l2=30.0)
+    assert_close(loyal_parts.weights[1], weights)
 
 
 def test_columns_of_links_and_of_pairs_below_them(loyal_examples: list[Examples]) -> None:
     past = [*loyal_examples[:2], loyal_examples[0]]  # a transition at the next window's time counts several times
-    columns, order = pair_score._stacked(past)
+    columns, order = pair_parts._stacked(past)
     both = [np.column_stack([each.features, each.ranks]) for each in past]
     labelled = np.concatenate([part[: each.num_training] for part, each in zip(both, past, strict=True)])
     assert np.array_equal(columns[: len(labelled)], labelled)
@@ -208,7 +218,7 @@ def test_columns_of_links_and_of_pairs_below_them(loyal_examples: list[Examples]
     above = [part[each.above] for part, each in zip(both, past, strict=True)]
     assert np.array_equal(columns[order[:, 0]], np.concatenate(above))
     assert np.array_equal(columns[order[:, 1]], np.concatenate(below))
-    first = pair_score._first_of_each(order)
+    first = pair_parts.first_of_each(order)
     assert len(np.unique(order[:, 0])) == len(first) < len(order) and np.isin(first[:, 1], order[:, 1]).all()
     assert first[:, 0].tolist() == np.unique(order[:, 0]).tolist()
 
@@ -234,12 +244,13 @@ def test_pairs_of_the_same_node_are_ranked(few_trees: None, monkeypatch: pytest.
     assert popular.any() and found[0] > found[1]
 
 
-def test_calibration_moves_halfway_to_an_earlier_score(loyal_examples: list[Examples], loyal_score: PairScore) -> None:
-    earlier, last = pair_score._learn(loyal_examples[:-1], True, 0), loyal_examples[-1]
-    found = pair_score._calibrated(loyal_score, earlier, last)
+def test_calibration_moves_halfway_to_an_earlier_score(
+    loyal_examples: list[Examples], loyal_score: PairScore, earlier_score: PairScore
+) -> None:
+    last = loyal_examples[-1]
+    found = pair_score._calibrated(loyal_score, earlier_score, last)
     rows = slice(last.num_uniform)
-    earlier = replace(earlier, tree_share=loyal_score.tree_share)
-    raw = earlier.raw(last.features[rows], last.ranks[rows], last.linked_before[rows])
+    raw = earlier_score.raw(last.features[rows], last.ranks[rows], last.linked_before[rows])
     linked, weights = (torch.from_numpy(part) for part in last.labels(last.num_uniform))
     slope, shift = fit_logistic(torch.from_numpy(raw).unsqueeze(1), linked, sample_weight=weights)
     assert last.linked_before[rows].sum() > 20
@@ -292,11 +303,10 @@ def test_another_seed_gives_another_score(few_trees: None) -> None:
 
 def test_tensors_restore_the_same_bits(score: PairScore) -> None:
     tensors = score.tensors()
-    names = {"means", "scales", "weights", "bias", "calibration", "far", "calibration_by_class"}
+    names = {"means", "scales", "weights", "bias", "tree_weights", "calibration", "far", "calibration_by_class"}
     names |= {f"tree_{name}" for name in ("feature", "threshold", "left", "right", "value", "baseline")}
     assert set(tensors) == names  # stored in files
-    numbers = [score.tree_share, score.recurring_share, score.recurring_shift, score.slope, score.shift]
-    assert tensors["calibration"].tolist() == numbers
+    assert tensors["calibration"].tolist() == [score.slope, score.shift]
     back = PairScore.of({name: tensor.clone() for name, tensor in tensors.items()})
     assert torch.equal(back.log_odds(BLOCKS, 2, PAIRS), score.log_odds(BLOCKS, 2, PAIRS))
     assert torch.equal(back.class_log_odds(BLOCKS, 2, PAIRS), score.class_log_odds(BLOCKS, 2, PAIRS))
@@ -313,10 +323,12 @@ def test_a_file_without_calibration_by_class_keeps_its_probabilities(score: Pair
         PairScore.of({**tensors, "calibration_by_class": torch.zeros(2)})
 
 
-def test_each_class_is_calibrated_on_its_own_links(loyal_examples: list[Examples], loyal_score: PairScore) -> None:
-    earlier, last = pair_score._learn(loyal_examples[:-1], True, 0), loyal_examples[-1]
-    found = pair_score._calibrated(loyal_score, earlier, last)
-    raw = replace(earlier, tree_share=loyal_score.tree_share).raw(last.features, last.ranks, last.linked_before)
+def test_each_class_is_calibrated_on_its_own_links(
+    loyal_examples: list[Examples], loyal_score: PairScore, earlier_score: PairScore
+) -> None:
+    last = loyal_examples[-1]
+    found = pair_score._calibrated(loyal_score, earlier_score, last)
+    raw = earlier_score.raw(last.features, last.ranks, last.linked_before)
     repeats = sum(bool(linked) for linked in last.linked_before[: last.num_links])
     dropped = range(len(raw))[last.dropped]
     uniform = [row for row in range(last.num_links, last.num_uniform) if not last.linked_before[row]]
@@ -334,8 +346,10 @@ def test_each_class_is_calibrated_on_its_own_links(loyal_examples: list[Examples
         assert found.by_class[known].tolist() == pytest.approx([math.sqrt(max(0.1, float(slope))), expected / 2])
 
 
-def test_classes_keep_their_order(loyal_examples: list[Examples], loyal_score: PairScore) -> None:
-    score = pair_score._calibrated(loyal_score, pair_score._learn(loyal_examples[:-1], True, 0), loyal_examples[-1])
+def test_classes_keep_their_order(
+    loyal_examples: list[Examples], loyal_score: PairScore, earlier_score: PairScore
+) -> None:
+    score = pair_score._calibrated(loyal_score, earlier_score, loyal_examples[-1])
     pairs = all_pairs(60)
     ranked, shown = score.log_odds(LOYAL, 5, pairs), score.class_log_odds(LOYAL, 5, pairs)
     before = linked_before(LOYAL, pairs)
@@ -353,19 +367,41 @@ def test_a_class_with_few_links_has_the_calibration_of_all_pairs(
     assert found.by_class is not None and found.by_class.tolist() == [[found.slope, found.shift]] * 2
 
 
-def test_score_mixes_its_parts(score: PairScore) -> None:
-    score = replace(score, tree_share=0.25, recurring_share=0.4, slope=2.0, shift=-1.0, recurring_shift=0.5)
+def test_score_mixes_its_parts() -> None:
+    parts = learn_parts([examples_of(BLOCKS, BLOCKS.snapshots, True, 2, 0)], 0)
+    weights = np.random.default_rng(0).normal(size=rule(1).shape)
+    score = replace(PairScore.mixed(parts, weights, True), slope=2.0, shift=-1.0)
     history = pair_history(BLOCKS.snapshots, True)
     columns, _ = history.features(PAIRS.numpy())
     features = np.column_stack([columns, np.ones(len(PAIRS))])
     standard = torch.from_numpy(np.column_stack([features, history.ranks(columns)]))
-    standard = ((standard - score.means) / score.scales).clamp(-10, 10)
-    logistic, recurring = (standard @ w + b for w, b in zip(score.weights, score.bias, strict=True))
+    standard = ((standard - parts.means) / parts.scales).clamp(-10, 10)
+    regressions = [standard @ w + b for w, b in zip(parts.weights, parts.bias, strict=True)]
+    degrees, memory, neighbours = (standard[:, 16] + standard[:, 17]) / 2, standard[:, 27], standard[:, 31]
+    trees = torch.from_numpy(parts.trees.sum(features))
+    experts = torch.stack([*regressions, degrees, memory, neighbours, torch.ones_like(degrees), trees])
+    assert_close(torch.from_numpy(parts.experts(features, history.ranks(columns))).mT, experts)
     repeated = linked_before(BLOCKS, PAIRS)
-    mixed = 0.75 * logistic + 0.25 * torch.from_numpy(score.trees.sum(features))
-    mixed[repeated] = (0.6 * mixed + 0.4 * recurring + 0.5)[repeated]
+    mixed = (torch.from_numpy(weights)[repeated.long()].mT * experts).sum(0)
     assert 0 < repeated.sum() < len(repeated)
     assert_close(score.log_odds(BLOCKS, 2, PAIRS), 2 * mixed - 1)
+
+
+def test_files_of_earlier_versions_keep_their_scores(loyal_examples: list[Examples], loyal_parts: Parts) -> None:
+    """They stored both regressions, and as numbers the shares of trees and regressions, a shift, and a calibration."""
+    score = PairScore.mixed(loyal_parts, rule(1), True)
+    old = {name: tensor for name, tensor in score.tensors().items() if name != "tree_weights"}
+    old |= {"weights": loyal_parts.weights, "bias": loyal_parts.bias}
+    old["calibration"] = torch.tensor([0.3, 0.4, 0.5, 1.5, -0.25], dtype=torch.float64)
+    found, last = PairScore.of(old), loyal_examples[-1]
+    experts = loyal_parts.experts(last.features, last.ranks)
+    new = 0.7 * experts[:, REGRESSION] + 0.3 * experts[:, TREE_SUM]
+    repeated = 0.6 * new + 0.4 * experts[:, REPEATED] + 0.5
+    raw = found.raw(last.features, last.ranks, last.linked_before)
+    assert np.allclose(raw, np.where(last.linked_before, repeated, new), rtol=1e-9)
+    assert (found.slope, found.shift, found.by_class) == (1.5, -0.25, None)
+    with pytest.raises(ModelError, match=r"calibration has shape \(2,\); fit the model again"):
+        PairScore.of({**old, "calibration": old["calibration"][:2]})
 
 
 def test_probabilities_on_uci_are_calibrated() -> None:
@@ -380,14 +416,26 @@ def test_probabilities_on_uci_are_calibrated() -> None:
     assert float((gaps * sizes).sum() / sizes.sum()) < 0.06
 
 
-def test_trees_count_more_with_more_links_and_one_transition_is_not_calibrated(score: PairScore) -> None:
-    one = learned(BLOCKS[:2])
-    links = BLOCKS[1].num_links
-    assert one.tree_share == links / (links + 4_000)
-    links += BLOCKS[2].num_links
-    assert score.tree_share == links / (links + 4_000)
-    assert (one.slope, one.shift) == (1.0, 0.0)
-    assert score.slope != 1.0
+def test_one_transition_is_mixed_by_the_rule_and_not_calibrated(score: PairScore) -> None:
+    one, links = learned(BLOCKS[:2]), BLOCKS[1].num_links
+    assert one.tree_weights.tolist() == rule(links)[:, TREE_SUM].tolist()
+    assert (one.slope, one.shift, one.by_class) == (1.0, 0.0, None)
+    assert score.slope != 1.0 and score.by_class is not None
+    assert score.tree_weights.tolist() != rule(links + BLOCKS[2].num_links)[:, TREE_SUM].tolist()
+
+
+def test_weights_are_learned_from_the_window_that_earlier_parts_have_not_seen(
+    loyal_examples: list[Examples], loyal_parts: Parts, earlier_score: PairScore
+) -> None:
+    found = learned(LOYAL, transitions=5, negatives=3)
+    earlier, last = learn_parts(loyal_examples[:-1], 0), loyal_examples[-1]
+    weights = learned_weights(earlier, last, rule(loyal_parts.num_links), floor=True)
+    expected = PairScore.mixed(loyal_parts, weights, True)
+    assert_close(found.weights, expected.weights)
+    assert_close(found.tree_weights, expected.tree_weights)
+    assert not np.allclose(weights, rule(loyal_parts.num_links))
+    expected = pair_score._calibrated(expected, PairScore.mixed(earlier, weights, True), last)
+    assert (found.slope, found.shift) == pytest.approx((expected.slope, expected.shift))
 
 
 def test_kinds_are_a_feature() -> None:

@@ -21,10 +21,11 @@ from dysat import DynamicGraph, DySAT, ModelError
 from dysat.features.pair_attributes import with_attributes
 from dysat.features.pair_history import pair_history
 from dysat.models.dysat import why_rows
-from dysat.models.forecast import pair_score
+from dysat.models.forecast import parts
 from dysat.models.forecast import why as module
-from dysat.models.forecast.boosting import boosted_trees
-from dysat.models.forecast.pair_score import MAX_DEVIATIONS, PairScore
+from dysat.models.forecast.boosting import tree_grower
+from dysat.models.forecast.pair_score import PairScore
+from dysat.models.forecast.parts import MAX_DEVIATIONS
 from dysat.models.forecast.why import Explainer, explain, shares_of
 
 OLD_RUNS = Path(__file__).parents[2] / "fixtures" / "old_runs"
@@ -57,10 +58,11 @@ GRAPHS = {
 def score_of(name: str) -> PairScore:
     """A score with few trees in which all parts count, whatever the number of links."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pair_score, "boosted_trees", partial(boosted_trees, rounds=20))
+        patch.setattr(parts, "tree_grower", partial(tree_grower, rounds=20))
         score = PairScore.learn(GRAPHS[name])
     assert score is not None
-    return replace(score, tree_share=0.6, recurring_share=0.3, recurring_shift=0.8, slope=1.3, shift=-0.2)
+    weights = torch.tensor([0.6, 0.4], dtype=torch.float64)
+    return replace(score, tree_weights=weights, bias=score.bias + 0.8, slope=1.3, shift=-0.2)
 
 
 def some_pairs(graph: DynamicGraph, number: int = 40) -> torch.Tensor:
@@ -89,12 +91,12 @@ def slow_effects(score: PairScore, graph: DynamicGraph, pairs: torch.Tensor) -> 
     others, random, random_before = read(history.uniform_pairs)
     switch, known = names.index("sent" if graph.directed else "past links"), random_before.mean()
     expected = score.trees.expected(others)  # tested in tests/nn/test_trees.py
-    weights, bias, share = score.weights.numpy(), score.bias.numpy(), score.recurring_share
+    weights, bias, tree_weights = score.weights.numpy(), score.bias.numpy(), score.tree_weights.numpy()
 
     def both(z: np.ndarray, trees: float) -> tuple[float, float]:
-        """The scores s and r."""
-        s = (1 - score.tree_share) * (weights[0] @ z + bias[0]) + score.tree_share * trees
-        return s, (1 - share) * s + share * (weights[1] @ z + bias[1]) + score.recurring_shift
+        """The score of a new pair, and of one that was linked before."""
+        new, old = (float(weights[k] @ z + bias[k] + tree_weights[k] * trees) for k in (0, 1))
+        return new, old
 
     raw = [
         both(z, tree)[int(linked)]
@@ -104,7 +106,7 @@ def slow_effects(score: PairScore, graph: DynamicGraph, pairs: torch.Tensor) -> 
     means = both(random.mean(0), root)
     found = np.zeros((len(pairs), len(names)))
     for b in range(len(pairs)):
-        on = np.zeros((3, len(names)))  # both regressions, and the trees
+        on = np.zeros((3, len(names)))  # weights of new pairs and of pairs linked before, and the trees
         for column, fact in enumerate(belongs):
             on[:2, names.index(fact)] += weights[:, column] * (standard[b, column] - random[:, column].mean())
         for r in range(len(expected)):
@@ -115,8 +117,7 @@ def slow_effects(score: PairScore, graph: DynamicGraph, pairs: torch.Tensor) -> 
                 child = int((score.trees.left if smaller else score.trees.right)[r, node])
                 on[2, names.index(belongs[feature])] += expected[r, child] - expected[r, node]
                 node = child
-        new = (1 - score.tree_share) * on[0] + score.tree_share * on[2]
-        old = (1 - share) * new + share * on[1]
+        new, old = (on[k] + tree_weights[k] * on[2] for k in (0, 1))
         for g in range(len(names)):
             if g == switch:
                 continue
@@ -209,9 +210,11 @@ def test_left_out_effects_by_hand() -> None:
 
 
 def test_a_regression_alone_agrees_with_leaving_out() -> None:
-    """Without trees and a second formula, and against all random pairs, both effects are the same."""
+    """Without trees and weights of pairs linked before, and against all random pairs, both effects are the same."""
     graph = GRAPHS["blocks"]
-    score = replace(score_of("blocks"), tree_share=0.0, recurring_share=0.0, recurring_shift=0.0)
+    score = score_of("blocks")
+    same = {"weights": score.weights[[0, 0]], "bias": score.bias[[0, 0]]}
+    score = replace(score, **same, tree_weights=torch.zeros(2, dtype=torch.float64))
     explainer, pairs = Explainer(score, graph, 4), some_pairs(graph, 5)
     every = len(explainer.random.pairs)
     one, two = explainer.effects(pairs), explainer.left_out(pairs, every)

@@ -80,14 +80,14 @@ class Examined(NamedTuple):
 class Explainer:
     """The effects of facts on the pair score s at a step of a graph, all relative to random pairs of that step.
 
-    - A regression gives a fact the sum of w · (z − mean z) over its columns, where z are standardised features and
+    - The weights give a fact the sum of w · (z − mean z) over its columns, where z are standardised features and
       ranks, and the mean is that of random pairs.
     - A tree gives a fact the change of the expected value at each split on one of its columns, along the path of the
       pair. The value expected at a node is the mean over the random pairs below it.
-    - A pair linked before has a score r of its own. Whether it was belongs to the fact `PAST_LINKS`, or `SENT` with
-      direction. If it is known, other facts have their effect on r or on s; if not, the mean of both with the fraction
-      of random pairs that were linked before. Other facts get the average of the two cases, and this fact the rest,
-      as in a Shapley value.
+    - A pair linked before has weights of its own. Whether it was belongs to the fact `PAST_LINKS`, or `SENT` with
+      direction. If it is known, other facts have their effect with these weights or those of new pairs; if not, the
+      mean of both with the fraction of random pairs that were linked before. Other facts get the average of the two
+      cases, and this fact the rest, as in a Shapley value.
 
     The baseline is the mean score of the random pairs.
     """
@@ -117,11 +117,9 @@ class Explainer:
         some = len(standard) > 0  # otherwise a random pair has the means of the training examples
         self._means: Reals = standard.mean(0) if some else np.zeros(standard.shape[1])
         self._expected = score.trees.expected(random.features)
-        logistic, recurring = score.weights.numpy() @ self._means + score.bias.numpy()
         trees = float(score.trees.baseline) + self._expected[:, 0].sum()
-        self._new = float((1 - score.tree_share) * logistic + score.tree_share * trees)  # mean of s
-        self._old = float((1 - score.recurring_share) * self._new + score.recurring_share * recurring)
-        self._old += score.recurring_shift  # mean of r
+        means = score.weights.numpy() @ self._means + score.bias.numpy() + score.tree_weights.numpy() * trees
+        self._new, self._old = means.tolist()  # the mean score of new pairs, and of pairs linked before
         self._linked = float(random.linked_before.mean()) if some else 0.0
         raw = score.raw(random.features, random.ranks, random.linked_before)
         self._mean = float(raw.mean()) if some else self._new
@@ -206,12 +204,11 @@ class Explainer:
         score, size = self.score, len(self.facts)
         with np.errstate(over="ignore", invalid="ignore"):  # of a hostile file
             apart = score.standard(part.features, part.ranks).numpy() - self._means
-            logistic, recurring = ((apart * weights) @ self._sums for weights in score.weights.numpy())
             trees = score.trees.path_effects(part.features, self._expected, self._groups, size)
-            new = (1 - score.tree_share) * logistic + score.tree_share * trees  # on s, [b, G]
-            old = (1 - score.recurring_share) * new + score.recurring_share * recurring  # on r, [b, G]
+            of_class = zip(score.weights.numpy(), score.tree_weights.tolist(), strict=True)
+            new, old = ((apart * weights) @ self._sums + weight * trees for weights, weight in of_class)  # [b, G]
             linked = part.linked_before
-            share = ((linked + self._linked) / 2)[:, None]  # of r, on average
+            share = ((linked + self._linked) / 2)[:, None]  # of pairs linked before, on average
             effects: Reals = (1 - share) * new + share * old
             scores = np.where(linked, self._old + old.sum(1), self._new + new.sum(1)) - self._mean
             effects[:, self._switch] += scores - effects.sum(1)

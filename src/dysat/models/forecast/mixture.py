@@ -1,0 +1,178 @@
+"""Weights of the parts of the pair score: a rule, and how well each part ranked the last window of this very log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dysat.models.forecast.examples import Examples
+from dysat.models.forecast.parts import (
+    CONSTANT,
+    NUM_EXPERTS,
+    PLAIN,
+    REGRESSION,
+    REPEATED,
+    TREE_SUM,
+    Ids,
+    Parts,
+    Reals,
+    first_of_each,
+)
+from dysat.nn.logistic import fit_logistic
+
+EVEN_LINKS = 4_000  # links from which the rule gives the trees as much weight as the regression
+REPEATED_SHARE = 1 / 3  # that the rule gives the regression of pairs linked before, for these
+PENALTIES = (1_000.0, 300.0, 100.0, 30.0, 10.0)  # on weights far from the rule; the next if the floor is not reached
+ERRORS = 2.0  # standard errors by which a mixture may be worse than an expert: the floor
+MIN_SLOPE = 0.1  # of the rule: one window that contradicts all others must not reverse the order
+FLOOR_LINKS = 30  # that a window needs for the floor: fewer say too little
+SLOPE_L2 = 1.0  # of the slope of a score, so that it stays finite
+
+
+def rule(num_links: int) -> Reals:
+    """Return the weights of all experts for new pairs, and for pairs linked before, if nothing else is known.
+
+    The more links there are, the larger is the share of the trees.
+
+    Shapes: [2, X]
+    """
+    weights, trees = np.zeros((2, NUM_EXPERTS)), num_links / (num_links + EVEN_LINKS)
+    weights[:, REGRESSION], weights[:, TREE_SUM] = 1 - trees, trees
+    weights[1] *= 1 - REPEATED_SHARE
+    weights[1, REPEATED] = REPEATED_SHARE
+    return weights
+
+
+def learned_weights(earlier: Parts, last: Examples, start: Reals, *, floor: bool) -> Reals:
+    """Return weights that rank the links of a window best, as seen by parts that learned from windows before it.
+
+    They minimise the loss that the parts learn from, with a penalty on the distance from the weights to `start`, for
+    new pairs and for pairs linked before. With `floor`, the penalty is lowered until no single expert has a smaller
+    loss in this window, by more than `ERRORS` standard errors. If the smallest penalty is not enough, the best expert
+    is used alone. A window with few links has no floor.
+
+    Shapes: [2, X] → [2, X]
+    """
+    experts, held = earlier.experts(last.features, last.ranks), _Window.of(last)
+    floor &= last.num_links >= FLOOR_LINKS
+    alone = [held.scaled(experts, one) for one in _experts_alone()] if floor else []
+    losses = [held.losses(experts, weights) for weights in alone]
+    ways = _directions(start)
+    columns = np.stack([held.mixed(experts, way) for way in ways], axis=1)  # [B, J]
+    for penalty in PENALTIES:
+        weights = held.fitted(columns, ways, penalty)
+        own = held.losses(experts, held.scaled(experts, weights)) if floor else None
+        if own is None or not any(own.worse_than(other) for other in losses):
+            return weights
+    return alone[int(np.argmin([loss.mean for loss in losses]))]
+
+
+def _directions(start: Reals) -> list[Reals]:
+    """Return the weights to start from, and directions in which they can move.  # [2, X] each"""
+
+    def towards(class_: int, expert: int, others: Reals | None = None) -> Reals:
+        way = np.zeros_like(start)
+        way[class_, expert] = 1.0
+        return way if others is None else way - others
+
+    regression = [towards(class_, REGRESSION) for class_ in (0, 1)]
+    both = start * [[0.0], [1.0]]
+    both[1, REPEATED] = 0.0
+    both /= max(both.sum(), np.finfo(float).tiny)  # regression and trees of pairs linked before
+    ways = [start, towards(1, REPEATED, both), towards(1, CONSTANT)]
+    ways += [towards(class_, TREE_SUM, regression[class_]) for class_ in (0, 1)]
+    ways += [towards(class_, expert) for expert in range(PLAIN.start, PLAIN.stop) for class_ in (0, 1)]
+    return ways
+
+
+def _experts_alone() -> list[Reals]:
+    """Return the weights of each expert alone.  # [2, X] each
+
+    New pairs have the regression of all pairs in place of that of pairs linked before.
+    """
+    found = []
+    for expert in (REGRESSION, REPEATED, *range(PLAIN.start, PLAIN.stop), TREE_SUM):
+        weights = np.zeros((2, NUM_EXPERTS))
+        weights[0, REGRESSION if expert == REPEATED else expert] = weights[1, expert] = 1.0
+        found.append(weights)
+    return found
+
+
+class _Losses(NamedTuple):
+    """The loss of each link with the pair that should rank below it, and of each pair without a link."""
+
+    links: Reals
+    others: Reals
+
+    @property
+    def mean(self) -> float:
+        return float(self.links.mean() + self.others.mean())
+
+    def worse_than(self, other: _Losses) -> bool:
+        apart = [one - two for one, two in zip(self, other, strict=True)]
+        error = np.sqrt(sum(part.var() / len(part) for part in apart))
+        return bool(sum(part.mean() for part in apart) > ERRORS * error)
+
+
+@dataclass(frozen=True, eq=False)
+class _Window:
+    """Examples of a window: links and uniform pairs, and links with a pair that should rank below each.
+
+    Shapes:
+        before [B]: linked before; linked, weights [b]: of the first b rows; order [C, 2]: rows
+    """
+
+    before: NDArray[np.intp]
+    linked: NDArray[np.bool_]
+    weights: Reals
+    order: Ids
+
+    @classmethod
+    def of(cls, last: Examples) -> _Window:
+        rows, number = len(last.linked_before), len(last.above)
+        order = np.stack([last.above, np.arange(rows - number, rows)], axis=1)
+        return cls(last.linked_before.astype(np.intp), *last.labels(last.num_uniform), first_of_each(order))
+
+    def mixed(self, experts: Reals, weights: Reals) -> Reals:
+        """Return scores with these weights.  # [B, X], [2, X] → [B]"""
+        found: Reals = np.einsum("bx,bx->b", experts, weights[self.before])
+        return found
+
+    def fitted(self, columns: Reals, ways: list[Reals], penalty: float) -> Reals:
+        """Return the sum of directions that fits best, with this penalty on all but the first.  # [B, J] → [2, X]"""
+        l2 = np.full(len(ways), penalty)
+        l2[0] = SLOPE_L2
+        steps, _ = self._regression(columns, l2)
+        if steps[0] < MIN_SLOPE:
+            return ways[0]
+        found: Reals = np.tensordot(steps / steps[0], np.stack(ways), axes=1)
+        return found
+
+    def scaled(self, experts: Reals, weights: Reals) -> Reals:
+        """Return weights with the slope and the shift that fit best.  # [B, X], [2, X] → [2, X]"""
+        slope, shift = self._regression(self.mixed(experts, weights)[:, None], np.array([SLOPE_L2]))
+        found: Reals = slope[0] * weights
+        found[:, CONSTANT] += shift
+        return found
+
+    def _regression(self, columns: Reals, l2: Reals) -> tuple[Reals, float]:
+        x, (above, below) = torch.from_numpy(columns), torch.from_numpy(self.order).unbind(1)
+        slopes, shift = fit_logistic(
+            x[: len(self.linked)],
+            torch.from_numpy(self.linked),
+            l2=torch.from_numpy(l2),
+            sample_weight=torch.from_numpy(self.weights),
+            differences=x[above] - x[below],
+        )
+        return slopes.numpy(), float(shift)
+
+    def losses(self, experts: Reals, weights: Reals) -> _Losses:
+        score = self.mixed(experts, weights)
+        every = np.logaddexp(0, np.where(self.linked, -1, 1) * score[: len(self.linked)])
+        links = every[self.linked]  # links are the first rows
+        links[self.order[:, 0]] += np.logaddexp(0, score[self.order[:, 1]] - score[self.order[:, 0]])
+        return _Losses(links, every[~self.linked])
