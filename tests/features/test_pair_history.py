@@ -25,6 +25,7 @@ from dysat.features.pair_history import (
     pair_history,
     rounded,
     sorted_ends,
+    without_noise,
 )
 from dysat.system.compiled import native
 
@@ -363,3 +364,22 @@ def test_the_oldest_links_are_as_old_as_what_never_happened() -> None:
     history = PairHistory((replace(first, start=-5_000, stop=1), last), True)
     found = history.features(all_pairs(3).numpy())[0][:, -15:]
     assert np.isfinite(found).all() and found[:, 0].max() == pytest.approx(math.log1p(100 * 1_000))
+
+
+def test_noise_of_float32_is_removed() -> None:
+    rng = np.random.default_rng(0)
+    values, size = rng.normal(size=1_000), np.full(1_000, 5.0)
+    values[::2] = 0
+    noise = 1e-7 * size * rng.uniform(-1, 1, 1_000)
+    found = without_noise(values + noise, size)
+    assert not found[::2].any() and np.abs(found - values).max() < 1e-5
+    assert np.array_equal(without_noise(found, size), found)
+    assert without_noise(np.zeros(2), np.array([0.0, 1.0])).tolist() == [0, 0]
+
+
+def test_values_that_differ_by_rounding_are_equal_after_it() -> None:
+    rng = np.random.default_rng(0)
+    eighths, small = rng.integers(-80, 80, 1_000) / 8, rng.integers(0, 2**24, 1_000) * 2.0**-40  # as float32 has them
+    for values in (eighths, small, rng.normal(size=1_000)):
+        noisy = values * (1 + 1e-14 * rng.standard_normal(1_000))
+        assert np.array_equal(rounded(values), rounded(noisy))

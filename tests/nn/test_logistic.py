@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from dysat.nn import logistic
-from dysat.nn.logistic import fit_logistic
+from dysat.nn.logistic import fit_logistic, mean_and_scale
 
 
 def examples(rows: int, columns: int, seed: int = 0, scale: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -189,6 +189,12 @@ def test_random_state_and_input_are_unchanged() -> None:
     assert not w.requires_grad
     torch.testing.assert_close(x.detach(), before, rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_column_that_only_rounding_makes_vary_is_a_constant() -> None:
+    x = torch.tensor([[0.1, 1e6, 1.0], [0.1 + 1e-14, 1e6 + 1e-6, 2.0], [0.1, 1e6, 3.0]], dtype=torch.float64)
+    means, scales = mean_and_scale(x)
+    assert torch.equal(means, x.mean(0)) and scales.tolist() == [1.0, 1.0, pytest.approx((2 / 3) ** 0.5)]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

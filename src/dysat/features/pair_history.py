@@ -55,6 +55,9 @@ UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
 RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
 WIDE_LINKS = 4_000_000  # links of larger graphs are kept in 32 bits each, to save memory
 TINY = 1e-12  # avoids a division by zero
+ROUNDED = 2.0**30  # values are rounded to multiples of its inverse,
+PLACE = 0.618034  # between two of them here, where fractions of powers of two, which are frequent, do not lie
+BITS = 21  # of the 24 of float32 that eigenvectors keep
 # Columns of `features` that rank pairs on their own: `_basic_columns` has them in this order.
 _NODES = 2 * len(DECAYS)  # columns of strengths, and of degrees
 PLAIN_COLUMNS = {
@@ -277,8 +280,9 @@ class PairHistory:
             sums = self._three_steps(pairs, weights * self.damping[-1][self.neighbours], weights)
             columns.append((facts.LONGER_PATHS, sums))
         for (values, vectors), norms in zip(self.spectra, self.norms, strict=True) if low_rank else ():
-            scores = low_rank_scores(values, vectors, pairs) + low_and_high(norms, pairs)
-            columns += columns_of(facts.POSITION, scores)
+            most = norms[pairs].prod(axis=1)  # that any of these scores can be
+            scores = [without_noise(score, most) for score in low_rank_scores(values, vectors, pairs)]
+            columns += columns_of(facts.POSITION, scores + low_and_high(norms, pairs))
         return columns
 
     @cached_property
@@ -297,7 +301,8 @@ class PairHistory:
 
         def of_nodes(first: int) -> list[Reals]:
             rows = slice(first, first + NODES_AT_ONCE)
-            return [np.sqrt(np.square(vectors[rows]) @ np.abs(values)) for values, vectors in self.spectra]
+            norms = (np.sqrt(np.square(vectors[rows]) @ np.abs(values)) for values, vectors in self.spectra)
+            return [without_noise(part, part) for part in norms]
 
         return [np.concatenate(norms) for norms in zip(*in_threads(of_nodes, parts), strict=True)]
 
@@ -360,9 +365,9 @@ class PairHistory:
         common = np.bincount(paths.pair, minlength=len(pairs))  # common neighbours, relative to all neighbours of both
         fraction = common / np.maximum(self.num_neighbours[pairs].sum(axis=1) - common, 1)
         columns.append((facts.COMMON_NEIGHBOURS, fraction))
-        for values, vectors in self.spectra[1:]:
+        for (values, vectors), norms in zip(self.spectra[1:], self.norms[1:], strict=True):  # all |λ| ≤ 1
             products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)
-            columns.append((facts.POSITION, products @ values**3))
+            columns.append((facts.POSITION, without_noise(products @ values**3, norms[pairs].prod(axis=1))))
         return columns
 
     def _shares(self, pairs: Ids, links: Ids) -> list[Reals]:
@@ -461,6 +466,16 @@ def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> 
     return [*(products[:, :rank] @ values[:rank] for rank in RANKS), products @ np.abs(values)]
 
 
+def without_noise(values: Reals, size: Reals) -> Reals:
+    """Round to `BITS` binary digits below a size, so that float32 noise of eigenvectors is gone.  # [B], [B] → [B]
+
+    Processors round differently. Without this, trees and ranks would see differences where there are none.
+    """
+    _, exponent = np.frexp(size)
+    found: Reals = np.ldexp(np.rint(np.ldexp(values, BITS - exponent)), exponent - BITS)
+    return found
+
+
 def fractional_ranks(values: Reals, ordered: NDArray[np.float32]) -> Reals:
     """Return the fraction of each sorted column that is smaller; equal ones count half.  # [B, F], [B', F] → [B, F]
 
@@ -479,7 +494,7 @@ def fractional_ranks(values: Reals, ordered: NDArray[np.float32]) -> Reals:
 
 def rounded(values: Reals) -> NDArray[np.float32]:
     """Round so that sums of the same terms in another order become equal."""
-    return np.round(values, 9).astype(np.float32)
+    return (np.floor(values * ROUNDED + PLACE) / ROUNDED).astype(np.float32)
 
 
 def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> Ids:

@@ -11,6 +11,7 @@ TOLERANCE = 1e-10  # stop if another step would reduce the loss by less than thi
 MAX_STEPS = 100
 MANY_ROWS = 4_096  # from which a Hessian costs far more than a step
 FAST = 0.1  # steps gain fast if the next gains at most this fraction
+ROUNDING = 1e-9  # a deviation this small, relative to the mean, is that of a constant
 RIDGE, ROUNDED_RIDGE = 1e-12, 1e-6  # keep a Hessian positive definite; they change the steps, not the minimum
 
 
@@ -59,6 +60,12 @@ def fit_logistic(
     theta = _newton(signed, weight, penalty, start)
     w, b = theta[..., :-1], theta[..., -1]
     return w, b - (w * centre).sum(-1)
+
+
+def mean_and_scale(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation of each column; 1 if only rounding makes it vary.  # [B, d] → [d], [d]"""
+    means, deviation = x.mean(0), x.std(0, correction=0)
+    return means, torch.where(deviation > ROUNDING * (1 + means.abs()), deviation, 1.0)
 
 
 def _newton(signed: Tensor, weight: Tensor, penalty: Tensor, theta: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ SIGNATURES = {
     "bin_edges": "ddnnn",
     "bin_rows": "ddibnnn",
     "row_slopes": "ddbiidnnee",
-    "grow_tree": "biddhiiddnnnnnneeee",
+    "grow_tree": "biddhiiddnnnnnneeeee",
     "tree_sums": "diiidddnnnn",
     "map_attraction": "xiixxn",
     "map_spread": "xxxnnn",
@@ -92,7 +92,7 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
     "bin_edges": lambda E, F, n, B: (F * n, F * B),
     "bin_rows": lambda E, n, F, B: (n * F, F * B, n, F * n),
     "row_slopes": lambda E, n, P, weight, scale: (n, P, n, n + 1, 2 * P, 2 * n),
-    "grow_tree": lambda E, n, first, used, K, B, levels, l2, least, tiny, rate: (
+    "grow_tree": lambda E, n, first, used, K, B, levels, l2, least, tiny, same, rate: (
         *(0, levels * K, 2 * n, (K * B) << levels, n, (1 << levels) - 1, (1 << levels) - 1, 1 << levels, n),
     ),
     "tree_sums": lambda E, n, F, R, M: (n * F, R * M, R * M, R * M, R * M, R * M, n),

@@ -797,9 +797,10 @@ static void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t
 }
 
 /* The feature and the bin after which to split each group, with the largest gain of (Σg)² / (Σh + l2) over both sides.
-   Neither side may have Σh < least; without a gain above tiny it is the last bin.  sums [n, K, B, 2] → which, cut [n] */
+   Neither side may have Σh < least; without a gain above tiny it is the last bin. Of gains that differ by less than the
+   factor `same`, the first counts.  sums [n, K, B, 2] → which, cut [n] */
 static void best_splits(const double *sums, const int64_t *features, int64_t *which, int64_t *cut, int64_t n, int64_t K,
-                        int64_t B, double l2, double least, double tiny, int64_t threads) {
+                        int64_t B, double l2, double least, double tiny, double same, int64_t threads) {
     IN_THREADS(8 * n * K * B, NULL, n, for (int64_t i = low; i < high; i++) {
         double best = tiny;
         which[i] = features[0];
@@ -818,7 +819,7 @@ static void best_splits(const double *sums, const int64_t *features, int64_t *wh
                 const double others = all_g - g, rest = all_h - h;
                 if (h < least || rest < least) continue;
                 const double gain = g * g / (h + l2) + others * others / (rest + l2) - before;
-                if (gain > best) {
+                if (gain > best * same) {
                     best = gain;
                     which[i] = features[k];
                     cut[i] = b;
@@ -835,7 +836,7 @@ static void best_splits(const double *sums, const int64_t *features, int64_t *wh
    → group [n], which, cut [2^levels − 1], leaves [2^levels] */
 void grow_tree(const uint8_t *bins, const int64_t *features, const double *both, double *sums, int32_t *group,
                int64_t *which, int64_t *cut, double *leaves, double *raw, int64_t n, int64_t first, int64_t used,
-               int64_t K, int64_t B, int64_t levels, double l2, double least, double tiny, double rate,
+               int64_t K, int64_t B, int64_t levels, double l2, double least, double tiny, double same, double rate,
                int64_t threads) {
     for (int64_t level = 0; level < levels; level++) {
         const int64_t groups = (int64_t)1 << level;
@@ -843,7 +844,7 @@ void grow_tree(const uint8_t *bins, const int64_t *features, const double *both,
         int64_t *split = which + groups - 1, *last = cut + groups - 1;
         memset(sums, 0, sizeof(double) * groups * K * B * 2);
         bin_sums(bins, chosen, group, both, sums, n, first, used, K, B, threads);
-        best_splits(sums, chosen, split, last, groups, K, B, l2, least, tiny, threads);
+        best_splits(sums, chosen, split, last, groups, K, B, l2, least, tiny, same, threads);
         IN_THREADS(n, NULL, n, for (int64_t i = low; i < high; i++) {
             const int32_t at = group[i];
             group[i] = 2 * at + (bins[split[at] * n + i] > last[at]);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.evaluation.probe import auc
 from dysat.evaluation.protocols import link_split
-from dysat.features.pair_history import pair_history
+from dysat.features.pair_history import PairHistory, pair_history
 from dysat.models.forecast import examples as pair_examples
 from dysat.models.forecast import pair_score
 from dysat.models.forecast import parts as pair_parts
@@ -293,6 +294,25 @@ def test_same_seed_gives_the_same_bits(score: PairScore) -> None:
     not_cached = replace(BLOCKS, snapshots=tuple(replace(snapshot) for snapshot in BLOCKS))
     again = learned(not_cached).tensors()
     assert all(torch.equal(tensor, again[name]) for name, tensor in score.tensors().items())
+
+
+def test_rounding_does_not_change_the_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processors round differently: features that differ in the last digits must give the same trees and weights."""
+    plain, found = PairHistory._columns, [learned(BLOCKS)]
+    for seed in (1, 2):
+        noise = np.random.default_rng(seed)
+
+        def noisy(self: PairHistory, *args: Any, noise: np.random.Generator = noise) -> list[Any]:
+            return [(f, x * (1 + 1e-14 * noise.standard_normal(len(x)))) for f, x in plain(self, *args)]
+
+        monkeypatch.setattr(PairHistory, "_columns", noisy)
+        pair_examples.forget_histories()
+        found.append(learned(BLOCKS))
+    pair_examples.forget_histories()
+    for other in found[1:]:
+        assert torch.equal(other.trees.feature, found[0].trees.feature)
+        assert_close(other.weights, found[0].weights, rtol=1e-6, atol=1e-6)
+        assert_close(other.tree_weights, found[0].tree_weights, rtol=1e-6, atol=1e-6)
 
 
 def test_another_seed_gives_another_score(few_trees: None) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dysat.features.pair_history import PLACE, ROUNDED
 from dysat.nn.trees import Trees
 from dysat.system.compiled import native
 from dysat.system.parallel.process import in_threads
@@ -23,6 +24,7 @@ Reals = NDArray[np.float64]
 BINS = 64
 BIN_ROWS = 20_000  # rows from which the bin edges are computed
 COLUMNS_AT_ONCE = 8  # that one thread orders
+SAME_GAIN = 1 + 2.0**-30  # a gain that is larger by less is the same: rounding must not decide which split is chosen
 MIN_CURVATURE = 2.0  # minimum sum of p (1 − p) on either side of a split
 UNLABELLED = 2  # label of a row that counts in pairs alone; others have 0 or 1
 TINY = 2.0**-40  # smaller gains count as none
@@ -151,7 +153,7 @@ def _binned(x: Reals, edges: Reals, rows: Ids) -> NDArray[np.uint8]:
 
 
 def _bin_edges(x: Reals) -> Reals:
-    """Return edges between values of each column: half at equal ranks, half among distinct values.
+    """Return edges between rounded values of each column: half at equal ranks, half among distinct values.
 
     There are at most BINS − 1 of a column; the rest are infinite.
 
@@ -162,7 +164,8 @@ def _bin_edges(x: Reals) -> Reals:
 
     def order(first: int) -> None:
         part = slice(first, first + COLUMNS_AT_ONCE)
-        ordered[part] = some[:, part].T
+        np.floor(some[:, part].T * ROUNDED + PLACE, out=ordered[part])
+        ordered[part] /= ROUNDED
         ordered[part].sort(axis=1)
 
     list(in_threads(order, range(0, x.shape[1], COLUMNS_AT_ONCE)))
@@ -196,7 +199,7 @@ def _grow(
         sums = np.empty((2 ** (depth - 1), number, BINS, 2))
         arrays = (bins, choices, both, sums, leaf, feature, cut, leaves, raw)
         sizes = (len(leaf), first, used, number, BINS, depth)
-        call("grow_tree", *map(torch.from_numpy, arrays), *sizes, l2, MIN_CURVATURE, TINY, rate)
+        call("grow_tree", *map(torch.from_numpy, arrays), *sizes, l2, MIN_CURVATURE, TINY, SAME_GAIN, rate)
         return feature, cut, leaves
     rows = _sample(first, used, len(leaf))
     for level in range(depth):
@@ -229,7 +232,14 @@ def _best_splits(sums: Reals, l2: float) -> tuple[Ids, Ids]:
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty side, which is not chosen
         gain = slope**2 / (curvature + l2) + slope_right**2 / (curvature_right + l2) - whole**2 / (weight + l2)
     gain[(curvature < MIN_CURVATURE) | (curvature_right < MIN_CURVATURE)] = 0.0
-    flat = gain.reshape(len(gain), -1)
-    best = flat.argmax(axis=1)
-    gains = np.take_along_axis(flat, best[:, None], axis=1)[:, 0]
-    return np.where(gains > TINY, best // BINS, 0), np.where(gains > TINY, best % BINS, BINS - 1)
+    best = np.array([_first_of_the_largest(row) for row in gain.reshape(len(gain), -1)])
+    return np.where(best < 0, 0, best // BINS), np.where(best < 0, BINS - 1, best % BINS)
+
+
+def _first_of_the_largest(gains: Reals) -> int:
+    """Return the place of the largest gain; −1 without any, and the first of those that are the same.  # [K · BINS]"""
+    found, largest = -1, TINY
+    for place in np.flatnonzero(np.diff(np.maximum.accumulate(gains), prepend=-np.inf)).tolist():
+        if gains[place] > largest * SAME_GAIN:
+            found, largest = place, gains[place]
+    return found

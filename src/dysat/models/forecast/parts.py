@@ -16,7 +16,7 @@ from dysat.errors import ModelError
 from dysat.features.pair_history import PLAIN_COLUMNS
 from dysat.models.forecast.boosting import tree_grower
 from dysat.models.forecast.examples import Examples
-from dysat.nn.logistic import fit_logistic
+from dysat.nn.logistic import fit_logistic, mean_and_scale
 from dysat.nn.trees import Trees
 from dysat.system.parallel.process import side_by_side
 
@@ -105,8 +105,7 @@ def learn_parts(past: Sequence[Examples], seed: int) -> Parts:
     width, ranked = past[0].features.shape[1], past[0].ranks.shape[1]
     grow = tree_grower(columns[:, :width], y, split_rows=SPLIT_ROWS, seed=seed, order=order, order_weight=ORDER_WEIGHT)
     every = torch.from_numpy(columns)
-    means, deviation = every[: len(y)].mean(0), every[: len(y)].std(0, correction=0)
-    scales = torch.where(deviation > 0, deviation, 1.0)
+    means, scales = mean_and_scale(every[: len(y)])
     penalty = torch.full_like(means, L2[0])
     penalty[ranked + 1 : width] = ATTRIBUTE_L2  # the first of these columns is the kind
     every.sub_(means).div_(scales)
