@@ -10,7 +10,6 @@ import pytest
 import torch
 from by_links import graph_of
 from numpy.typing import NDArray
-from small import two_blocks
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -143,16 +142,3 @@ def test_later_snapshots_do_not_matter(size: int) -> None:
 def test_cuda_gives_the_same_coordinates() -> None:
     for here, there in zip(spectrum(MEETINGS, 3), spectrum(MEETINGS.to("cuda"), 3), strict=True):
         assert there.is_cuda and torch.equal(there.cpu(), here)
-
-
-def test_signs_do_not_depend_on_those_of_the_eigenvectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, eigh = two_blocks(steps=3), np.linalg.eigh
-    plain = list(spectrum(graph, 8))
-
-    def flipped(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        values, vectors = eigh(matrix)
-        return values, vectors * np.where(np.arange(vectors.shape[1]) % 3, -1, 1)
-
-    monkeypatch.setattr(np.linalg, "eigh", flipped)
-    for one, two in zip(plain, spectrum(graph, 8), strict=True):
-        assert_close(one, two)

@@ -8,6 +8,7 @@ features of the pair without direction, and those of `pair_direction`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,7 +112,7 @@ class PairHistory:
     """
 
     def __init__(self, snapshots: Snapshots, three_step: bool) -> None:
-        self.snapshots, self.three_step = snapshots, three_step
+        self.snapshots, self.three_step, self.steady = snapshots, three_step, True
         self.now = len(snapshots) - 1
         self.num_nodes = n = snapshots[-1].num_nodes
         self.keys = distinct(np.concatenate([u * n + v for u, v, _, _ in some_past_links(snapshots)]))
@@ -169,7 +170,8 @@ class PairHistory:
         return tuple(fact for fact, _ in self._columns(none, none, self.find(none), self.two_step_paths(none)))
 
     def _columns(self, pairs: Ids, ends: Ids, links: Ids, paths: TwoStepPaths) -> list[Column]:
-        columns = self._basic_columns(ends, links, paths, low_rank=True) + self._extended_columns(ends, links, paths)
+        columns = self._basic_columns(ends, links, paths, low_rank=True, steady=self.steady)
+        columns += self._extended_columns(ends, links, paths)
         columns += self._ordered_columns(pairs, links, paths)
         if self.times is None:
             return columns
@@ -194,6 +196,16 @@ class PairHistory:
             _ = self.spectra, self.norms
         if extended:
             _ = self.extended, self.times
+
+    def prepared(self, *, steady: bool) -> PairHistory:
+        """Prepare everything, and return this; without `steady`, with the noise that earlier versions learned from."""
+        self.prepare()
+        if steady:
+            return self
+        noisy = copy(self)  # shares what was computed
+        vars(noisy).pop("uniform_features", None)
+        noisy.steady = False
+        return noisy
 
     @cached_property
     def direction(self) -> PairDirection | None:
@@ -262,7 +274,9 @@ class PairHistory:
 
     # ---- basic features ----
 
-    def _basic_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths, *, low_rank: bool) -> list[Column]:
+    def _basic_columns(
+        self, pairs: Ids, links: Ids, paths: TwoStepPaths, *, low_rank: bool, steady: bool = False
+    ) -> list[Column]:
         columns: list[Column] = []
         for values in (*self.strengths, *self.degrees):
             columns += columns_of(facts.ACTIVITY, low_and_high(values, pairs))
@@ -280,9 +294,12 @@ class PairHistory:
             sums = self._three_steps(pairs, weights * self.damping[-1][self.neighbours], weights)
             columns.append((facts.LONGER_PATHS, sums))
         for (values, vectors), norms in zip(self.spectra, self.norms, strict=True) if low_rank else ():
-            most = norms[pairs].prod(axis=1)  # that any of these scores can be
-            scores = [without_noise(score, most) for score in low_rank_scores(values, vectors, pairs)]
-            columns += columns_of(facts.POSITION, scores + low_and_high(norms, pairs))
+            scores, ends = low_rank_scores(values, vectors, pairs), low_and_high(norms, pairs)
+            if steady:
+                most = norms[pairs].prod(axis=1)  # that any of these scores can be
+                scores = [without_noise(score, most) for score in scores]
+                ends = [without_noise(end, end) for end in ends]
+            columns += columns_of(facts.POSITION, scores + ends)
         return columns
 
     @cached_property
@@ -301,8 +318,7 @@ class PairHistory:
 
         def of_nodes(first: int) -> list[Reals]:
             rows = slice(first, first + NODES_AT_ONCE)
-            norms = (np.sqrt(np.square(vectors[rows]) @ np.abs(values)) for values, vectors in self.spectra)
-            return [without_noise(part, part) for part in norms]
+            return [np.sqrt(np.square(vectors[rows]) @ np.abs(values)) for values, vectors in self.spectra]
 
         return [np.concatenate(norms) for norms in zip(*in_threads(of_nodes, parts), strict=True)]
 
@@ -367,7 +383,9 @@ class PairHistory:
         columns.append((facts.COMMON_NEIGHBOURS, fraction))
         for (values, vectors), norms in zip(self.spectra[1:], self.norms[1:], strict=True):  # all |λ| ≤ 1
             products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)
-            columns.append((facts.POSITION, without_noise(products @ values**3, norms[pairs].prod(axis=1))))
+            cubes = products @ values**3
+            cubes = without_noise(cubes, norms[pairs].prod(axis=1)) if self.steady else cubes
+            columns.append((facts.POSITION, cubes))
         return columns
 
     def _shares(self, pairs: Ids, links: Ids) -> list[Reals]:

@@ -70,15 +70,9 @@ def _both_ends(matrix: csr_array[np.float64], number: int) -> tuple[Reals, Reals
         chosen = chosen[np.argsort(-sign * values[chosen], kind="stable")][:number]
         part = np.zeros((size, number), dtype=vectors.dtype)
         part[:, : len(chosen)] = vectors[:, chosen]
-        part[:, : len(chosen)] *= _signs(part[:, : len(chosen)]) * np.sqrt(np.abs(values[chosen]))
+        part[:, : len(chosen)] *= np.sqrt(np.abs(values[chosen]))
         parts.append(part)
     return parts[0], parts[1]
-
-
-def _signs(vectors: Reals) -> Reals:
-    """Return the signs that make the sums of third powers positive: the same on any machine.  # [N, k] → [k]"""
-    signs: Reals = np.where((vectors**3).sum(axis=0) < 0, -1.0, 1.0)
-    return signs
 
 
 def _rotated(part: Reals, previous: Reals) -> Reals:

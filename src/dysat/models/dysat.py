@@ -535,7 +535,7 @@ class DySAT(AttentionModel):
             >>> model = dysat.DySAT(embeddings=False).fit(dysat.load_dataset("uci")[:3])
             >>> found = model.why(model.top_links(1))[0]
             >>> found.reasons[0].fact, found.reasons[0].text
-            ('past links', 'linked in 3 of 3 windows')
+            ('past links', 'linked in 2 of 3 windows')
             >>> bool(found.reasons[0].effect > 0)  # makes the link more likely
             True
         """

@@ -323,7 +323,8 @@ def test_another_seed_gives_another_score(few_trees: None) -> None:
 
 def test_tensors_restore_the_same_bits(score: PairScore) -> None:
     tensors = score.tensors()
-    names = {"means", "scales", "weights", "bias", "tree_weights", "calibration", "far", "calibration_by_class"}
+    names = {"means", "scales", "weights", "bias", "tree_weights", "calibration", "far", "steady"}
+    names |= {"calibration_by_class"}
     names |= {f"tree_{name}" for name in ("feature", "threshold", "left", "right", "value", "baseline")}
     assert set(tensors) == names  # stored in files
     assert tensors["calibration"].tolist() == [score.slope, score.shift]
@@ -410,7 +411,7 @@ def test_score_mixes_its_parts() -> None:
 def test_files_of_earlier_versions_keep_their_scores(loyal_examples: list[Examples], loyal_parts: Parts) -> None:
     """They stored both regressions, and as numbers the shares of trees and regressions, a shift, and a calibration."""
     score = PairScore.mixed(loyal_parts, rule(1), True)
-    old = {name: tensor for name, tensor in score.tensors().items() if name != "tree_weights"}
+    old = {name: tensor for name, tensor in score.tensors().items() if name not in ("tree_weights", "steady")}
     old |= {"weights": loyal_parts.weights, "bias": loyal_parts.bias}
     old["calibration"] = torch.tensor([0.3, 0.4, 0.5, 1.5, -0.25], dtype=torch.float64)
     found, last = PairScore.of(old), loyal_examples[-1]
@@ -419,7 +420,8 @@ def test_files_of_earlier_versions_keep_their_scores(loyal_examples: list[Exampl
     repeated = 0.6 * new + 0.4 * experts[:, REPEATED] + 0.5
     raw = found.raw(last.features, last.ranks, last.linked_before)
     assert np.allclose(raw, np.where(last.linked_before, repeated, new), rtol=1e-9)
-    assert (found.slope, found.shift, found.by_class) == (1.5, -0.25, None)
+    assert (found.slope, found.shift, found.by_class, found.steady) == (1.5, -0.25, None, False)
+    assert not PairScore.of(found.tensors()).steady and PairScore.of(score.tensors()).steady
     with pytest.raises(ModelError, match=r"calibration has shape \(2,\); fit the model again"):
         PairScore.of({**old, "calibration": old["calibration"][:2]})
 

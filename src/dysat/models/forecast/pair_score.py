@@ -42,6 +42,7 @@ MANY_LINKS = 20_000_000  # and with more, there may not be enough memory for sev
 THREE_STEP_NODES = 32_768  # graphs with fewer nodes have three-step paths among their features
 # Stored names: do not change.
 TREE_WEIGHTS = "tree_weights"
+STEADY = "steady"
 NUMBERS = ("slope", "shift")  # in this order
 OLD_NUMBERS = ("tree_share", "recurring_share", "recurring_shift", *NUMBERS)  # of earlier versions
 BY_CLASS = "calibration_by_class"
@@ -76,6 +77,7 @@ class PairScore:
     tree_weights: Tensor
     trees: Trees
     three_step: bool  # whether three-step paths are among the features
+    steady: bool = True  # whether features have no noise; False for scores of earlier versions
     slope: float = 1.0
     shift: float = 0.0
     by_class: Tensor | None = None
@@ -117,8 +119,7 @@ class PairScore:
         order = np.argsort(ends[:, 0], kind="stable")  # paths from a node are then followed once per chunk
         scores, known = np.zeros(len(ends)), np.zeros(len(ends), dtype=np.bool_)
         with few_blas_threads(graph.known[step]):
-            history = pair_history(graph.snapshots[: step + 1], self.three_step)
-            history.prepare()
+            history = pair_history(graph.snapshots[: step + 1], self.three_step).prepared(steady=self.steady)
             _ = history.uniform_features
 
             def score(rows: Ids) -> None:
@@ -232,7 +233,8 @@ class PairScore:
         trees = {f"tree_{name}": getattr(self.trees, name) for name in TREES}
         numbers = torch.tensor([getattr(self, name) for name in NUMBERS], dtype=torch.float64)
         classes = {} if self.by_class is None else {BY_CLASS: self.by_class}
-        return {**linear, **trees, "calibration": numbers, "far": torch.tensor(self.three_step), **classes}
+        flags = {"far": torch.tensor(self.three_step), **({STEADY: torch.tensor(True)} if self.steady else {})}
+        return {**linear, **trees, "calibration": numbers, **flags, **classes}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> PairScore:
@@ -265,7 +267,8 @@ class PairScore:
         trees = Trees(**{name: tensors[f"tree_{name}"] for name in TREES})
         parts: dict[str, Any] = {name: tensors[name] for name in linear} | (_mixed_as_before(tensors) if old else {})
         numbers = dict(zip(NUMBERS, tensors["calibration"].tolist()[-len(NUMBERS) :], strict=True))
-        return cls(**parts, **numbers, trees=trees, three_step=bool(tensors["far"]), by_class=tensors.get(BY_CLASS))
+        parts |= {"trees": trees, "three_step": bool(tensors["far"]), "steady": STEADY in tensors}
+        return cls(**parts, **numbers, by_class=tensors.get(BY_CLASS))
 
 
 def _mixed_as_before(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

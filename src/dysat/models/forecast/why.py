@@ -97,8 +97,8 @@ class Explainer:
             raise ModelError(f"step={step} of a graph with {len(graph)} snapshots")
         self.score, self.graph, self.step = score, graph, step
         with few_blas_threads(graph.known[step]):
-            self.history: PairHistory = pair_history(graph.snapshots[: step + 1], score.three_step)
-            self.history.prepare()
+            history = pair_history(graph.snapshots[: step + 1], score.three_step)
+            self.history: PairHistory = history.prepared(steady=score.steady)
             _ = self.history.uniform_features
             self.random = self._examined(self.history.uniform_pairs)
         self.columns = (*self.history.column_facts, *attribute_facts(graph, step))  # F

@@ -21,7 +21,7 @@ from dysat.features.pair_attributes import with_attributes
 from dysat.features.pair_history import pair_history, sorted_ends
 from dysat.models.base.link_model import LinkModel
 from dysat.models.base.memory import GraphSize
-from dysat.nn.logistic import fit_logistic, mean_and_scale
+from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
 from dysat.sampling.pairs import unlinked_pairs
 from dysat.system.tensors import check_finite, check_tensors
@@ -47,10 +47,6 @@ class PairModel(LinkModel):
     transitions: Annotated[int, "Number of past transitions to learn from"] = 6
     low_rank: Annotated[bool, "Add features from low-rank approximations of the adjacency matrix"] = True
     seed: Annotated[int, "Random seed"] = 0
-
-    @property
-    def version(self) -> int:
-        return 2  # 2: low-rank scores without the noise of float32
 
     def check(self) -> None:
         if self.transitions < 1:
@@ -170,7 +166,9 @@ class PairLogistic(PairModel):
 
     def _learn(self, x: Reals, y: Bools) -> None:
         features = torch.from_numpy(x)
-        self.means_, self.scales_ = mean_and_scale(features)
+        self.means_ = features.mean(0)
+        deviation = features.std(0, correction=0)
+        self.scales_ = torch.where(deviation > 0, deviation, 1.0)
         self.weights_, self.bias_ = fit_logistic(self._standardized(features), torch.from_numpy(y), l2=self.l2)
 
     def _standardized(self, features: Tensor) -> Tensor:
