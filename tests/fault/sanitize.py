@@ -230,10 +230,10 @@ def ranks(rng: Any) -> None:
     """Fractional ranks of values, also NaN and infinite ones, among any number of sorted ones."""
     import numpy as np
 
-    from dysat.features.pair_history import fractional_ranks, rounded
+    from dysat.features.rounding import fractional_ranks, narrow
 
     columns = int(rng.integers(1, 5))
-    ordered = np.sort(rounded(rng.normal(size=(int(rng.integers(0, 20)), columns))), axis=0)
+    ordered = np.sort(narrow(rng.normal(size=(int(rng.integers(0, 20)), columns))), axis=0)
     values = rng.normal(size=(int(rng.integers(0, 20)), columns))
     values[rng.random(values.shape) < 0.2] = rng.choice([np.nan, np.inf, -np.inf])
     found = fractional_ranks(values, ordered)

@@ -20,13 +20,11 @@ from dysat.features import link_memory
 from dysat.features import pair_history as module
 from dysat.features.pair_history import (
     PairHistory,
-    fractional_ranks,
     low_rank_scores,
     pair_history,
-    rounded,
     sorted_ends,
-    without_noise,
 )
+from dysat.features.rounding import fractional_ranks, narrow
 from dysat.system.compiled import native
 
 HOUR = DAY // 24
@@ -183,7 +181,7 @@ def test_ranks_are_the_fraction_of_uniform_pairs_below() -> None:
     assert fractional_ranks(np.ones((2, 3)), np.empty((0, 3), dtype=np.float32)).tolist() == [[0.5] * 3] * 2
     history = pair_history(two_blocks(steps=2).snapshots, True)
     features = history.features(all_pairs(30).numpy())[0]
-    assert np.array_equal(history.uniform_features, np.sort(rounded(features), axis=0))  # all 435 pairs
+    assert np.array_equal(history.uniform_features, np.sort(narrow(features), axis=0))  # all 435 pairs
     assert np.array_equal(history.ranks(features), fractional_ranks(features, history.uniform_features))
     wide = make_graph([100], [[(i, i + 1) for i in range(99)]])
     assert 1_900 < len(pair_history(wide.snapshots, True).uniform_features) < 2_000
@@ -366,22 +364,3 @@ def test_the_oldest_links_are_as_old_as_what_never_happened() -> None:
     history = PairHistory((replace(first, start=-5_000, stop=1), last), True)
     found = history.features(all_pairs(3).numpy())[0][:, -15:]
     assert np.isfinite(found).all() and found[:, 0].max() == pytest.approx(math.log1p(100 * 1_000))
-
-
-def test_noise_of_float32_is_removed() -> None:
-    rng = np.random.default_rng(0)
-    values, size = rng.normal(size=1_000), np.full(1_000, 5.0)
-    values[::2] = 0
-    noise = 1e-7 * size * rng.uniform(-1, 1, 1_000)
-    found = without_noise(values + noise, size)
-    assert not found[::2].any() and np.abs(found - values).max() < 1e-5
-    assert np.array_equal(without_noise(found, size), found)
-    assert without_noise(np.zeros(2), np.array([0.0, 1.0])).tolist() == [0, 0]
-
-
-def test_values_that_differ_by_rounding_are_equal_after_it() -> None:
-    rng = np.random.default_rng(0)
-    eighths, small = rng.integers(-80, 80, 1_000) / 8, rng.integers(0, 2**24, 1_000) * 2.0**-40  # as float32 has them
-    for values in (eighths, small, rng.normal(size=1_000)):
-        noisy = values * (1 + 1e-14 * rng.standard_normal(1_000))
-        assert np.array_equal(rounded(values), rounded(noisy))

@@ -34,6 +34,7 @@ from dysat.features.link_memory import (
 from dysat.features.lookup import TwoStepPaths, add_at, at_links, expand, find_sorted, low_and_high
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.features.pair_times import PairTimes
+from dysat.features.rounding import fractional_ranks, narrow, without_noise
 from dysat.system.compiled import native
 from dysat.system.parallel.process import in_threads
 
@@ -56,9 +57,6 @@ UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
 RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
 WIDE_LINKS = 4_000_000  # links of larger graphs are kept in 32 bits each, to save memory
 TINY = 1e-12  # avoids a division by zero
-ROUNDED = 2.0**30  # values are rounded to multiples of its inverse,
-PLACE = 0.618034  # between two of them here, where fractions of powers of two, which are frequent, do not lie
-BITS = 21  # of the 24 of float32 that eigenvectors keep
 # Columns of `features` that rank pairs on their own: `_basic_columns` has them in this order.
 _NODES = 2 * len(DECAYS)  # columns of strengths, and of degrees
 PLAIN_COLUMNS = {
@@ -241,7 +239,7 @@ class PairHistory:
     @cached_property
     def uniform_features(self) -> NDArray[np.float32]:
         """Features of uniformly drawn pairs, rounded; each column is sorted by itself.  # [B', F]"""
-        return np.sort(rounded(self.features(self.uniform_pairs)[0]), axis=0)
+        return np.sort(narrow(self.features(self.uniform_pairs)[0]), axis=0)
 
     @cached_property
     def uniform_pairs(self) -> Ids:
@@ -459,7 +457,7 @@ class PairHistory:
             (recent @ self.strengths[f]) / np.maximum(np.asarray(recent.sum(axis=1)), TINY),  # mean over neighbours
             (ever @ self.degrees[f]) / np.maximum(neighbours, 1),
         ]
-        ranks = fractional_ranks(degrees, np.sort(rounded(degrees), axis=0)).T
+        ranks = fractional_ranks(degrees, np.sort(narrow(degrees), axis=0)).T
         return [
             *columns_of(facts.REGULARITY, [np.log1p(active), active / (now - self.first_seen + 1)]),
             *columns_of(facts.PARTNERS, partners),
@@ -482,37 +480,6 @@ def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> 
     """
     products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)  # [B, k]
     return [*(products[:, :rank] @ values[:rank] for rank in RANKS), products @ np.abs(values)]
-
-
-def without_noise(values: Reals, size: Reals) -> Reals:
-    """Round to `BITS` binary digits below a size, so that float32 noise of eigenvectors is gone.  # [B], [B] → [B]
-
-    Processors round differently. Without this, trees and ranks would see differences where there are none.
-    """
-    _, exponent = np.frexp(size)
-    found: Reals = np.ldexp(np.rint(np.ldexp(values, BITS - exponent)), exponent - BITS)
-    return found
-
-
-def fractional_ranks(values: Reals, ordered: NDArray[np.float32]) -> Reals:
-    """Return the fraction of each sorted column that is smaller; equal ones count half.  # [B, F], [B', F] → [B, F]
-
-    Values are `rounded` first; the sorted columns must be rounded already.
-    """
-    if not len(ordered):
-        return np.full(values.shape, 0.5)
-    own, others = (torch.from_numpy(np.ascontiguousarray(part.T)) for part in (rounded(values), ordered))
-    if (call := native()) is not None:
-        ranks = torch.empty(values.shape, dtype=torch.float64)
-        call("standings", own, others, ranks, *own.shape, len(ordered))
-        return ranks.numpy()
-    below = torch.searchsorted(others, own) + torch.searchsorted(others, own, right=True)
-    return np.ascontiguousarray((below.double() / (2 * len(ordered))).numpy().T)
-
-
-def rounded(values: Reals) -> NDArray[np.float32]:
-    """Round so that sums of the same terms in another order become equal."""
-    return (np.floor(values * ROUNDED + PLACE) / ROUNDED).astype(np.float32)
 
 
 def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> Ids:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dysat.features.pair_history import PLACE, ROUNDED
+from dysat.features.rounding import rounded
 from dysat.nn.trees import Trees
 from dysat.system.compiled import native
 from dysat.system.parallel.process import in_threads
@@ -164,8 +164,7 @@ def _bin_edges(x: Reals) -> Reals:
 
     def order(first: int) -> None:
         part = slice(first, first + COLUMNS_AT_ONCE)
-        np.floor(some[:, part].T * ROUNDED + PLACE, out=ordered[part])
-        ordered[part] /= ROUNDED
+        ordered[part] = rounded(some[:, part].T)
         ordered[part].sort(axis=1)
 
     list(in_threads(order, range(0, x.shape[1], COLUMNS_AT_ONCE)))

@@ -19,7 +19,8 @@ from dysat.features.link_memory import recurrence
 from dysat.features.lookup import at_links
 from dysat.features.pair_attributes import features_at
 from dysat.features.pair_direction import PairDirection
-from dysat.features.pair_history import DECAYS, PairHistory, rounded
+from dysat.features.pair_history import DECAYS, PairHistory
+from dysat.features.rounding import narrow
 from dysat.system.text.printable import printable
 
 Ids = NDArray[np.int64]
@@ -143,7 +144,7 @@ class Words:
 
     def _levels(self, values: Reals) -> NDArray[np.object_]:
         """Return how high the value of each node is among all nodes.  # [N] → [N]"""
-        own = rounded(values)
+        own = narrow(values)
         ordered, size = np.sort(own), max(1, len(own))
         below = np.searchsorted(ordered, own) / size
         above = 1 - np.searchsorted(ordered, own, side="right") / size
@@ -304,7 +305,7 @@ class Words:
 
 def _against(values: Reals, others: Reals, more: str, less: str, alike: str) -> list[str]:
     """Say that values are above or below those of some of the random pairs, or equal to most of them.  # [B], [R]"""
-    own, ordered, size = rounded(values), np.sort(rounded(others)), max(1, len(others))
+    own, ordered, size = narrow(values), np.sort(narrow(others)), max(1, len(others))
     below = np.searchsorted(ordered, own) / size
     above = (len(ordered) - np.searchsorted(ordered, own, side="right")) / size
     found = []
