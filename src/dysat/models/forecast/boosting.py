@@ -61,7 +61,8 @@ def tree_grower(
     same input and seed give the same trees on any number of threads.
     """
     rng = np.random.default_rng(seed)
-    used = math.ceil(split_rows * len(x))
+    rows = len(x)
+    used = math.ceil(split_rows * rows)
     # Rows that follow each other in a random order are a random sample; the first row follows the last.
     place = rng.permutation(len(x)) if used < len(x) else np.arange(len(x))
     labels = np.full(len(x), UNLABELLED, dtype=np.uint8)
@@ -74,20 +75,17 @@ def tree_grower(
         varying = np.flatnonzero(edges[:, 0] < np.inf)
         number = math.ceil(split_features * len(varying))
         baseline = math.log(y.sum() / (~y).sum())
-        raw = np.full(len(x), baseline)
+        raw = np.full(rows, baseline)
         size = (rounds if number else 0, 2 ** (depth + 1) - 1)
         feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)
         for r in range(size[0]):
-            both = pairs.derivatives(
-                raw, labels, order_weight, len(x) / used
-            )  # the sums are those expected of all rows
+            # The sums are those expected of all rows.
+            both = pairs.derivatives(raw, labels, order_weight, rows / used)
             choices = np.array([rng.choice(varying, number, replace=False) for _ in range(depth)])
-            first = int(rng.integers(len(x))) if used < len(x) else 0
-            inner = slice(0, 2**depth - 1)
-            feature[r, inner], cut, value[r, inner.stop :] = _grow(
-                bins, choices, both, raw, first, used, l2, learning_rate
-            )
-            threshold[r, inner] = edges[feature[r, inner], cut]
+            first = int(rng.integers(rows)) if used < rows else 0
+            split, cut, leaves = _grow(bins, choices, both, raw, first, used, l2, learning_rate)
+            feature[r, : len(split)], value[r, len(split) :] = split, leaves
+            threshold[r, : len(split)] = edges[split, cut]
         own = np.arange(size[1])
         inner = own < 2**depth - 1
         left, right = (np.tile(np.where(inner, 2 * own + side, own), (size[0], 1)) for side in (1, 2))

@@ -80,11 +80,6 @@ class Examples:
         """The rows of dropped pairs."""
         return slice(self.num_uniform + self.num_reversed, len(self.linked_before) - len(self.above))
 
-    @property
-    def expected_dropped(self) -> float:
-        """Expected number of dropped pairs among the uniform pairs."""
-        return (self.num_uniform - self.num_links) * self.num_dropped / max(1, self.num_unlinked)
-
     def recurring(self) -> tuple[Reals, Bools]:
         """Return features and ranks of pairs linked before, and whether they are linked again.  # [b, 2F − K], [b]"""
         again = np.flatnonzero(self.linked_before[: self.num_links])
