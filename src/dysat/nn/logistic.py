@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 STEP_SIZES = (4.0, 2.0, *(0.5**k for k in range(12)), 0.0)  # tried by the line search; 0 stays in place
+LARGEST = 4  # sizes tried first: the loss is convex, so if the last of these is not the best, no smaller one is
 TOLERANCE = 1e-10  # stop if another step would reduce the loss by less than this fraction
 MAX_STEPS = 100
 MANY_ROWS = 4_096  # from which a Hessian costs far more than a step
@@ -84,10 +85,13 @@ def _newton(signed: Tensor, weight: Tensor, penalty: Tensor, theta: Tensor) -> T
         kept = kept or _Inverse(rounded, weight * wrong * torch.sigmoid(margin), penalty)
         step = kept.times(gradient)
         change = _matvec(signed, step)  # margins are linear in the step, so all sizes are cheap
-        losses = -(weight * functional.logsigmoid(margin - sizes * change)).sum(-1)
-        losses = losses + 0.5 * (penalty * (theta - sizes * step).square()).sum(-1)  # [S, ...]
-        loss, best = losses.min(0)
-        size = sizes.flatten()[best].unsqueeze(-1)  # [..., 1]
+        for tried in (sizes[:LARGEST], sizes):
+            losses = -(weight * functional.logsigmoid(margin - tried * change)).sum(-1)
+            losses = losses + 0.5 * (penalty * (theta - tried * step).square()).sum(-1)  # [S, ...]
+            loss, best = losses.min(0)
+            if (best < LARGEST - 1).all():
+                break
+        size = tried.flatten()[best].unsqueeze(-1)  # [..., 1]
         theta, margin = theta - size * step, margin - size * change
         before, gain = gain, (gradient * step).sum(-1)
         moved = size.squeeze(-1) > 0
