@@ -376,8 +376,13 @@ class MissedEvents(Missed, Events):
 
 ALONE: Row = {"agreement": 0.0, "future_weight": 1.0}  # links of the next snapshot teach, not the pair score
 PENALIZED: Row = {**ALONE, "l2": 0.1}  # with less, the score together with it was worse on three logs
-DEFAULT, FUTURE, SCORE = "default", "future", "score"
-SEEDS = {DEFAULT: (DEFAULT, "default, seed 1", "default, seed 2"), FUTURE: (FUTURE, "future, seed 1")}
+FEATURES: Row = {"inputs": "features"}  # no vector per node: what large graphs and unseen nodes get
+DEFAULT, FUTURE, UNSEEN, SCORE = "default", "future", "no identity", "score"
+SEEDS = {
+    DEFAULT: (DEFAULT, "default, seed 1", "default, seed 2"),
+    FUTURE: (FUTURE, "future, seed 1"),
+    UNSEEN: (UNSEEN, "no identity, seed 1"),
+}
 VARIANTS: dict[str, tuple[type[Variant], Row]] = {
     DEFAULT: (Variant, {}),
     "default, seed 1": (Variant, {"seed": 1}),
@@ -387,6 +392,12 @@ VARIANTS: dict[str, tuple[type[Variant], Row]] = {
     "inputs only": (InputsOnly, {"blocks": "temporal"}),
     "history of 1 step": (Variant, {"history": 1}),
     "history of 4 steps": (Variant, {"history": 4}),
+    UNSEEN: (Variant, FEATURES),
+    "no identity, seed 1": (Variant, {**FEATURES, "seed": 1}),
+    "no identity, without structural block": (Variant, {**FEATURES, "blocks": "temporal"}),
+    "no identity, without temporal block": (Variant, {**FEATURES, "blocks": "structural"}),
+    "no identity, inputs only": (InputsOnly, {**FEATURES, "blocks": "temporal"}),
+    "no identity, history of 4 steps": (Variant, {**FEATURES, "history": 4}),
     "contrastive": (Contrastive, {}),
     "contrastive, without structural block": (Contrastive, {"blocks": "temporal"}),
     "16 events": (Events, {}),
@@ -520,8 +531,8 @@ def merged(rows: Iterable[Row]) -> list[Row]:
 def show(rows: Sequence[Row]) -> Iterator[str]:
     """One line per variant: means over logs in per cent, and differences with their standard errors over logs.
 
-    Products are compared with the mean of the seeds of the default, or of the first variant without agreement; score
-    and product with the score. Each comparison has the windows of the variant.
+    Products are compared with the mean of the seeds of the default, or of the first variant without agreement or
+    identity; score and product with the score. Each comparison has the windows of the variant.
     """
     logs = sorted({row["log"] for row in rows})
     names = dict.fromkeys(name for row in rows for name in row["variants"] if name != SCORE)
@@ -536,7 +547,8 @@ def show(rows: Sequence[Row]) -> Iterator[str]:
     yield "|---" + "|---:" * (len(columns) + 1) + "|"
     for name in names:
         own = [row for row in rows if "mixed" in row["variants"].get(name, {})]
-        seeds = SEEDS[FUTURE if name.startswith((FUTURE, "missed")) else DEFAULT]
+        group = FUTURE if name.startswith("missed") else name.split(",")[0]
+        seeds = SEEDS.get(group, SEEDS[DEFAULT])
         cells = [f"{len({row['log'] for row in own})}"]
         for figure in FIGURES:
             alone, base = (log_means(own, group, "product", figure) for group in ([name], seeds))
