@@ -53,7 +53,7 @@ SIGNATURES = {
     "standings": "xxdnnn",
     "bin_edges": "ddnnn",
     "bin_rows": "ddibnnn",
-    "row_slopes": "ddbiidnnee",
+    "row_slopes": "dbiidnnnee",
     "grow_tree": "biddhiiddnnnnnneeeee",
     "tree_sums": "diiidddnnnn",
     "map_attraction": "xiixxn",
@@ -91,7 +91,7 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
     "standings": lambda E, F, B, n: (F * B, F * n, B * F),
     "bin_edges": lambda E, F, n, B: (F * n, F * B),
     "bin_rows": lambda E, n, F, B: (n * F, F * B, n, F * n),
-    "row_slopes": lambda E, n, P, weight, scale: (n, P, n, n + 1, 2 * P, 2 * n),
+    "row_slopes": lambda E, n, first, used, weight, scale: (n, n, n + 1, 0, 2 * n),
     "grow_tree": lambda E, n, first, used, K, B, levels, l2, least, tiny, same, rate: (
         *(0, levels * K, 2 * n, (K * B) << levels, n, (1 << levels) - 1, (1 << levels) - 1, 1 << levels, n),
     ),

@@ -736,24 +736,26 @@ void bin_rows(const double *x, const double *edges, const int64_t *source, uint8
     })
 }
 
-/* Slope and curvature of the loss of every row, times `scale`. A row with label 0 or 1 has those of the logistic loss at
-   its `chance`; 2 is no label. Of P pairs of rows, each has `weight` · log(1 + exp(…)) with the probability `wrong` of the
-   other order. The entries of row i are pairs in which it should have the larger sum, then P + those in which it should not.
-   chance, label [n], wrong [P], offsets [n + 1], entries [2P] → out [n, 2] */
-void row_slopes(const double *chance, const double *wrong, const uint8_t *label, const int64_t *offsets,
-                const int64_t *entries, double *out, int64_t n, int64_t P, double weight, double scale,
-                int64_t threads) {
-    IN_THREADS(4 * n + 8 * P, NULL, n, for (int64_t i = low; i < high; i++) {
+/* Slope and curvature of the loss at the scores `raw`, times `scale`, for `used` rows from `first` on, where row 0 follows
+   the last. A row with label 0 or 1 has those of the logistic loss; 2 is no label. Every pair of rows adds `weight` · log(1 +
+   exp(below − above)). The entries of row i are the rows that should have a smaller sum, then n + those that should have a
+   larger one.  raw, label [n], offsets [n + 1], entries [2P] → out [n, 2] */
+void row_slopes(const double *raw, const uint8_t *label, const int64_t *offsets, const int64_t *entries, double *out,
+                int64_t n, int64_t first, int64_t used, double weight, double scale, int64_t threads) {
+    IN_THREADS(32 * used, NULL, used, for (int64_t j = first + low; j < first + high; j++) {
+        const int64_t i = j < n ? j : j - n;
         double slope = 0, bend = 0;
         if (label[i] < 2) {
-            slope = chance[i] - label[i];
-            bend = chance[i] * (1 - chance[i]);
+            const double chance = 1 / (1 + exp(-raw[i]));
+            slope = chance - label[i];
+            bend = chance * (1 - chance);
         }
         for (int64_t e = offsets[i]; e < offsets[i + 1]; e++) {
-            const double other = wrong[entries[e] < P ? entries[e] : entries[e] - P];
-            const double push = weight * other;
-            slope += entries[e] < P ? -push : push;
-            bend += push * (1 - other);
+            const int above = entries[e] < n; /* is this row the one that should have the larger sum? */
+            const double apart = raw[i] - raw[above ? entries[e] : entries[e] - n];
+            const double wrong = 1 / (1 + exp(above ? apart : -apart)), push = weight * wrong;
+            slope += above ? -push : push;
+            bend += push * (1 - wrong);
         }
         out[2 * i] = slope * scale;
         out[2 * i + 1] = bend * scale;

@@ -79,10 +79,9 @@ def tree_grower(
         size = (rounds if number else 0, 2 ** (depth + 1) - 1)
         feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)
         for r in range(size[0]):
-            # The sums are those expected of all rows.
-            both = pairs.derivatives(raw, labels, order_weight, rows / used)
             choices = np.array([rng.choice(varying, number, replace=False) for _ in range(depth)])
             first = int(rng.integers(rows)) if used < rows else 0
+            both = pairs.derivatives(raw, labels, order_weight, first, used)
             split, cut, leaves = _grow(bins, choices, both, raw, first, used, l2, learning_rate)
             feature[r, : len(split)], value[r, len(split) :] = split, leaves
             threshold[r, : len(split)] = edges[split, cut]
@@ -106,8 +105,8 @@ class _Pairs:
     """Pairs of rows of which the first should have the larger sum.
 
     Shapes:
-        above, below [P]: rows; offsets [B + 1] and entries [2P]: for each row, the pairs in which it is above, then
-        P + those in which it is below
+        above, below [P]: rows; offsets [B + 1] and entries [2P]: for each row, those it should be above, then B + those
+        it should be below
     """
 
     above: Ids
@@ -117,19 +116,25 @@ class _Pairs:
 
     @classmethod
     def of(cls, order: Ids, number: int) -> _Pairs:
-        rows = order.T.ravel()
-        entries = np.argsort(rows, kind="stable")
-        offsets = np.searchsorted(rows[entries], np.arange(number + 1))
-        return cls(rows[: len(order)], rows[len(order) :], offsets, entries)
+        above, below = order.T
+        rows, others = np.concatenate([above, below]), np.concatenate([below, number + above])
+        by_row = np.argsort(rows, kind="stable")
+        offsets = np.searchsorted(rows[by_row], np.arange(number + 1))
+        return cls(above, below, offsets, others[by_row])
 
-    def derivatives(self, raw: Reals, labels: NDArray[np.uint8], weight: float, scale: float) -> Reals:
-        """Return slope and curvature of the loss at the scores of all rows, times `scale`.  # [B], [B] → [B, 2]"""
+    def derivatives(self, raw: Reals, labels: NDArray[np.uint8], weight: float, first: int, used: int) -> Reals:
+        """Return slope and curvature of the loss at the scores of `used` rows from `first` on.  # [B], [B] → [B, 2]
+
+        They are scaled so that the sums are those expected of all rows. Other rows have any value.
+        """
+        scale = len(raw) / used
+        if (call := native()) is not None:
+            both = np.empty((len(raw), 2))
+            arrays = (raw, labels, self.offsets, self.entries, both)
+            call("row_slopes", *map(torch.from_numpy, arrays), len(raw), first, used, weight, scale)
+            return both
         both, chance = np.zeros((len(raw), 2)), 1 / (1 + np.exp(-raw))
         wrong = 1 / (1 + np.exp(raw[self.above] - raw[self.below]))  # probability of the other order
-        if (call := native()) is not None:
-            arrays = (chance, wrong, labels, self.offsets, self.entries, both)
-            call("row_slopes", *map(torch.from_numpy, arrays), len(raw), len(wrong), weight, scale)
-            return both
         known = labels != UNLABELLED
         both[known, 0], both[known, 1] = chance[known] - labels[known], (chance * (1 - chance))[known]
         push = weight * wrong
