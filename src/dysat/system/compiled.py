@@ -53,8 +53,7 @@ SIGNATURES = {
     "standings": "xxdnnn",
     "bin_edges": "ddnnn",
     "bin_rows": "ddibnnn",
-    "row_slopes": "dbiidnnnee",
-    "grow_tree": "biddhiiddnnnnnneeeee",
+    "grow_trees": "biibiidddhdiidnnnnnneeeeeee",
     "tree_sums": "diiidddnnnn",
     "map_attraction": "xiixxn",
     "map_spread": "xxxnnn",
@@ -91,9 +90,9 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
     "standings": lambda E, F, B, n: (F * B, F * n, B * F),
     "bin_edges": lambda E, F, n, B: (F * n, F * B),
     "bin_rows": lambda E, n, F, B: (n * F, F * B, n, F * n),
-    "row_slopes": lambda E, n, first, used, weight, scale: (n, n, n + 1, 0, 2 * n),
-    "grow_tree": lambda E, n, first, used, K, B, levels, l2, least, tiny, same, rate: (
-        *(0, levels * K, 2 * n, (K * B) << levels, n, (1 << levels) - 1, (1 << levels) - 1, 1 << levels, n),
+    "grow_trees": lambda E, n, used, K, B, levels, R, *rates: (
+        *(0, R * levels * K, R, n, n + 1, 0, 2 * n, (K * B) << levels, (2 * PARTS) << levels, n, n),
+        *(R * ((1 << levels) - 1), R * ((1 << levels) - 1), R << levels),
     ),
     "tree_sums": lambda E, n, F, R, M: (n * F, R * M, R * M, R * M, R * M, R * M, n),
     "map_attraction": lambda E, N: (2 * N, N + 1, E, E, 2 * N),
@@ -122,7 +121,7 @@ _C_TYPES = {**dict.fromkeys(_TYPES, ctypes.c_void_p), "n": ctypes.c_int64, "f": 
 
 
 # More threads than these wait for each other longer than they save: a tree is grown level by level.
-_MOST_THREADS = {"grow_tree": 8}
+_MOST_THREADS = {"grow_trees": 8}
 
 
 class Native:

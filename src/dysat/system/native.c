@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <omp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #define MOST_HEADS 256       /* size of arrays on the stack; the caller in nn/ops checks it */
 #define WORTH_A_THREAD 20000 /* multiplications; fewer cost less than waking a thread */
 #define PARTS 64             /* of a sum over all rows: independent of the number of threads */
+#define PATIENCE 20000       /* looks at a number that another thread will change, before its core is offered to others */
 
 /* ---- threads ---- */
 
@@ -50,6 +52,22 @@ static int64_t first_row(const int64_t *offsets, int64_t rows, int64_t i, int64_
             __VA_ARGS__;                                                             \
         }                                                                            \
     }
+
+/* Where threads wait for each other many times in a row: they stay awake, but let others have their core after a while. */
+typedef struct {
+    int arrived __attribute__((aligned(128))), round __attribute__((aligned(128))); /* not in one line of a cache */
+} meeting_t;
+
+INLINE void meet(meeting_t *meeting, int64_t members) {
+    const int round = __atomic_load_n(&meeting->round, __ATOMIC_RELAXED);
+    if (__atomic_add_fetch(&meeting->arrived, 1, __ATOMIC_ACQ_REL) == members) {
+        __atomic_store_n(&meeting->arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&meeting->round, round + 1, __ATOMIC_RELEASE);
+        return;
+    }
+    for (int turns = 0; __atomic_load_n(&meeting->round, __ATOMIC_ACQUIRE) == round; turns++)
+        if (turns > PATIENCE) sched_yield();
+}
 
 /* Call f with small widths as constants, so that its loops are unrolled; longer loops do not need it. */
 #define WITH_WIDTH(F, f, ...)               \
@@ -736,30 +754,27 @@ void bin_rows(const double *x, const double *edges, const int64_t *source, uint8
     })
 }
 
-/* Slope and curvature of the loss at the scores `raw`, times `scale`, for `used` rows from `first` on, where row 0 follows
-   the last. A row with label 0 or 1 has those of the logistic loss; 2 is no label. Every pair of rows adds `weight` · log(1 +
-   exp(below − above)). The entries of row i are the rows that should have a smaller sum, then n + those that should have a
-   larger one.  raw, label [n], offsets [n + 1], entries [2P] → out [n, 2] */
-void row_slopes(const double *raw, const uint8_t *label, const int64_t *offsets, const int64_t *entries, double *out,
-                int64_t n, int64_t first, int64_t used, double weight, double scale, int64_t threads) {
-    IN_THREADS(32 * used, NULL, used, for (int64_t j = first + low; j < first + high; j++) {
-        const int64_t i = j < n ? j : j - n;
-        double slope = 0, bend = 0;
-        if (label[i] < 2) {
-            const double chance = 1 / (1 + exp(-raw[i]));
-            slope = chance - label[i];
-            bend = chance * (1 - chance);
-        }
-        for (int64_t e = offsets[i]; e < offsets[i + 1]; e++) {
-            const int above = entries[e] < n; /* is this row the one that should have the larger sum? */
-            const double apart = raw[i] - raw[above ? entries[e] : entries[e] - n];
-            const double wrong = 1 / (1 + exp(above ? apart : -apart)), push = weight * wrong;
-            slope += above ? -push : push;
-            bend += push * (1 - wrong);
-        }
-        out[2 * i] = slope * scale;
-        out[2 * i + 1] = bend * scale;
-    })
+/* Slope and curvature of the loss of row i at the scores `raw`, times `scale`. With label 0 or 1 it has those of the
+   logistic loss; 2 is no label. Every pair of rows adds `weight` · log(1 + exp(below − above)). The entries of a row are the
+   rows that should have a smaller sum, then n + those that should have a larger one.
+   raw, label [n], offsets [n + 1], entries [2P] → out [n, 2] */
+INLINE void row_slopes(const double *raw, const uint8_t *label, const int64_t *offsets, const int64_t *entries,
+                       double *out, int64_t n, int64_t i, double weight, double scale) {
+    double slope = 0, bend = 0;
+    if (label[i] < 2) {
+        const double chance = 1 / (1 + exp(-raw[i]));
+        slope = chance - label[i];
+        bend = chance * (1 - chance);
+    }
+    for (int64_t e = offsets[i]; e < offsets[i + 1]; e++) {
+        const int above = entries[e] < n; /* should this row have the larger sum? */
+        const double apart = raw[i] - raw[above ? entries[e] : entries[e] - n];
+        const double wrong = 1 / (1 + exp(above ? apart : -apart)), push = weight * wrong;
+        slope += above ? -push : push;
+        bend += push * (1 - wrong);
+    }
+    out[2 * i] = slope * scale;
+    out[2 * i + 1] = bend * scale;
 }
 
 typedef double both_t __attribute__((vector_size(16), aligned(8))); /* slope and curvature, added at once */
@@ -777,16 +792,18 @@ INLINE void add_rows(const uint8_t *bins, const int64_t *features, const int32_t
     }
 }
 
-/* Sums of both values of `used` rows per group, feature and bin, added to `out` in order of the rows from `first` on,
-   where row 0 follows the last.  bins [F, n], features [K], group [n], both [n, 2] → out [groups, K, B, 2] */
+/* Sums of both values of `used` rows per group, for features [low, high), in order of the rows from `first` on, where row 0
+   follows the last.  bins [F, n], features [K], group [n], both [n, 2] → out [groups, K, B, 2] */
 static void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *both,
-                     double *out, int64_t n, int64_t first, int64_t used, int64_t K, int64_t B, int64_t threads) {
+                     double *out, int64_t n, int64_t first, int64_t used, int64_t groups, int64_t K, int64_t B,
+                     int64_t low, int64_t high) {
     const int64_t end = first + used < n ? first + used : n, rest = first + used - end;
     const both_t *values = (const both_t *)both;
+    for (int64_t i = 0; i < groups; i++) memset(out + (i * K + low) * B * 2, 0, sizeof(double) * (high - low) * B * 2);
 #define ADD(width)                                                                       \
     add_rows(bins, features + k, group, values, at, n, first, end, K, B, width);         \
     add_rows(bins, features + k, group, values, at, n, 0, rest, K, B, width)
-    IN_THREADS(used * K, NULL, K, for (int64_t k = low; k < high; k += 4) {
+    for (int64_t k = low; k < high; k += 4) {
         both_t *at = (both_t *)out + k * B;
         switch (high - k) {
         case 1: ADD(1); break;
@@ -794,76 +811,104 @@ static void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t
         case 3: ADD(3); break;
         default: ADD(4);
         }
-    })
+    }
 #undef ADD
 }
 
-/* The feature and the bin after which to split each group, with the largest gain of (Σg)² / (Σh + l2) over both sides.
+/* The feature and the bin after which to split a group, with the largest gain of (Σg)² / (Σh + l2) over both sides.
    Neither side may have Σh < least; without a gain above tiny it is the last bin. Of gains that differ by less than the
-   factor `same`, the first counts.  sums [n, K, B, 2] → which, cut [n] */
-static void best_splits(const double *sums, const int64_t *features, int64_t *which, int64_t *cut, int64_t n, int64_t K,
-                        int64_t B, double l2, double least, double tiny, double same, int64_t threads) {
-    IN_THREADS(8 * n * K * B, NULL, n, for (int64_t i = low; i < high; i++) {
-        double best = tiny;
-        which[i] = features[0];
-        cut[i] = B - 1;
-        for (int64_t k = 0; k < K; k++) {
-            const double *here = sums + (i * K + k) * B * 2;
-            double g = 0, h = 0, all_g = 0, all_h = 0;
-            for (int64_t b = 0; b < B; b++) {
-                all_g += here[2 * b];
-                all_h += here[2 * b + 1];
-            }
-            const double before = all_g * all_g / (all_h + l2);
-            for (int64_t b = 0; b < B; b++) {
-                g += here[2 * b];
-                h += here[2 * b + 1];
-                const double others = all_g - g, rest = all_h - h;
-                if (h < least || rest < least) continue;
-                const double gain = g * g / (h + l2) + others * others / (rest + l2) - before;
-                if (gain > best * same) {
-                    best = gain;
-                    which[i] = features[k];
-                    cut[i] = b;
-                }
+   factor `same`, the first counts.  sums [K, B, 2] → which, cut */
+static void best_split(const double *sums, const int64_t *features, int64_t *which, int64_t *cut, int64_t K, int64_t B,
+                       double l2, double least, double tiny, double same) {
+    double best = tiny;
+    *which = features[0];
+    *cut = B - 1;
+    for (int64_t k = 0; k < K; k++) {
+        const double *here = sums + k * B * 2;
+        double g = 0, h = 0, all_g = 0, all_h = 0;
+        for (int64_t b = 0; b < B; b++) {
+            all_g += here[2 * b];
+            all_h += here[2 * b + 1];
+        }
+        const double before = all_g * all_g / (all_h + l2);
+        for (int64_t b = 0; b < B; b++) {
+            g += here[2 * b];
+            h += here[2 * b + 1];
+            const double others = all_g - g, rest = all_h - h;
+            if (h < least || rest < least) continue;
+            const double gain = g * g / (h + l2) + others * others / (rest + l2) - before;
+            if (gain > best * same) {
+                best = gain;
+                *which = features[k];
+                *cut = b;
             }
         }
-    })
+    }
 }
 
-/* Grow one tree level by level; the groups of a level choose among the features of that level, by g and h of `used`
-   rows from `first` on. `group` starts as 0 and ends as the leaf of each row. which and cut hold the splits of all levels,
-   leaves the values −rate · Σg / (Σh + l2), which are added to `raw`; sums is working space.
-   bins [F, n], features [levels, K], g and h [n, 2], sums [2^(levels − 1), K, B, 2], raw [n]
-   → group [n], which, cut [2^levels − 1], leaves [2^levels] */
-void grow_tree(const uint8_t *bins, const int64_t *features, const double *both, double *sums, int32_t *group,
-               int64_t *which, int64_t *cut, double *leaves, double *raw, int64_t n, int64_t first, int64_t used,
-               int64_t K, int64_t B, int64_t levels, double l2, double least, double tiny, double same, double rate,
-               int64_t threads) {
-    for (int64_t level = 0; level < levels; level++) {
-        const int64_t groups = (int64_t)1 << level;
-        const int64_t *chosen = features + level * K;
-        int64_t *split = which + groups - 1, *last = cut + groups - 1;
-        memset(sums, 0, sizeof(double) * groups * K * B * 2);
-        bin_sums(bins, chosen, group, both, sums, n, first, used, K, B, threads);
-        best_splits(sums, chosen, split, last, groups, K, B, l2, least, tiny, same, threads);
-        IN_THREADS(n, NULL, n, for (int64_t i = low; i < high; i++) {
-            const int32_t at = group[i];
-            group[i] = 2 * at + (bins[split[at] * n + i] > last[at]);
-        })
-    }
+/* Grow R trees one after the other, each level by level. The groups of a level choose among the features of that level, by
+   slope and curvature g and h (see row_slopes) of `used` rows from first[r] on. which and cut hold the splits of all levels,
+   leaves the values −rate · Σg / (Σh + l2), which are added to `raw`; sums, both and group are working space.
+   bins [F, n], features [R, levels, K], first [R], label [n], offsets [n + 1], entries [2P], both [n, 2],
+   sums [2^(levels − 1), K, B, 2] and parts [PARTS, 2^levels, 2], group, raw [n] → which, cut [R, 2^levels − 1],
+   leaves [R, 2^levels] */
+void grow_trees(const uint8_t *bins, const int64_t *features, const int64_t *firsts, const uint8_t *label,
+                const int64_t *offsets, const int64_t *entries, double *both, double *sums, double *parts,
+                int32_t *group, double *raw, int64_t *which, int64_t *cut, double *leaves, int64_t n, int64_t used,
+                int64_t K, int64_t B, int64_t levels, int64_t R, double l2, double least, double tiny, double same,
+                double rate, double weight, double scale, int64_t threads) {
     const int64_t number = (int64_t)1 << levels;
-    memset(sums, 0, sizeof(double) * number * 2);
-    for (int64_t j = first; j < first + used; j++) {
-        const int64_t i = j < n ? j : j - n;
-        sums[2 * group[i]] += both[2 * i];
-        sums[2 * group[i] + 1] += both[2 * i + 1];
+    meeting_t meeting = {0, 0};
+    const int members = team(used * K, threads);
+#pragma omp parallel num_threads(members)
+    {
+        const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
+        const int64_t low = n * me / all, high = n * (me + 1) / all; /* rows of this thread */
+        for (int64_t r = 0; r < R; r++) {
+            const int64_t first = firsts[r];
+            int64_t *splits = which + r * (number - 1), *cuts = cut + r * (number - 1);
+            double *values = leaves + r * number;
+            memset(group + low, 0, sizeof(int32_t) * (high - low));
+            for (int64_t j = first + used * me / all; j < first + used * (me + 1) / all; j++)
+                row_slopes(raw, label, offsets, entries, both, n, j < n ? j : j - n, weight, scale);
+            meet(&meeting, all);
+            for (int64_t level = 0; level < levels; level++) {
+                const int64_t groups = (int64_t)1 << level, *chosen = features + (r * levels + level) * K;
+                int64_t *split = splits + groups - 1, *last = cuts + groups - 1;
+                bin_sums(bins, chosen, group, both, sums, n, first, used, groups, K, B, K * me / all, K * (me + 1) / all);
+                meet(&meeting, all);
+                for (int64_t i = groups * me / all; i < groups * (me + 1) / all; i++)
+                    best_split(sums + i * K * B * 2, chosen, split + i, last + i, K, B, l2, least, tiny, same);
+                meet(&meeting, all);
+                for (int64_t i = low; i < high; i++) {
+                    const int32_t at = group[i];
+                    group[i] = 2 * at + (bins[split[at] * n + i] > last[at]);
+                }
+                meet(&meeting, all);
+            }
+            for (int64_t part = PARTS * me / all; part < PARTS * (me + 1) / all; part++) {
+                double *here = parts + part * number * 2;
+                memset(here, 0, sizeof(double) * number * 2);
+                for (int64_t j = first + used * part / PARTS; j < first + used * (part + 1) / PARTS; j++) {
+                    const int64_t i = j < n ? j : j - n;
+                    here[2 * group[i]] += both[2 * i];
+                    here[2 * group[i] + 1] += both[2 * i + 1];
+                }
+            }
+            meet(&meeting, all);
+            for (int64_t leaf = number * me / all; leaf < number * (me + 1) / all; leaf++) {
+                double g = 0, h = l2;
+                for (int64_t part = 0; part < PARTS; part++) {
+                    g += parts[2 * (part * number + leaf)];
+                    h += parts[2 * (part * number + leaf) + 1];
+                }
+                values[leaf] = -rate * g / (h > tiny ? h : tiny);
+            }
+            meet(&meeting, all);
+            for (int64_t i = low; i < high; i++) raw[i] += values[group[i]];
+            meet(&meeting, all);
+        }
     }
-    for (int64_t leaf = 0; leaf < number; leaf++) {
-        const double weight = sums[2 * leaf + 1] + l2;
-        leaves[leaf] = -rate * sums[2 * leaf] / (weight > tiny ? weight : tiny);
-    }
-    IN_THREADS(n, NULL, n, for (int64_t i = low; i < high; i++) raw[i] += leaves[group[i]];)
 }
 
 /* Add the predictions of R trees of M nodes for each row to `out`, in order; the children of a leaf are the leaf itself.

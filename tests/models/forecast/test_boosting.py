@@ -155,13 +155,14 @@ def test_trees_of_half_the_rows() -> None:
 
 def test_all_rows_are_used_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = checkers(400)
-    times, grow = np.zeros(len(x)), boosting._grow
+    times, grow = np.zeros(len(x)), boosting._Growing.trees
 
-    def counted(bins: Any, choices: Any, both: Any, raw: Any, first: int, used: int, *rest: float) -> Any:
-        times[boosting._sample(first, used, len(x))] += 1
-        return grow(bins, choices, both, raw, first, used, *rest)
+    def counted(growing: Any, choices: Any, first: Any) -> Any:
+        for row in first:
+            times[boosting._sample(row, growing.used, len(x))] += 1
+        return grow(growing, choices, first)
 
-    monkeypatch.setattr(boosting, "_grow", counted)
+    monkeypatch.setattr(boosting._Growing, "trees", counted)
     boosted_trees(x, y, rounds=1_000, split_rows=0.5, seed=0)
     assert times.sum() == 1_000 * 200 and times.min() > 440 and times.max() < 560
 
@@ -190,13 +191,25 @@ def test_splits_need_a_minimum_curvature() -> None:
     assert boosted_trees(x, y, rounds=1, depth=1, l2=0.0, seed=0).threshold[0, 0] == 0.5
 
 
-@pytest.mark.parametrize(("number", "l2", "rows"), [(1, 10.0, 1.0), (3, 0.1, 0.6), (1, 0.0, 0.5)])
-def test_compiled_trees_have_the_same_bits_on_any_number_of_threads(
-    number: int, l2: float, rows: float, threads: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("l2", "rows"), [(10.0, 1.0), (0.1, 0.6), (0.0, 0.5)])
+def test_compiled_trees_have_the_same_bits_on_any_number_of_threads(l2: float, rows: float, threads: None) -> None:
     if native() is None:
         pytest.skip("no C compiler")
-    torch.set_num_threads(number)
+    x, y = checkers(30_000)
+    order = np.random.default_rng(0).integers(0, len(x), (20_000, 2))
+    options: dict[str, Any] = {"rounds": 10, "l2": l2, "split_rows": rows, "split_features": 0.7, "order": order}
+    found = []
+    for number in (1, 2, 5):
+        torch.set_num_threads(number)
+        found.append(boosted_trees(x, y[:25_000], **options, seed=0))
+    assert same(found[0], found[1]) and same(found[0], found[2])
+    assert not same(found[0], boosted_trees(x, y[:25_000], **options, seed=1))
+
+
+@pytest.mark.parametrize(("l2", "rows"), [(10.0, 1.0), (0.1, 0.6), (0.0, 0.5)])
+def test_compiled_trees_equal_those_of_numpy(l2: float, rows: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    if native() is None:
+        pytest.skip("no C compiler")
     x, y = checkers()
     order = np.random.default_rng(0).integers(0, len(x), (3_000, 2))  # a row is above some rows and below others
     options: dict[str, Any] = {"rounds": 20, "l2": l2, "split_rows": rows, "order": order, "order_weight": 0.5}
@@ -205,6 +218,8 @@ def test_compiled_trees_have_the_same_bits_on_any_number_of_threads(
     for module in (boosting, trees):
         monkeypatch.setattr(module, "native", lambda: None)
     plain = boosted_trees(x, y[:3_500], **options, seed=0)
-    assert same(found, plain) and (found.threshold.isfinite().sum() > 100)
-    assert scores.tolist() == plain.sum(x).tolist()
-    assert not same(found, boosted_trees(x, y[:3_500], **options, seed=1))
+    assert found.feature.equal(plain.feature) and found.threshold.equal(plain.threshold)
+    assert found.threshold.isfinite().sum() > 100
+    # Exponentials and sums of many rows are rounded differently.
+    torch.testing.assert_close(found.value, plain.value, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(scores, plain.sum(x), rtol=0, atol=1e-12)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dysat.features.rounding import rounded
 from dysat.nn.trees import Trees
-from dysat.system.compiled import native
+from dysat.system.compiled import PARTS, native
 from dysat.system.parallel.process import in_threads
 
 Ids = NDArray[np.int64]
@@ -74,20 +74,20 @@ def tree_grower(
     def grow() -> Trees:
         varying = np.flatnonzero(edges[:, 0] < np.inf)
         number = math.ceil(split_features * len(varying))
-        baseline = math.log(y.sum() / (~y).sum())
-        raw = np.full(rows, baseline)
-        size = (rounds if number else 0, 2 ** (depth + 1) - 1)
+        trees, baseline = rounds if number else 0, math.log(y.sum() / (~y).sum())
+        choices, first = np.zeros((trees, depth, number), dtype=np.int64), np.zeros(trees, dtype=np.int64)
+        for r, level in np.ndindex(trees, depth):
+            choices[r, level] = rng.choice(varying, number, replace=False)
+            if level == depth - 1 and used < rows:
+                first[r] = rng.integers(rows)
+        grown = _Growing(bins, labels, pairs, order_weight, l2, learning_rate, used, np.full(rows, baseline))
+        split, cut, leaves = grown.trees(choices, first)
+        size = (trees, 2 ** (depth + 1) - 1)
         feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)
-        for r in range(size[0]):
-            choices = np.array([rng.choice(varying, number, replace=False) for _ in range(depth)])
-            first = int(rng.integers(rows)) if used < rows else 0
-            both = pairs.derivatives(raw, labels, order_weight, first, used)
-            split, cut, leaves = _grow(bins, choices, both, raw, first, used, l2, learning_rate)
-            feature[r, : len(split)], value[r, len(split) :] = split, leaves
-            threshold[r, : len(split)] = edges[split, cut]
+        inner = 2**depth - 1
+        feature[:, :inner], threshold[:, :inner], value[:, inner:] = split, edges[split, cut], leaves
         own = np.arange(size[1])
-        inner = own < 2**depth - 1
-        left, right = (np.tile(np.where(inner, 2 * own + side, own), (size[0], 1)) for side in (1, 2))
+        left, right = (np.tile(np.where(own < inner, 2 * own + side, own), (trees, 1)) for side in (1, 2))
         tables = {"feature": feature, "threshold": threshold, "left": left, "right": right, "value": value}
         parts = {name: torch.from_numpy(table) for name, table in tables.items()}
         return Trees(**parts, baseline=torch.tensor(baseline, dtype=torch.float64))
@@ -122,26 +122,72 @@ class _Pairs:
         offsets = np.searchsorted(rows[by_row], np.arange(number + 1))
         return cls(above, below, offsets, others[by_row])
 
-    def derivatives(self, raw: Reals, labels: NDArray[np.uint8], weight: float, first: int, used: int) -> Reals:
-        """Return slope and curvature of the loss at the scores of `used` rows from `first` on.  # [B], [B] → [B, 2]
 
-        They are scaled so that the sums are those expected of all rows. Other rows have any value.
+@dataclass(frozen=True, eq=False)
+class _Growing:
+    """What trees are grown from; each is chosen by slope and curvature of `used` rows, and added to the scores of all.
+
+    Shapes: bins [F, B], labels, raw [B]
+    """
+
+    bins: NDArray[np.uint8]
+    labels: NDArray[np.uint8]
+    pairs: _Pairs
+    order_weight: float
+    l2: float
+    rate: float
+    used: int
+    raw: Reals
+
+    def trees(self, choices: Ids, first: Ids) -> tuple[Ids, Ids, Reals]:
+        """Grow trees whose levels choose among these features; each uses the rows from `first` on.
+
+        Returns features and cuts of the splits, and the values of the leaves. A cut is the last bin on the left; it is
+        the last of all if no split gains.
+
+        Shapes: [R, depth, K], [R] → 2 × [R, 2^depth − 1], [R, 2^depth]
         """
-        scale = len(raw) / used
+        (trees, depth, number), rows = choices.shape, len(self.raw)
+        feature, cut = np.empty((2, trees, 2**depth - 1), dtype=np.int64)
+        leaves = np.empty((trees, 2**depth))
         if (call := native()) is not None:
-            both = np.empty((len(raw), 2))
-            arrays = (raw, labels, self.offsets, self.entries, both)
-            call("row_slopes", *map(torch.from_numpy, arrays), len(raw), first, used, weight, scale)
-            return both
-        both, chance = np.zeros((len(raw), 2)), 1 / (1 + np.exp(-raw))
-        wrong = 1 / (1 + np.exp(raw[self.above] - raw[self.below]))  # probability of the other order
-        known = labels != UNLABELLED
-        both[known, 0], both[known, 1] = chance[known] - labels[known], (chance * (1 - chance))[known]
-        push = weight * wrong
-        for rows, sign in ((self.above, -1), (self.below, 1)):
+            sums, parts = np.empty((2 ** (depth - 1), number, BINS, 2)), np.empty((PARTS, 2**depth, 2))
+            space = np.empty((rows, 2)), sums, parts, np.empty(rows, dtype=np.int32)
+            arrays = (self.bins, choices, first, self.labels, self.pairs.offsets, self.pairs.entries, *space)
+            sizes = (rows, self.used, number, BINS, depth, trees)
+            rates = (self.l2, MIN_CURVATURE, TINY, SAME_GAIN, self.rate, self.order_weight, rows / self.used)
+            call("grow_trees", *map(torch.from_numpy, (*arrays, self.raw, feature, cut, leaves)), *sizes, *rates)
+            return feature, cut, leaves
+        for r in range(trees):
+            leaves[r] = self._tree(choices[r], _sample(int(first[r]), self.used, rows), feature[r], cut[r])
+        return feature, cut, leaves
+
+    def _tree(self, choices: Ids, rows: Ids, feature: Ids, cut: Ids) -> Reals:
+        """Grow one tree from these rows, and write its splits; returns its leaves.  # [depth, K], [used]"""
+        both, leaf = self._derivatives(), np.zeros(len(self.raw), dtype=np.int64)
+        for level, features in enumerate(choices):
+            here = slice(2**level - 1, 2 ** (level + 1) - 1)
+            sums = _histograms(self.bins[:, rows], features, leaf[rows], both[rows], 2**level)
+            which, cut[here] = _best_splits(sums, self.l2)
+            feature[here] = features[which]
+            leaf = 2 * leaf + (self.bins[feature[here][leaf], np.arange(len(leaf))] > cut[here][leaf])
+        total, weight = (np.bincount(leaf[rows], v, minlength=2 ** len(choices)) for v in both[rows].T)
+        leaves: Reals = -self.rate * total / np.maximum(weight + self.l2, TINY)  # an empty leaf has the value 0
+        self.raw[:] += leaves[leaf]
+        return leaves
+
+    def _derivatives(self) -> Reals:
+        """Return slope and curvature of the loss, scaled so that sums over a sample are those of all rows.  # [B, 2]"""
+        both, chance = np.zeros((len(self.raw), 2)), 1 / (1 + np.exp(-self.raw))
+        above, below = self.pairs.above, self.pairs.below
+        wrong = 1 / (1 + np.exp(self.raw[above] - self.raw[below]))  # probability of the other order
+        known = self.labels != UNLABELLED
+        both[known, 0], both[known, 1] = chance[known] - self.labels[known], (chance * (1 - chance))[known]
+        push = self.order_weight * wrong
+        for rows, sign in ((above, -1), (below, 1)):
             np.add.at(both[:, 0], rows, sign * push)
             np.add.at(both[:, 1], rows, push * (1 - wrong))
-        return both * scale
+        return both * (len(both) / self.used)
 
 
 def _binned(x: Reals, edges: Reals, rows: Ids) -> NDArray[np.uint8]:
@@ -184,43 +230,11 @@ def _bin_edges(x: Reals) -> Reals:
     return edges
 
 
-def _grow(
-    bins: NDArray[np.uint8], choices: Ids, both: Reals, raw: Reals, first: int, used: int, l2: float, rate: float
-) -> tuple[Ids, Ids, Reals]:
-    """Grow one tree whose levels choose among these features, and add it to the scores of all rows.
-
-    Returns features and cuts of the splits, and the values of the leaves. Both are chosen by slope and curvature of
-    `used` rows from `first` on. A cut is the last bin on the left; it is the last of all if no split gains.
-
-    Shapes: bins [F, B], choices [depth, K], slope and curvature [B, 2], raw [B] → 2^depth − 1 splits, [2^depth].
-    """
-    depth, number = choices.shape
-    leaf = np.zeros(len(both), dtype=np.int32)
-    (feature, cut), leaves = np.empty((2, 2**depth - 1), dtype=np.int64), np.empty(2**depth)
-    if (call := native()) is not None:
-        sums = np.empty((2 ** (depth - 1), number, BINS, 2))
-        arrays = (bins, choices, both, sums, leaf, feature, cut, leaves, raw)
-        sizes = (len(leaf), first, used, number, BINS, depth)
-        call("grow_tree", *map(torch.from_numpy, arrays), *sizes, l2, MIN_CURVATURE, TINY, SAME_GAIN, rate)
-        return feature, cut, leaves
-    rows = _sample(first, used, len(leaf))
-    for level in range(depth):
-        here = slice(2**level - 1, 2 ** (level + 1) - 1)
-        sums = _histograms(bins[:, rows], choices[level], leaf[rows], both[rows], 2**level)
-        which, cut[here] = _best_splits(sums, l2)
-        feature[here] = choices[level][which]
-        leaf = 2 * leaf + (bins[feature[here][leaf], np.arange(len(leaf))] > cut[here][leaf])
-    total, weight = (np.bincount(leaf[rows], v, minlength=2**depth) for v in both[rows].T)
-    leaves[:] = -rate * total / np.maximum(weight + l2, TINY)  # an empty leaf has the value 0
-    raw += leaves[leaf]
-    return feature, cut, leaves
-
-
-def _histograms(bins: NDArray[np.uint8], choices: Ids, leaf: NDArray[np.int32], both: Reals, n: int) -> Reals:
+def _histograms(bins: NDArray[np.uint8], choices: Ids, leaf: Ids, both: Reals, n: int) -> Reals:
     """Return sums of slope and curvature over the rows of each leaf, feature and bin.  # [n, K, BINS, 2]"""
     sums = np.zeros((n, len(choices), BINS, 2))
     for k, f in enumerate(choices):
-        at = leaf.astype(np.int64) * BINS + bins[f]
+        at = leaf * BINS + bins[f]
         for which, values in enumerate(both.T):
             sums[:, k, :, which] = np.bincount(at, values, minlength=n * BINS).reshape(n, BINS)
     return sums
