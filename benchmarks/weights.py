@@ -41,23 +41,22 @@ from dysat.models.forecast.parts import Parts, Reals, learn_parts
 from dysat.system.hardware import hardware
 from dysat.system.parallel.pool import THREAD_VARIABLES, worker_pool
 
-Weights = Callable[..., Reals]  # of parts, the last window, weights to start from, and whether there is a floor
+Weights = Callable[..., Reals]  # of experts, the last window, weights to start from, and whether there is a floor
 WINDOWS = 4
 DEFAULT = "learned, with a floor"
 ALONE = ("regression", "regression of repeated pairs", *PLAIN_COLUMNS, "trees")
 
 
-def _rule(earlier: Parts, last: Examples, start: Reals, *, floor: bool) -> Reals:
+def _rule(experts: Reals, last: Examples, start: Reals, *, floor: bool) -> Reals:
     return start
 
 
-def _learned(earlier: Parts, last: Examples, start: Reals, *, floor: bool) -> Reals:
-    return learned_weights(earlier, last, start, floor=False)
+def _learned(experts: Reals, last: Examples, start: Reals, *, floor: bool) -> Reals:
+    return learned_weights(experts, last, start, floor=False)
 
 
-def _alone(expert: int, earlier: Parts, last: Examples, start: Reals, *, floor: bool) -> Reals:
-    held, experts = mixture._Window.of(last), earlier.experts(last.features, last.ranks)
-    return held.scaled(experts, mixture._experts_alone()[expert])
+def _alone(expert: int, experts: Reals, last: Examples, start: Reals, *, floor: bool) -> Reals:
+    return mixture._Window.of(last).scaled(experts, mixture._experts_alone()[expert])
 
 
 WAYS: Mapping[str, Weights] = {

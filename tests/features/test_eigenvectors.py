@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
 from dysat.features import link_memory
-from dysat.features.link_memory import eigenvectors_on, lanczos, leading_eigenvectors
+from dysat.features.link_memory import lanczos, leading_eigenvectors
+from dysat.system.parallel.matrices import matrices_on
 
 
 def symmetric(size: int) -> csr_array[np.float64]:
@@ -103,7 +104,7 @@ def test_a_gpu_finds_the_same_eigenvectors(matrix: csr_array[np.float64], monkey
         pytest.skip("no CUDA device")
     monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
     values, vectors = leading_eigenvectors(matrix)
-    with eigenvectors_on(torch.device("cuda")):
+    with matrices_on(torch.device("cuda")):
         found, again = leading_eigenvectors(matrix), leading_eigenvectors(matrix)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000, 10**9))
         assert_array_equal(leading_eigenvectors(matrix)[1], vectors)  # too little memory: on the CPU
@@ -120,13 +121,14 @@ def test_the_first_eigenvectors_of_a_process_on_a_gpu_can_be_found_by_several_th
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np, torch
 from scipy.sparse import random_array
-from dysat.features.link_memory import eigenvectors_on, leading_eigenvectors
+from dysat.features.link_memory import leading_eigenvectors
+from dysat.system.parallel.matrices import matrices_on
 
 matrix = random_array((3_000, 3_000), density=0.01, rng=0).tocsr()
 matrix = matrix + matrix.T
 
 def found(_):
-    with eigenvectors_on(torch.device("cuda")):
+    with matrices_on(torch.device("cuda")):
         return leading_eigenvectors(matrix)[0]
 
 with ThreadPoolExecutor(4) as pool:

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from inspect import signature
 from itertools import pairwise
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -24,6 +21,7 @@ from dysat.data.csr import Snapshot, distinct
 from dysat.data.windows import DAY
 from dysat.errors import GraphError
 from dysat.system.compiled import native
+from dysat.system.parallel.matrices import matrix_device
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -278,20 +276,6 @@ def overlaps(snapshots: Snapshots) -> Reals:
     return fractions
 
 
-_loading = Lock()  # the first decomposition on a GPU loads a library, which two threads must not do at the same time
-_device: ContextVar[str] = ContextVar("device", default="cpu")
-
-
-@contextmanager
-def eigenvectors_on(device: torch.device) -> Iterator[None]:
-    """Compute approximate eigenvectors on a device if they fit in its memory; exact ones are found on the CPU."""
-    before = _device.set(str(device))
-    try:
-        yield
-    finally:
-        _device.reset(before)
-
-
 def leading_eigenvectors(matrix: csr_array[np.float64]) -> Spectrum:
     """Return the eigenvalues of largest size, in falling order, and their eigenvectors.  # [k], [N, k]
 
@@ -362,10 +346,7 @@ def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Rea
     at a time, and the time grows with the number of links.
     """
     n, size = matrix.shape[0], BLOCK * math.ceil(BASIS * number / BLOCK)
-    device = _roomy_device(4 * (size * n + BLOCK * CHUNK))
-    if device.type == "cuda":
-        with _loading:
-            torch.linalg.qr(torch.eye(2, device=device))
+    device = matrix_device(4 * (size * n + BLOCK * CHUNK))
     multiply, random = _product(matrix, device), np.random.default_rng(seed)
     basis, small = torch.empty(size, n, device=device), torch.zeros(size, size, device=device)  # basis A basisᵀ
     fresh = torch.from_numpy(random.standard_normal((n, BLOCK), dtype=np.float32)).to(device)
@@ -386,12 +367,6 @@ def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Rea
     else:
         chosen = torch.cat([torch.arange(number // 2), torch.arange(size - (number - number // 2), size)])
     return values[chosen].numpy(), (basis.mT @ mixture[:, chosen].float().to(device)).cpu().numpy()
-
-
-def _roomy_device(size: int) -> torch.device:
-    """The chosen device if twice as many bytes are free there, else the CPU."""
-    device = torch.device(_device.get())
-    return device if device.type != "cuda" or 2 * size < torch.cuda.mem_get_info(device)[0] else torch.device("cpu")
 
 
 def _product(matrix: Any, device: torch.device) -> Callable[[Tensor], Tensor]:

@@ -21,7 +21,6 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.activity import COLUMNS as ACTIVITY
 from dysat.features.activity import activity
-from dysat.features.link_memory import eigenvectors_on
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import FAN_OUT, MOST_ROWS, NODES_AT_ONCE, AttentionModel, Sizes
@@ -42,6 +41,7 @@ from dysat.nn.walk_objective import Reduction, Sharing
 from dysat.sampling.blocks import Unknown
 from dysat.sampling.pairs import mixed_pairs
 from dysat.system.notebook import notebook_progress
+from dysat.system.parallel.matrices import matrices_on
 from dysat.system.parallel.process import MANY_LINKS, few_blas_threads, meanwhile, return_freed_memory
 from dysat.system.parallel.ranks import alone, ranks
 from dysat.system.progress import report
@@ -291,7 +291,7 @@ class DySAT(AttentionModel):
 
     def _coordinates(self, device: torch.device, steps: int) -> Iterator[Tensor]:
         """Yield the spectral coordinates of the last steps.  # each [known, 2 · spectrum]"""
-        with eigenvectors_on(device):
+        with matrices_on(device):
             yield from islice(spectrum(self.graph_, self.spectrum), len(self.graph_) - steps, None)
 
     def _times(self) -> Tensor | None:
@@ -380,9 +380,9 @@ class DySAT(AttentionModel):
     def _eigenvectors(self) -> AbstractContextManager[None]:
         """Compute eigenvectors on the device of the model; on the CPU if this machine does not have it."""
         try:
-            return eigenvectors_on(choose_device(self.device))
+            return matrices_on(choose_device(self.device))
         except ModelError:
-            return eigenvectors_on(torch.device("cpu"))
+            return matrices_on(torch.device("cpu"))
 
     def _learn_pair_score(self, on_trees: Callable[[], object] = lambda: None) -> PairScore | None:
         with self._eigenvectors():

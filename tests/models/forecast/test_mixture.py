@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from dysat.models.forecast.parts import CONSTANT, NUM_EXPERTS, PLAIN, REGRESSION
 Reals = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def window(links: int, seed: int = 0, **helpful: float) -> tuple[Any, Examples]:
+def window(links: int, seed: int = 0, **helpful: float) -> tuple[Reals, Examples]:
     """Experts of noise, and a window of links, two pairs without a link for each, and one to rank below each.
 
     `helpful` names experts with their mean score of links, "all" or "old" pairs; half of all pairs were linked before.
@@ -32,11 +31,11 @@ def window(links: int, seed: int = 0, **helpful: float) -> tuple[Any, Examples]:
         experts[:, int(expert[1:])] += mean * link * (before if which == "old" else 1)
     numbers = {"num_links": links, "num_uniform": 3 * links, "num_added": 0, "num_dropped": 9, "num_unlinked": 999}
     last = Examples(np.empty((size, 0)), np.empty((size, 0)), before, above=np.arange(links), **numbers)
-    return SimpleNamespace(experts=lambda features, ranks: experts), last
+    return experts, last
 
 
-def loss(parts: Any, last: Examples, weights: Reals) -> float:
-    held, experts = mixture._Window.of(last), parts.experts(None, None)
+def loss(experts: Reals, last: Examples, weights: Reals) -> float:
+    held = mixture._Window.of(last)
     return held.losses(experts, held.scaled(experts, weights)).mean
 
 
@@ -53,20 +52,20 @@ def test_rule_gives_all_weight_to_the_parts() -> None:
 @pytest.mark.parametrize("expert", [REGRESSION, TREE_SUM, PLAIN.start, PLAIN.stop - 1])
 def test_weights_move_to_the_expert_that_ranked_the_window_best(expert: int) -> None:
     helpful = {f"e{REGRESSION}_all": 1.0, f"e{expert}_all": 2.0}
-    parts, last = window(4_000, **helpful)
+    experts, last = window(4_000, **helpful)
     start = rule(4_000)
-    found = learned_weights(parts, last, start, floor=False)
+    found = learned_weights(experts, last, start, floor=False)
     assert (found[:, expert] > start[:, expert] + 0.05).all()
-    assert loss(parts, last, found) < loss(parts, last, start) - 0.01
+    assert loss(experts, last, found) < loss(experts, last, start) - 0.01
     new = window(4_000, seed=1, **helpful)
     assert loss(*new, found) < loss(*new, start) - 0.01
 
 
 def test_pairs_linked_before_have_weights_of_their_own() -> None:
     helpful = {f"e{REGRESSION}_all": 1.0, f"e{PLAIN.start}_old": 2.0, f"e{REPEATED}_old": 2.0}
-    parts, last = window(4_000, **helpful)
+    experts, last = window(4_000, **helpful)
     start = rule(4_000)
-    moved = learned_weights(parts, last, start, floor=False) - start
+    moved = learned_weights(experts, last, start, floor=False) - start
     assert moved[1, PLAIN.start] > 0.1 > abs(moved[0, PLAIN.start])
     assert moved[1, REPEATED] > 0.1 and moved[0, REPEATED] == 0
 
@@ -74,46 +73,46 @@ def test_pairs_linked_before_have_weights_of_their_own() -> None:
 def test_few_links_change_little() -> None:
     start, moved = rule(30), []
     for seed in range(5):
-        parts, last = window(30, seed, **{f"e{REGRESSION}_all": 1.0})
-        moved.append(np.abs(learned_weights(parts, last, start, floor=False) - start).max())
+        experts, last = window(30, seed, **{f"e{REGRESSION}_all": 1.0})
+        moved.append(np.abs(learned_weights(experts, last, start, floor=False) - start).max())
     assert max(moved) < 0.1
 
 
 def test_a_window_that_contradicts_all_others_changes_nothing() -> None:
-    parts, last = window(500, **{f"e{REGRESSION}_all": -2.0, f"e{TREE_SUM}_all": -2.0, f"e{REPEATED}_all": -2.0})
+    experts, last = window(500, **{f"e{REGRESSION}_all": -2.0, f"e{TREE_SUM}_all": -2.0, f"e{REPEATED}_all": -2.0})
     start = rule(500)
-    assert np.array_equal(learned_weights(parts, last, start, floor=False), start)
+    assert np.array_equal(learned_weights(experts, last, start, floor=False), start)
 
 
 def test_floor_is_the_best_expert_of_the_window() -> None:
     """With few links the penalty holds the weights near the rule, although degrees alone rank far better."""
-    parts, last = window(200, **{f"e{REGRESSION}_all": 0.3, f"e{PLAIN.start}_all": 3.0})
+    experts, last = window(200, **{f"e{REGRESSION}_all": 0.3, f"e{PLAIN.start}_all": 3.0})
     start, alone = rule(200), np.zeros((2, NUM_EXPERTS))
     alone[:, PLAIN.start] = 1.0
-    free, held = (learned_weights(parts, last, start, floor=floor) for floor in (False, True))
-    best = loss(parts, last, alone)
-    assert loss(parts, last, free) > best + 0.05
-    assert loss(parts, last, held) < best + 0.05
+    free, held = (learned_weights(experts, last, start, floor=floor) for floor in (False, True))
+    best = loss(experts, last, alone)
+    assert loss(experts, last, free) > best + 0.05
+    assert loss(experts, last, held) < best + 0.05
 
 
 def test_floor_does_nothing_where_no_expert_is_better() -> None:
     helpful = {f"e{expert}_all": 1.0 for expert in (REGRESSION, TREE_SUM, REPEATED)}
-    parts, last = window(500, **helpful)
-    free, held = (learned_weights(parts, last, rule(500), floor=floor) for floor in (False, True))
+    experts, last = window(500, **helpful)
+    free, held = (learned_weights(experts, last, rule(500), floor=floor) for floor in (False, True))
     assert np.array_equal(free, held)
 
 
 def test_a_window_with_few_links_has_no_floor() -> None:
     for links, floor in ((29, False), (30, True)):
-        parts, last = window(links, **{f"e{REGRESSION}_all": 0.3, f"e{PLAIN.start}_all": 9.0})
-        free, held = (learned_weights(parts, last, rule(links), floor=floor) for floor in (False, True))
+        experts, last = window(links, **{f"e{REGRESSION}_all": 0.3, f"e{PLAIN.start}_all": 9.0})
+        free, held = (learned_weights(experts, last, rule(links), floor=floor) for floor in (False, True))
         assert np.array_equal(free, held) != floor
 
 
 def test_best_expert_is_used_alone_if_no_penalty_is_small_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixture, "PENALTIES", (1e12,))
-    parts, last = window(500, **{f"e{PLAIN.start}_all": 3.0})
-    found = learned_weights(parts, last, rule(500), floor=True)
+    experts, last = window(500, **{f"e{PLAIN.start}_all": 3.0})
+    found = learned_weights(experts, last, rule(500), floor=True)
     others = np.delete(found, [PLAIN.start, CONSTANT], axis=1)
     assert not others.any() and (found[:, PLAIN.start] > 1).all() and found[0, CONSTANT] == found[1, CONSTANT] < 0
 

@@ -249,11 +249,10 @@ def test_calibration_moves_halfway_to_an_earlier_score(
     loyal_examples: list[Examples], loyal_score: PairScore, earlier_score: PairScore
 ) -> None:
     last = loyal_examples[-1]
-    found = pair_score._calibrated(loyal_score, earlier_score, last)
-    rows = slice(last.num_uniform)
-    raw = earlier_score.raw(last.features[rows], last.ranks[rows], last.linked_before[rows])
+    raw, rows = earlier_score.raw(last.features, last.ranks, last.linked_before), slice(last.num_uniform)
+    found = pair_score._calibrated(loyal_score, raw, last)
     linked, weights = (torch.from_numpy(part) for part in last.labels(last.num_uniform))
-    slope, shift = fit_logistic(torch.from_numpy(raw).unsqueeze(1), linked, sample_weight=weights)
+    slope, shift = fit_logistic(torch.from_numpy(raw[rows]).unsqueeze(1), linked, sample_weight=weights)
     assert last.linked_before[rows].sum() > 20
     assert (found.slope, found.shift) == pytest.approx((math.sqrt(float(slope)), float(shift) / 2))
 
@@ -348,8 +347,8 @@ def test_each_class_is_calibrated_on_its_own_links(
     loyal_examples: list[Examples], loyal_score: PairScore, earlier_score: PairScore
 ) -> None:
     last = loyal_examples[-1]
-    found = pair_score._calibrated(loyal_score, earlier_score, last)
     raw = earlier_score.raw(last.features, last.ranks, last.linked_before)
+    found = pair_score._calibrated(loyal_score, raw, last)
     repeats = sum(bool(linked) for linked in last.linked_before[: last.num_links])
     dropped = range(len(raw))[last.dropped]
     uniform = [row for row in range(last.num_links, last.num_uniform) if not last.linked_before[row]]
@@ -370,7 +369,9 @@ def test_each_class_is_calibrated_on_its_own_links(
 def test_classes_keep_their_order(
     loyal_examples: list[Examples], loyal_score: PairScore, earlier_score: PairScore
 ) -> None:
-    score = pair_score._calibrated(loyal_score, earlier_score, loyal_examples[-1])
+    last = loyal_examples[-1]
+    raw = earlier_score.raw(last.features, last.ranks, last.linked_before)
+    score = pair_score._calibrated(loyal_score, raw, last)
     pairs = all_pairs(60)
     ranked, shown = score.log_odds(LOYAL, 5, pairs), score.class_log_odds(LOYAL, 5, pairs)
     before = linked_before(LOYAL, pairs)
@@ -384,7 +385,9 @@ def test_a_class_with_few_links_has_the_calibration_of_all_pairs(
     loyal_examples: list[Examples], loyal_score: PairScore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pair_score, "MIN_CLASS", 10_000)
-    found = pair_score._calibrated(loyal_score, loyal_score, loyal_examples[-1])
+    last = loyal_examples[-1]
+    raw = loyal_score.raw(last.features, last.ranks, last.linked_before)
+    found = pair_score._calibrated(loyal_score, raw, last)
     assert found.by_class is not None and found.by_class.tolist() == [[found.slope, found.shift]] * 2
 
 
@@ -451,12 +454,14 @@ def test_weights_are_learned_from_the_window_that_earlier_parts_have_not_seen(
 ) -> None:
     found = learned(LOYAL, transitions=5, negatives=3)
     earlier, last = learn_parts(loyal_examples[:-1], 0), loyal_examples[-1]
-    weights = learned_weights(earlier, last, rule(loyal_parts.num_links), floor=True)
+    experts = earlier.experts(last.features, last.ranks)
+    weights = learned_weights(experts, last, rule(loyal_parts.num_links), floor=True)
     expected = PairScore.mixed(loyal_parts, weights, True)
     assert_close(found.weights, expected.weights)
     assert_close(found.tree_weights, expected.tree_weights)
     assert not np.allclose(weights, rule(loyal_parts.num_links))
-    expected = pair_score._calibrated(expected, PairScore.mixed(earlier, weights, True), last)
+    raw = PairScore.mixed(earlier, weights, True).raw(last.features, last.ranks, last.linked_before)
+    expected = pair_score._calibrated(expected, raw, last)
     assert (found.slope, found.shift) == pytest.approx((expected.slope, expected.shift))
 
 

@@ -18,11 +18,11 @@ from dysat.models.forecast.parts import (
     REPEATED,
     TREE_SUM,
     Ids,
-    Parts,
     Reals,
     first_of_each,
 )
 from dysat.nn.logistic import fit_logistic
+from dysat.system.parallel.process import in_threads
 
 EVEN_LINKS = 4_000  # links from which the rule gives the trees as much weight as the regression
 REPEATED_SHARE = 1 / 3  # that the rule gives the regression of pairs linked before, for these
@@ -47,19 +47,25 @@ def rule(num_links: int) -> Reals:
     return weights
 
 
-def learned_weights(earlier: Parts, last: Examples, start: Reals, *, floor: bool) -> Reals:
-    """Return weights that rank the links of a window best, as seen by parts that learned from windows before it.
+def mixed(experts: Reals, weights: Reals, linked_before: NDArray[np.bool_]) -> Reals:
+    """Return scores with the weights of new pairs, and of pairs linked before.  # [B, X], [2, X], [B] → [B]"""
+    found: Reals = np.einsum("bx,bx->b", experts, weights[linked_before.astype(np.intp)])
+    return found
+
+
+def learned_weights(experts: Reals, last: Examples, start: Reals, *, floor: bool) -> Reals:
+    """Return weights that rank the links of a window best, from scores of experts that learned from windows before it.
 
     They minimise the loss that the parts learn from, with a penalty on the distance from the weights to `start`, for
     new pairs and for pairs linked before. With `floor`, the penalty is lowered until no single expert has a smaller
     loss in this window, by more than `ERRORS` standard errors. If the smallest penalty is not enough, the best expert
     is used alone. A window with few links has no floor.
 
-    Shapes: [2, X] → [2, X]
+    Shapes: [B, X], [2, X] → [2, X]
     """
-    experts, held = earlier.experts(last.features, last.ranks), _Window.of(last)
+    held = _Window.of(last)
     floor &= last.num_links >= FLOOR_LINKS
-    alone = [held.scaled(experts, one) for one in _experts_alone()] if floor else []
+    alone = list(in_threads(lambda one: held.scaled(experts, one), _experts_alone() if floor else []))
     losses = [held.losses(experts, weights) for weights in alone]
     ways = _directions(start)
     columns = np.stack([held.mixed(experts, way) for way in ways], axis=1)  # [B, J]
@@ -123,10 +129,10 @@ class _Window:
     """Examples of a window: links and uniform pairs, and links with a pair that should rank below each.
 
     Shapes:
-        before [B]: linked before; linked, weights [b]: of the first b rows; order [C, 2]: rows
+        linked_before [B]; linked, weights [b]: of the first b rows; order [C, 2]: rows
     """
 
-    before: NDArray[np.intp]
+    linked_before: NDArray[np.bool_]
     linked: NDArray[np.bool_]
     weights: Reals
     order: Ids
@@ -135,12 +141,11 @@ class _Window:
     def of(cls, last: Examples) -> _Window:
         rows, number = len(last.linked_before), len(last.above)
         order = np.stack([last.above, np.arange(rows - number, rows)], axis=1)
-        return cls(last.linked_before.astype(np.intp), *last.labels(last.num_uniform), first_of_each(order))
+        return cls(last.linked_before, *last.labels(last.num_uniform), first_of_each(order))
 
     def mixed(self, experts: Reals, weights: Reals) -> Reals:
         """Return scores with these weights.  # [B, X], [2, X] → [B]"""
-        found: Reals = np.einsum("bx,bx->b", experts, weights[self.before])
-        return found
+        return mixed(experts, weights, self.linked_before)
 
     def fitted(self, columns: Reals, ways: list[Reals], penalty: float) -> Reals:
         """Return the sum of directions that fits best, with this penalty on all but the first.  # [B, J] → [2, X]"""

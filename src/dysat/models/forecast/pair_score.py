@@ -25,7 +25,7 @@ from dysat.models.forecast.examples import (
     same_time_transitions,
     training_transitions,
 )
-from dysat.models.forecast.mixture import MIN_SLOPE, learned_weights, rule
+from dysat.models.forecast.mixture import MIN_SLOPE, learned_weights, mixed, rule
 from dysat.models.forecast.parts import LINEAR, TREE_SUM, TREES, Parts, learn_parts, standardised
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
@@ -220,11 +220,12 @@ class PairScore:
                 earlier = [step for step in training if step < target]
                 if earlier := earlier or recent_transitions(snapshots[:target], transitions):
                     parts, before = learned(past, gathered(earlier))
-                    last, weights = *gathered([target]), rule(parts.num_links)
+                    (last,) = gathered([target])
+                    experts = before.experts(last.features, last.ranks)
                     # A window at the same time of day lies further back, when less was known than now.
-                    weights = learned_weights(before, last, weights, floor=target == recent[-1])
-                    score, then = (cls.mixed(each, weights, three_step) for each in (parts, before))
-                    return _calibrated(score, then, last)
+                    weights = learned_weights(experts, last, rule(parts.num_links), floor=target == recent[-1])
+                    score = cls.mixed(parts, weights, three_step)
+                    return _calibrated(score, mixed(experts, weights, last.linked_before), last)
             return by_rule(*learned(past))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -293,9 +294,9 @@ def _sent_by(rank: int, examples: Examples | None) -> Examples:
     return Examples(**{name: tensor.numpy() for name, tensor in tensors.items()}, **numbers)
 
 
-def _calibrated(score: PairScore, earlier: PairScore, last: Examples) -> PairScore:
-    """Return a score moved halfway to the slope and shift that fit an earlier score to a later transition (Platt)."""
-    raw = torch.from_numpy(earlier.raw(last.features, last.ranks, last.linked_before))
+def _calibrated(score: PairScore, earlier: Reals, last: Examples) -> PairScore:
+    """Return a score moved halfway to the slope and shift that fit earlier scores to later links (Platt).  # [B]"""
+    raw = torch.from_numpy(earlier)
     linked, weights = (torch.from_numpy(part) for part in last.labels(last.num_uniform))
     slope, shift = _halfway(raw[: last.num_uniform], linked, weights)
     classes = [_class_calibration(raw, last, known) or (slope, shift) for known in (False, True)]

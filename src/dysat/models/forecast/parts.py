@@ -18,7 +18,8 @@ from dysat.models.forecast.boosting import tree_grower
 from dysat.models.forecast.examples import Examples
 from dysat.nn.logistic import fit_logistic, mean_and_scale
 from dysat.nn.trees import Trees
-from dysat.system.parallel.process import side_by_side
+from dysat.system.parallel.matrices import matrix_device
+from dysat.system.parallel.process import in_threads, side_by_side
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -26,6 +27,7 @@ ORDER_WEIGHT = 2 / 3  # in the trees, of a pair that should rank below a link, r
 SPLIT_ROWS = 0.5  # of all rows, that a tree learns from: as good as all of them, in less time
 L2 = 300.0, 30.0  # of both regressions, on standardised features: many features are nearly the same
 ATTRIBUTE_L2 = 30.0  # of the first regression, on columns of attributes: they are few, and have no ranks beside them
+LARGE_REGRESSION = 1 << 25  # bytes, from which a GPU is worth the way there
 MAX_DEVIATIONS = 10.0  # standard deviations; features far outside the training range are clamped
 TREES = ("feature", "threshold", "left", "right", "value", "baseline")  # stored names: do not change
 LINEAR = ("means", "scales", "weights", "bias")
@@ -110,19 +112,23 @@ def learn_parts(past: Sequence[Examples], seed: int) -> Parts:
     penalty[ranked + 1 : width] = ATTRIBUTE_L2  # the first of these columns is the kind
     every.sub_(means).div_(scales)
     above, below = torch.from_numpy(first_of_each(order)).unbind(1)
+    device = torch.device("cpu") if columns.nbytes < LARGE_REGRESSION else matrix_device(5 * columns.nbytes)
 
     def regressions() -> tuple[Tensor, Tensor]:
+        x, one, other = (part.to(device) for part in (every, above, below))
         logistic = fit_logistic(
-            every[: len(y)],
-            torch.from_numpy(y),
+            x[: len(y)],
+            torch.from_numpy(y).to(device),
             l2=penalty,
-            sample_weight=torch.from_numpy(weights),
-            differences=every[above] - every[below],
+            sample_weight=torch.from_numpy(weights).to(device),
+            differences=x[one] - x[other],
         )
-        both, bias = zip(logistic, _learn_repeated(past, means, scales), strict=True)
-        return torch.stack(both), torch.stack(bias)
+        repeated = _learn_repeated(past, means, scales, device)
+        both, bias = (torch.stack([found.cpu() for found in pair]) for pair in zip(logistic, repeated, strict=True))
+        return both, bias
 
-    found = tuple(side_by_side(lambda learn: learn(), (grow, regressions)))
+    together = side_by_side if device.type == "cpu" else map  # a GPU leaves all cores to the trees
+    found = tuple(together(lambda learn: learn(), (grow, regressions)))
     trees, linear = cast("tuple[Trees, tuple[Tensor, Tensor]]", found)
     # The trees learn without weights: shift their odds to those of balanced classes.
     trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
@@ -140,14 +146,18 @@ def _stacked(past: Sequence[Examples]) -> tuple[Reals, Ids]:
     number = [each.num_training for each in past] + [len(each.above) for each in past]
     columns = np.empty((sum(number), width + past[0].ranks.shape[1]))
     parts = np.split(columns, np.cumsum(number)[:-1])
-    first, order = 0, list[Ids]()
-    for each, labelled, below in zip(past, parts[: len(past)], parts[len(past) :], strict=True):
-        for rows, at in ((labelled, slice(len(labelled))), (below, slice(len(each.features) - len(below), None))):
-            rows[:, :width], rows[:, width:] = each.features[at], each.ranks[at]
-        order.append(first + each.above)
-        first += len(labelled)
-    above = np.concatenate(order)
-    return columns, np.stack([above, first + np.arange(len(above))], axis=1)
+    labelled, below = parts[: len(past)], parts[len(past) :]
+
+    def fill(at: int) -> None:
+        each = past[at]
+        for rows, first in ((labelled[at], 0), (below[at], len(each.features) - len(below[at]))):
+            source = slice(first, first + len(rows))
+            rows[:, :width], rows[:, width:] = each.features[source], each.ranks[source]
+
+    list(in_threads(fill, range(len(past))))
+    first = np.cumsum([0, *map(len, labelled)])
+    above = np.concatenate([start + each.above for start, each in zip(first, past, strict=False)])
+    return columns, np.stack([above, first[-1] + np.arange(len(above))], axis=1)
 
 
 def first_of_each(order: Ids) -> Ids:
@@ -155,7 +165,9 @@ def first_of_each(order: Ids) -> Ids:
     return order[np.flatnonzero(np.diff(order[:, 0], prepend=-1))]
 
 
-def _learn_repeated(past: Sequence[Examples], means: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+def _learn_repeated(
+    past: Sequence[Examples], means: Tensor, scales: Tensor, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
     """Return weights and bias of the regression of pairs linked before.
 
     The bias is shifted from the odds among pairs linked before to those in a balanced mix of links and uniform pairs.
@@ -163,7 +175,7 @@ def _learn_repeated(past: Sequence[Examples], means: Tensor, scales: Tensor) -> 
     parts = [each.recurring() for each in past]
     x, y = (torch.from_numpy(np.concatenate(part)) for part in zip(*parts, strict=True))
     standard = ((x - means) / scales).clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS)
-    weights, bias = fit_logistic(standard, y, l2=L2[1])
+    weights, bias = fit_logistic(standard.to(device), y.to(device), l2=L2[1])
     dropped, sampled = sum(each.num_dropped for each in past), int((~y).sum())
     unlinked, links = sum(each.num_unlinked for each in past), sum(each.num_links for each in past)
     shift = math.log(max(1, sampled) / max(1, dropped)) + math.log(max(1, unlinked) / max(1, links))
