@@ -30,6 +30,7 @@ from dysat.models.forecast.mixture import learned_weights, rule
 from dysat.models.forecast.pair_score import PairScore
 from dysat.models.forecast.parts import CONSTANT, REGRESSION, REPEATED, TREE_SUM, Parts, learn_parts
 from dysat.nn.logistic import fit_logistic
+from dysat.system.parallel.matrices import matrices_on
 
 BLOCKS = two_blocks(steps=3)
 PAIRS = all_pairs(30)
@@ -463,6 +464,19 @@ def test_weights_are_learned_from_the_window_that_earlier_parts_have_not_seen(
     raw = PairScore.mixed(earlier, weights, True).raw(last.features, last.ranks, last.linked_before)
     expected = pair_score._calibrated(expected, raw, last)
     assert (found.slope, found.shift) == pytest.approx((expected.slope, expected.shift))
+
+
+def test_a_gpu_learns_the_same_regressions(
+    loyal_examples: list[Examples], loyal_parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    monkeypatch.setattr(pair_parts, "LARGE_REGRESSION", 0)
+    with matrices_on(torch.device("cuda")):
+        found = learn_parts(loyal_examples, 0)
+    for name, value in found.tensors().items():
+        assert value.is_cpu
+        assert_close(value, loyal_parts.tensors()[name], rtol=1e-6, atol=1e-6)
 
 
 def test_kinds_are_a_feature() -> None:
