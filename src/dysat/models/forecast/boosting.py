@@ -76,12 +76,11 @@ def tree_grower(
         number = math.ceil(split_features * len(varying))
         trees, baseline = rounds if number else 0, math.log(y.sum() / (~y).sum())
         choices, first = np.zeros((trees, depth, number), dtype=np.int64), np.zeros(trees, dtype=np.int64)
-        for r, level in np.ndindex(trees, depth):
-            choices[r, level] = rng.choice(varying, number, replace=False)
-            if level == depth - 1 and used < rows:
-                first[r] = rng.integers(rows)
-        grown = _Growing(bins, labels, pairs, order_weight, l2, learning_rate, used, np.full(rows, baseline))
-        split, cut, leaves = grown.trees(choices, first)
+        for r in range(trees):
+            choices[r] = [rng.choice(varying, number, replace=False) for _ in range(depth)]
+            first[r] = rng.integers(rows) if used < rows else 0
+        growing = _Growing(bins, labels, pairs, order_weight, l2, learning_rate, used, np.full(rows, baseline))
+        split, cut, leaves = growing.trees(choices, first)
         size = (trees, 2 ** (depth + 1) - 1)
         feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)
         inner = 2**depth - 1
