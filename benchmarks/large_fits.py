@@ -14,8 +14,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "<!-- bench:scale -->"
 CURVES = (
-    ("cpu", True, "two cores", "#d64545"),
-    ("cpu", False, "two cores, forecast only", "#f7a9a8"),
+    ("cpu", True, "two ARM cores", "#d64545"),
+    ("cpu", False, "two ARM cores, forecast only", "#f7a9a8"),
     ("cuda", True, "H200", "#2b6cb0"),
     ("cuda", False, "H200, forecast only", "#90cdf4"),
 )
@@ -38,9 +38,9 @@ def rows(timings: list[dict[str, Any]], device: str, embeddings: bool) -> list[d
 
 def table(record: dict[str, Any]) -> str:
     """Return the table of all rows as Markdown, with where and how they were measured."""
-    how = f"by `{record['command']}` ({record['note']}) on {record['hardware']}"
+    how = f"by `{record['command']}` on {record['hardware']}"
     lines = [
-        f"Measured {record['date']} {how}; seed {record['seed']}.",
+        f"Measured {record['date']} {how}; seed {record['seed']}; {record['note']}.",
         "",
         "| events | nodes | machine | model | seconds | µs per event | peak, GiB | on the GPU, GiB |",
         "|---:|---:|---|---|---:|---:|---:|---:|",
