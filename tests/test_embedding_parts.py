@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 parts = pytest.importorskip("embedding_parts")
 
 
+@pytest.mark.slow
 def test_the_first_variant_is_the_default_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -169,6 +169,7 @@ def test_a_forecast_says_why(page: Opened, run: Run) -> None:
     np.testing.assert_allclose(shares, [reason.share for reason in reasons], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_map_moves_with_time_and_lists_what_is_drawn_around(page: Opened, run: Run) -> None:
     tab, _ = page
     go_to(tab, "map")
@@ -289,7 +290,7 @@ def test_the_keyboard_is_enough(page: Opened) -> None:
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
 
 
-@pytest.mark.parametrize("width", [360, 1900])
+@pytest.mark.parametrize("width", [360, pytest.param(1900, marks=pytest.mark.slow)])
 def test_no_view_is_wider_than_the_screen(run: Run, context: Any, width: int) -> None:
     tab, seen = opened(context, run.folder / "report.html")
     tab.set_viewport_size({"width": width, "height": 800})

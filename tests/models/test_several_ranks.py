@@ -110,6 +110,7 @@ def test_a_checkpoint_of_two_ranks_is_continued_by_two_only(
         dysat.DySAT(epochs=6, **SMALL).fit(two_blocks(24, 4), progress=progress)
 
 
+@pytest.mark.slow
 def test_gradients_of_shares_are_on_average_those_of_a_whole_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean over many draws of halves equals that of whole steps, within four standard errors."""
     monkeypatch.setattr(attention, "MOST_ROWS", {"cpu": 0})

@@ -183,6 +183,7 @@ def test_pairs_that_are_left_out_are_no_candidates(monkeypatch: pytest.MonkeyPat
         assert len(found) and (found[:, 1] % 7 > 0).all()
 
 
+@pytest.mark.slow
 def test_the_likeliest_partners_on_uci_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all partners of 12 nodes, by the learned score."""
     model = dysat.DySAT(embeddings=False, transitions=1).fit(dysat.load_dataset("uci")[:4])

@@ -54,6 +54,7 @@ print(f"rank {here.rank} is content\\n", end="", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_three_ranks_exchange_values_and_tensors(tmp_path: Path) -> None:
     out = together(EXCHANGE, tmp_path, ranks=3)
     assert all(f"rank {rank} is content" in out for rank in range(3))
