@@ -15,7 +15,7 @@ _device: ContextVar[str] = ContextVar("device", default="cpu")
 
 @contextmanager
 def matrices_on(device: torch.device) -> Iterator[None]:
-    """Decompose large matrices on a device if they fit in its memory; small ones stay on the CPU."""
+    """Compute with large matrices on a device if they fit in its memory; small ones stay on the CPU."""
     before = _device.set(str(device))
     try:
         yield
