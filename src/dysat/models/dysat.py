@@ -377,15 +377,15 @@ class DySAT(AttentionModel):
             on_epoch=lambda epoch: None,
         )
 
-    def _eigenvectors(self) -> AbstractContextManager[None]:
-        """Compute eigenvectors on the device of the model; on the CPU if this machine does not have it."""
+    def _large_matrices(self) -> AbstractContextManager[None]:
+        """Compute with large matrices on the device of the model; on the CPU if this machine does not have it."""
         try:
             return matrices_on(choose_device(self.device))
         except ModelError:
             return matrices_on(torch.device("cpu"))
 
     def _learn_pair_score(self, on_trees: Callable[[], object] = lambda: None) -> PairScore | None:
-        with self._eigenvectors():
+        with self._large_matrices():
             return PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed, on_trees=on_trees)
 
     def _ahead(self, device: torch.device) -> Callable[[torch.Generator], Tensor] | None:
@@ -433,7 +433,7 @@ class DySAT(AttentionModel):
 
     def _expected(self, pairs: Tensor) -> Tensor:
         """The probabilities that the pair score gives these pairs.  # [B, 2] → [B]"""
-        with self._eigenvectors():
+        with self._large_matrices():
             return torch.sigmoid(self._pair_score().log_odds(self.graph_, len(self.graph_) - 1, pairs))
 
     def _settings(self, num_items: int) -> Settings:
@@ -509,13 +509,13 @@ class DySAT(AttentionModel):
         """Return the log-odds that rank pairs, for a balanced mix of links and non-links.  # [B, 2] → [B]"""
         if not self.pair_score or self.pair_score_ is None:
             return super().pair_scores(pairs, step)
-        with self._eigenvectors():
+        with self._large_matrices():
             return self.pair_score_.log_odds(self.graph_, self._check_step(step), pairs)
 
     def _probabilities(self, pairs: Tensor, step: int = -1) -> Tensor:
         if not self.pair_score or self.pair_score_ is None:
             return super()._probabilities(pairs, step)
-        with self._eigenvectors():
+        with self._large_matrices():
             return self._chances(self.pair_score_.class_log_odds(self.graph_, self._check_step(step), pairs))
 
     def why(self, pairs: Any, number: int = 5, *, step: int = -1, ids: bool = False) -> list[Why]:
@@ -542,7 +542,7 @@ class DySAT(AttentionModel):
         if number < 1:
             raise ModelError(f"number={number} must be at least 1")
         numbers = self._explained_pairs(pairs, step, ids)
-        with self._eigenvectors():
+        with self._large_matrices():
             scores, baseline, found = reasons(
                 self._explained_score(), self.graph_, self._check_step(step), numbers, number
             )
@@ -642,7 +642,7 @@ class DySAT(AttentionModel):
         if self.pair_score and self.pair_score_ is not None:
             report("the past of all pairs")
             history = pair_history(self.graph_.snapshots, self.pair_score_.three_step)
-            with few_blas_threads(self.graph_.num_nodes), self._eigenvectors():
+            with few_blas_threads(self.graph_.num_nodes), self._large_matrices():
                 history.prepare()
                 _ = history.uniform_features
                 latest_links(self.graph_, self.pair_score_.three_step)
@@ -761,7 +761,7 @@ def why_rows(model: DySAT, ids: NDArray[np.int64], number: int) -> tuple[list[li
     A pair with fewer reasons has empty texts with share 0 at the end.
     """
     pairs = model._explained_pairs(ids, -1, ids=True)
-    with model._eigenvectors():
+    with model._large_matrices():
         return reason_rows(model._explained_score(), model.graph_, len(model.graph_) - 1, pairs, number)
 
 

@@ -65,8 +65,9 @@ INLINE void meet(meeting_t *meeting, int64_t members) {
         __atomic_store_n(&meeting->round, round + 1, __ATOMIC_RELEASE);
         return;
     }
-    for (int turns = 0; __atomic_load_n(&meeting->round, __ATOMIC_ACQUIRE) == round; turns++)
-        if (turns > PATIENCE) sched_yield();
+    for (int turns = 0; __atomic_load_n(&meeting->round, __ATOMIC_ACQUIRE) == round;)
+        if (turns < PATIENCE) turns++;
+        else sched_yield();
 }
 
 /* Call f with small widths as constants, so that its loops are unrolled; longer loops do not need it. */
