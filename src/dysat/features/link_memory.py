@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,11 +20,10 @@ from torch import Tensor
 from dysat.data.csr import Snapshot, distinct
 from dysat.data.windows import DAY
 from dysat.errors import GraphError
+from dysat.features.matrix import Matrix, SparseMatrix, as_scipy, row_sums
 from dysat.system.compiled import native
 from dysat.system.parallel.matrices import matrix_device
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+from dysat.system.parallel.process import load_scipy
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -178,13 +177,11 @@ class Links(NamedTuple):
         sent, received = (np.bincount(ends, self.values, self.num_nodes).astype(np.float64) for ends in (u, v))
         return sent, received
 
-    def matrix(self) -> csr_array[np.float64]:
+    def matrix(self) -> SparseMatrix:
         """Return both directions as compressed sparse rows.  # [N, N]"""
-        from scipy.sparse import csr_array
-
         integer = np.int32 if 2 * len(self.keys) < 2**31 else np.int64  # SciPy would convert them
         offsets, neighbours, links = rows_of_both_ends(self.keys, self.num_nodes, integer)
-        return csr_array((self.values[links], neighbours, offsets), shape=(self.num_nodes,) * 2)
+        return SparseMatrix(self.values[links], neighbours, offsets, (self.num_nodes,) * 2)
 
 
 def decayed_links(
@@ -227,13 +224,13 @@ def rows_of_both_ends(keys: Ids, num_nodes: int, integer: type[np.signedinteger[
 
     The result is offsets, neighbours in rising order, and for each entry the index of its link.
     """
-    from scipy.sparse import csr_array
-
     if (call := native()) is not None:
         offsets, (neighbours, links) = np.empty(num_nodes + 1, np.int64), np.empty((2, 2 * len(keys)), integer)
         name = "both_ends_narrow" if integer is np.int32 else "both_ends"
         call(name, *map(torch.from_numpy, (keys, offsets, neighbours, links)), len(keys), num_nodes)
         return offsets, neighbours, links
+    from scipy.sparse import csr_array
+
     low, high = np.divmod(keys, max(1, num_nodes))
     starts = np.searchsorted(low, np.arange(num_nodes + 1))
     upper = csr_array((np.arange(len(keys), dtype=integer), high, starts), shape=(num_nodes,) * 2)
@@ -276,7 +273,7 @@ def overlaps(snapshots: Snapshots) -> Reals:
     return fractions
 
 
-def leading_eigenvectors(matrix: csr_array[np.float64]) -> Spectrum:
+def leading_eigenvectors(matrix: Matrix) -> Spectrum:
     """Return the eigenvalues of largest size, in falling order, and their eigenvectors.  # [k], [N, k]
 
     Up to signs this is the SVD of the symmetric matrix.
@@ -298,22 +295,20 @@ def leading_eigenvectors(matrix: csr_array[np.float64]) -> Spectrum:
     return values[order], np.take(vectors, order, axis=1).astype(np.float32, copy=False)
 
 
-def scaled_by_degree(matrix: csr_array[np.float64]) -> csr_array[np.float64]:
+def scaled_by_degree(matrix: Matrix) -> SparseMatrix:
     """Return a_uv / √((d_u + d)(d_v + d)) with the mean degree d."""
-    from scipy.sparse import csr_array
-
     scale = degree_scale(matrix)
     data = matrix.data * np.repeat(scale, np.diff(matrix.indptr))
     data *= scale[matrix.indices]
-    return csr_array((data.astype(matrix.dtype, copy=False), matrix.indices, matrix.indptr), shape=matrix.shape)
+    return SparseMatrix(data.astype(matrix.data.dtype, copy=False), matrix.indices, matrix.indptr, matrix.shape)
 
 
-def degree_scale(matrix: csr_array[np.float64]) -> Reals:
+def degree_scale(matrix: Matrix) -> Reals:
     """Return 1 / √(d_u + d) with the mean degree d.  # [N]
 
     Without d every tiny component would have a leading eigenvector of its own.
     """
-    degree: Reals = np.asarray(matrix.sum(axis=1))
+    degree = row_sums(matrix)
     scale: Reals = 1 / np.sqrt(degree + degree.sum() / max(1, len(degree)) + (not degree.any()))
     return scale
 
@@ -325,16 +320,16 @@ def lanczos(
 
     A matrix with more than `EXACT_NODES` rows gives approximations, whatever the tolerance; see `_block_lanczos`.
     """
-    from scipy.sparse.linalg import eigsh
-
     if matrix.shape[0] > EXACT_NODES:
         return _block_lanczos(matrix, number, which, seed)
+    load_scipy()
+    from scipy.sparse.linalg import eigsh
 
     rng = np.random.default_rng(seed)
     # SciPy < 1.17 has no such argument and a fixed generator of its own.
     options: dict[str, Any] = {"rng": rng} if "rng" in signature(eigsh).parameters else {}
     start = rng.standard_normal(matrix.shape[0])
-    values, vectors = eigsh(matrix, number, which=which, v0=start, tol=tol, **options)
+    values, vectors = eigsh(as_scipy(matrix), number, which=which, v0=start, tol=tol, **options)
     return values, vectors
 
 
@@ -408,30 +403,34 @@ def _factor(matrix: Any, device: torch.device) -> Callable[[Tensor], Tensor]:
     return multiply
 
 
-def _bipartite_side(matrix: csr_array[np.float64]) -> NDArray[np.bool_] | None:
+def _bipartite_side(matrix: Matrix) -> NDArray[np.bool_] | None:
     """Return which nodes are on the first side of a bipartite graph, or None if the graph is not bipartite.  # [N]"""
+    some = np.linspace(0, matrix.nnz - 1, min(matrix.nnz, SOME_LINKS), dtype=np.int64)
+    for u, v in zip(np.searchsorted(matrix.indptr, some, side="right") - 1, matrix.indices[some], strict=True):
+        few, many = sorted((matrix.indices[matrix.indptr[at] : matrix.indptr[at + 1]] for at in (u, v)), key=len)
+        place = np.searchsorted(many, few)
+        if (many[np.minimum(place, len(many) - 1)] == few).any():  # a triangle, or a link of a node to itself
+            return None
     from scipy.sparse import block_array
     from scipy.sparse.csgraph import connected_components
 
-    some = np.linspace(0, matrix.nnz - 1, min(matrix.nnz, SOME_LINKS), dtype=np.int64)
-    u, v = np.searchsorted(matrix.indptr, some, side="right") - 1, matrix.indices[some]
-    if (matrix[u] * matrix[v]).nnz:  # a triangle, or a link of a node to itself
-        return None
     # Two copies of each node, linked only across: both copies of a node are connected if it lies on an odd cycle.
-    label = connected_components(block_array([[None, matrix], [matrix, None]]), directed=False)[1]
+    whole = as_scipy(matrix)
+    label = connected_components(block_array([[None, whole], [whole, None]]), directed=False)[1]
     one, two = np.split(label, 2)
     return None if (one == two).any() else one < two
 
 
-def _bipartite_eigenvectors(matrix: csr_array[np.float64], side: NDArray[np.bool_], number: int) -> tuple[Reals, Reals]:
+def _bipartite_eigenvectors(matrix: Matrix, side: NDArray[np.bool_], number: int) -> tuple[Reals, Reals]:
     """Return the same for a bipartite graph, from the SVD Σ σ x yᵀ of its block: ±σ and (x, ±y) / √2.
 
     This is many times faster.
     """
+    load_scipy()
     from scipy.sparse.linalg import LinearOperator
 
     few, many = sorted((np.flatnonzero(side), np.flatnonzero(~side)), key=len)
-    block: Any = matrix[few][:, many]
+    block: Any = as_scipy(matrix)[few][:, many]
     transposed = block.T.tocsr()
     gram: Any = LinearOperator((len(few),) * 2, matvec=lambda x: block @ (transposed @ x), dtype=np.float64)
     gram.factors = (block, transposed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,14 +32,12 @@ from dysat.features.link_memory import (
     some_past_links,
 )
 from dysat.features.lookup import TwoStepPaths, add_at, at_links, expand, find_sorted, low_and_high
+from dysat.features.matrix import SparseMatrix, row_sums, times
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.features.pair_times import PairTimes
 from dysat.features.rounding import fractional_ranks, narrow, without_noise
 from dysat.system.compiled import native
 from dysat.system.parallel.process import in_threads
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -335,7 +333,7 @@ class PairHistory:
             arrays = (self.offsets, self.neighbours, b, a, nodes, starts, ends, sums)
             call("three_steps", *map(torch.from_numpy, arrays), len(nodes), n)
             return sums
-        matrix = self.matrix(b)
+        matrix = self.matrix(b).scipy()
         for first in range(0, len(nodes), max(1, DENSE_CHUNK // max(1, n))):
             part = slice(first, first + max(1, DENSE_CHUNK // n))
             two_steps = (matrix[nodes[part]] @ matrix).toarray()  # [b, N]
@@ -346,11 +344,9 @@ class PairHistory:
             sums[begin:stop] = np.bincount(pair, terms, minlength=stop - begin)
         return sums
 
-    def matrix(self, entries: Reals) -> sp.csr_array[np.float64]:
+    def matrix(self, entries: Reals) -> SparseMatrix:
         """Return a symmetric matrix with these CSR entries.  # [2E] → [N, N]"""
-        from scipy.sparse import csr_array
-
-        return csr_array((entries, self.neighbours, self.offsets), shape=(self.num_nodes,) * 2)
+        return SparseMatrix(entries, self.neighbours, self.offsets, (self.num_nodes,) * 2)
 
     # ---- extended features ----
 
@@ -427,7 +423,7 @@ class PairHistory:
         at_nodes = np.zeros((len(ordered), n))
         for number, values in enumerate(ordered):
             if values is not none:
-                at_nodes[number] = self.matrix(values[self.entry_links]).sum(axis=1)
+                at_nodes[number] = row_sums(self.matrix(values[self.entry_links]))
         paths = [*(self.weights[DECAYS.index(decay)] for decay in PATH_DECAYS), *same_time[: len(counts)]]
         normalized = [self._normalized(path) if path.any() else none for path in paths]
         own = self._node_values(links, active, at_step, first_link) + columns_of(facts.RHYTHM, np.log1p(at_nodes))
@@ -446,7 +442,7 @@ class PairHistory:
         n, now, f, neighbours = self.num_nodes, self.now, DECAYS.index(0.6), self.num_neighbours
         new = self.keys[first_link == now]
         recent = self.matrix(np.expm1(self.weights[f])[self.entry_links])
-        ever = self.matrix(np.ones(len(self.entry_links)))
+        ever = self.matrix(np.broadcast_to(1.0, len(self.entry_links)))
         degrees = self.degrees[[DECAYS.index(decay) for decay in SHARE_DECAYS]].T
         partners = [
             np.log1p(neighbours),
@@ -454,8 +450,8 @@ class PairHistory:
             np.log1p(np.bincount(np.concatenate([new // n, new % n]), minlength=n)),  # neighbours new in this step
         ]
         around = [
-            (recent @ self.strengths[f]) / np.maximum(np.asarray(recent.sum(axis=1)), TINY),  # mean over neighbours
-            (ever @ self.degrees[f]) / np.maximum(neighbours, 1),
+            times(recent, self.strengths[f]) / np.maximum(row_sums(recent), TINY),  # mean over neighbours
+            times(ever, self.degrees[f]) / np.maximum(neighbours, 1),
         ]
         ranks = fractional_ranks(degrees, np.sort(narrow(degrees), axis=0)).T
         return [

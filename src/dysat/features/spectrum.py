@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,12 +12,10 @@ from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Reals, decayed_links_by_step, lanczos
+from dysat.features.matrix import SparseMatrix
 from dysat.system.parallel.process import few_blas_threads
 from dysat.system.parallel.ranks import ranks
 from dysat.system.progress import report
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 DECAY = 0.8  # weight of a snapshot relative to the one after it
 
@@ -50,14 +48,13 @@ def _parts_by_step(graph: DynamicGraph, number: int) -> Iterator[tuple[Reals, Re
         for sums in ranks().share(group):
             with few_blas_threads(graph.num_nodes):
                 matrix = sums.matrix()
-                matrix.data = np.log1p(matrix.data)
-                own = _both_ends(matrix, number)
+                own = _both_ends(replace(matrix, data=np.log1p(matrix.data)), number)
         for _, parts in ranks().gathered(None, {str(i): torch.from_numpy(part) for i, part in enumerate(own)}):
             if parts:
                 yield parts["0"].numpy(), parts["1"].numpy()
 
 
-def _both_ends(matrix: csr_array[np.float64], number: int) -> tuple[Reals, Reals]:
+def _both_ends(matrix: SparseMatrix, number: int) -> tuple[Reals, Reals]:
     """Return P and M, padded with zeros if there are fewer eigenvalues of that sign.  # [N, number] each"""
     size = matrix.shape[0]
     if size <= 4 * number or not matrix.nnz:

@@ -91,12 +91,12 @@ def communities(snapshots: Sequence[Snapshot], number: int = MOST_COMMUNITIES, s
     A link counts once per snapshot. Groups of the leading eigenvectors are refined by moving nodes as long as the
     modularity rises; the best of four starts is kept. Nodes without links join the last community.
     """
-    links = decayed_links(snapshots, 1.0, weighted=False).matrix()
+    links = decayed_links(snapshots, 1.0, weighted=False).matrix().scipy()
     if not links.nnz:
         return np.zeros(links.shape[0], dtype=np.uint8)
     linked = np.flatnonzero(np.diff(links.indptr))
     matrix: Any = links[linked][:, linked]
-    rows = torch.nn.functional.normalize(torch.from_numpy(_leading(scaled_by_degree(matrix), number)))
+    rows = torch.nn.functional.normalize(torch.from_numpy(_leading(scaled_by_degree(matrix).scipy(), number)))
     starts = [_most_similar(rows, _centres(rows, number, 10, seed + each)).numpy() for each in range(STARTS)]
     best = max((_refined(matrix, start, number, seed) for start in starts), key=lambda found: modularity(matrix, found))
     sizes = np.bincount(best, minlength=number)

@@ -332,7 +332,7 @@ def sampled(graph: DynamicGraph, number: int) -> DynamicGraph:
     from scipy.sparse.csgraph import breadth_first_order
 
     history = PairHistory(graph.snapshots, three_step=False)
-    matrix = history.matrix(np.ones(len(history.entry_links)))
+    matrix = history.matrix(np.ones(len(history.entry_links))).scipy()
     left, chosen = np.ones(graph.num_nodes, dtype=bool), list[Ids]()
     for start in np.random.default_rng(0).permutation(graph.num_nodes):
         if left[start]:

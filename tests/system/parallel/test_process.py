@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -280,3 +282,36 @@ def test_freed_memory_is_kept_unless_there_are_many_links(
     monkeypatch.setattr("ctypes.CDLL", lambda name: library)
     keep_freed_memory(links)
     assert library.mallopt.call_count == calls
+
+
+LATE = """
+import sys
+from pathlib import Path
+from threadpoolctl import ThreadpoolController
+from dysat.system.parallel.process import few_blas_threads, load_scipy
+
+def of_scipy():
+    every = ThreadpoolController().select(internal_api="openblas").info()
+    return {each["num_threads"] for each in every if "scipy" in Path(each["filepath"]).parent.name}
+
+assert "scipy.linalg" not in sys.modules
+with few_blas_threads(4_000):
+    with few_blas_threads(0):
+        load_scipy()
+        print(sorted(of_scipy()))
+    print(sorted(of_scipy()))
+print(sorted(of_scipy()))
+with few_blas_threads(0):
+    load_scipy()
+    print(sorted(of_scipy()))
+print(sorted(of_scipy()))
+"""
+
+
+def test_a_library_that_is_loaded_inside_has_the_limit_too() -> None:
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True, env=environment)
+    found = done.stdout.splitlines()
+    if found[0] == "[]":
+        pytest.skip("SciPy has no OpenBLAS of its own")
+    assert found == ["[1]", "[2]", "[2]", "[1]", "[2]"]

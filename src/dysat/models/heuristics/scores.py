@@ -232,7 +232,7 @@ class CommonNeighbours(Decayed):
     def _past(self, graph: DynamicGraph) -> csr_array[np.float64]:
         """U_uk √middle_k: dot products of its rows are the scores.  # [N, N]"""
         links = decayed_links(graph.snapshots, self.decay, weighted=False)
-        paths = links.matrix()
+        paths = links.matrix().scipy()
         paths.data *= np.sqrt(self._middle(links.degrees()))[paths.indices]
         return paths
 

@@ -90,7 +90,7 @@ class TruncatedSVD(EmbeddingModel):
 @lru_cache(maxsize=2)  # a step and the one before it (for the scorer), which the next step's model needs again
 def _decompose(snapshots: tuple[Snapshot, ...], features: int, decay: float, seed: int) -> Tensor:
     """The embeddings after the last of the snapshots.  # [N, d]"""
-    matrix = decayed_links(snapshots, decay).matrix()  # [N, N], sparse
+    matrix = decayed_links(snapshots, decay).matrix().scipy()  # [N, N], sparse
     matrix.data = np.log1p(matrix.data)
     active = np.flatnonzero(matrix.sum(axis=1))  # all other rows are 0
     values, vectors = _leading(matrix[active][:, active], features, seed)

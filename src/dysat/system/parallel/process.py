@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import Context, copy_context
 from functools import cache
 from pathlib import Path
-from threading import RLock, local
+from threading import Lock, RLock, local
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ CORES_EACH = 4  # that each part of `side_by_side` needs, or they are computed o
 MANY_LINKS = 4_000_000  # of a graph for which freed memory goes back to the system
 ROWS_PER_THREAD = 2_000  # matrix rows that make one more thread worthwhile
 _lock = RLock()  # two overlapping calls would restore each other's limits
+_loading = Lock()
+_limits = list[tuple[ExitStack, int]]()  # of the calls of `few_blas_threads` that have not ended, the innermost last
 _inside = local()
 
 
@@ -39,8 +41,29 @@ def few_blas_threads(rows: int) -> Iterator[None]:
         yield
         return
     libraries = _blas_libraries()
-    with _lock, libraries.limit(limits=min(_least_threads(libraries), max(1, rows // ROWS_PER_THREAD))):
-        yield
+    with _lock, ExitStack() as stack:
+        limit = min(_least_threads(libraries), max(1, rows // ROWS_PER_THREAD))
+        stack.enter_context(libraries.limit(limits=limit))
+        _limits.append((stack, limit))
+        try:
+            yield
+        finally:
+            _limits.pop()
+
+
+def load_scipy() -> None:
+    """Load the linear algebra of SciPy, with the limit of `few_blas_threads`, if any thread is inside of it.
+
+    Importing it takes longer than many a forecast, so it is loaded where it is used.
+    """
+    with _loading:
+        if "scipy.linalg" in sys.modules:
+            return
+        import scipy.linalg  # noqa: F401
+
+        if _limits:
+            stack, limit = _limits[-1]
+            stack.enter_context(_blas_libraries().limit(limits=limit))
 
 
 def in_threads(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
@@ -122,13 +145,16 @@ def meanwhile(work: Callable[[], object]) -> Iterator[None]:
     other.result()
 
 
-@cache
 def _blas_libraries() -> ThreadpoolController:
-    """The OpenBLAS of NumPy and of SciPy, but not that of torch: it has the threads of torch.
+    """The OpenBLAS of NumPy, and of SciPy if it is loaded, but not that of torch: it has the threads of torch."""
+    return _found_libraries("scipy.linalg" in sys.modules)
 
-    Finding them takes milliseconds.
-    """
-    import scipy.linalg  # noqa: F401 - only loaded libraries can be limited
+
+@cache
+def _found_libraries(with_scipy: bool) -> ThreadpoolController:
+    """Find them, which takes milliseconds."""
+    if with_scipy:
+        import scipy.linalg  # noqa: F401 - waits if another thread is still importing it
     import torch
     from threadpoolctl import ThreadpoolController
 
@@ -145,9 +171,9 @@ def _least_threads(libraries: ThreadpoolController) -> int:
 
 
 def _reset_lock() -> None:
-    """Replace the lock in a forked child, where a thread that held it no longer exists to release it."""
-    global _lock
-    _lock = RLock()
+    """Replace the locks in a forked child, where a thread that held one no longer exists to release it."""
+    global _lock, _loading
+    _lock, _loading = RLock(), Lock()
 
 
 if hasattr(os, "register_at_fork"):
