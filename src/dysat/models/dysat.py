@@ -21,6 +21,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.activity import COLUMNS as ACTIVITY
 from dysat.features.activity import activity
+from dysat.features.link_memory import BLOCK_NODES
 from dysat.features.pair_history import pair_history
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import FAN_OUT, MOST_ROWS, NODES_AT_ONCE, AttentionModel, Sizes
@@ -32,6 +33,7 @@ from dysat.models.base.trained import Task, load_weights
 from dysat.models.forecast.candidates import latest_links, likely_pairs, partners_of, spectral_vectors
 from dysat.models.forecast.examples import forget_histories
 from dysat.models.forecast.pair_score import PairScore
+from dysat.models.forecast.parts import load_regressions
 from dysat.models.forecast.why import Why, reason_rows, reasons
 from dysat.nn.device import choose_device
 from dysat.nn.future_objective import Ahead, Cells, ProductScore, Transitions
@@ -377,15 +379,15 @@ class DySAT(AttentionModel):
             on_epoch=lambda epoch: None,
         )
 
-    def _large_matrices(self) -> AbstractContextManager[None]:
+    def _large_matrices(self, soon: Callable[[torch.device], object] | None = None) -> AbstractContextManager[None]:
         """Compute with large matrices on the device of the model; on the CPU if this machine does not have it."""
         try:
-            return matrices_on(choose_device(self.device))
+            return matrices_on(choose_device(self.device), soon=soon)
         except ModelError:
             return matrices_on(torch.device("cpu"))
 
     def _learn_pair_score(self, on_trees: Callable[[], object] = lambda: None) -> PairScore | None:
-        with self._large_matrices():
+        with self._large_matrices(load_regressions if self.graph_.num_nodes > BLOCK_NODES else None):
             return PairScore.learn(self.graph_, transitions=self.transitions, seed=self.seed, on_trees=on_trees)
 
     def _ahead(self, device: torch.device) -> Callable[[torch.Generator], Tensor] | None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from by_time import at_hours, mornings_and_evenings
+from numpy.typing import NDArray
 from small import all_pairs, make_graph, meetings, two_blocks
 from torch import Tensor
 from torch.testing import assert_close
@@ -151,6 +152,10 @@ def test_learns_from_the_last_transitions(few_trees: None, monkeypatch: pytest.M
     assert targets == [1, 2, 3, 4, 5]
 
 
+def calibrated(score: PairScore, earlier: NDArray[np.float64], last: Examples) -> PairScore:
+    return replace(score, **vars(pair_score._Calibration.of(earlier, last)))
+
+
 def test_time_of_day_is_learned_if_windows_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = mornings_and_evenings()
     early, late = (torch.cat([torch.stack(graph[step].links()[:2], 1) for step in range(k, 21, 4)]) for k in (1, 2))
@@ -158,12 +163,12 @@ def test_time_of_day_is_learned_if_windows_have_one(monkeypatch: pytest.MonkeyPa
     in_the_morning = torch.isin(pairs[:, 0] * 40 + pairs[:, 1], early[:, 0] * 40 + early[:, 1])
     targets: list[int] = []
     calibrated_on: list[int] = []
-    calibrated = pair_score._calibrated
+    calibration = pair_score._Calibration.of
     record_targets(targets, monkeypatch)
     monkeypatch.setattr(
-        pair_score,
-        "_calibrated",
-        lambda score, earlier, last: calibrated_on.append(last.num_links) or calibrated(score, earlier, last),
+        pair_score._Calibration,
+        "of",
+        lambda earlier, last: calibrated_on.append(last.num_links) or calibration(earlier, last),
     )
     aucs = []
     for past in (graph[:21], at_hours(graph[:21], 24 * 7)):  # the next window is a morning; weeks have no time of day
@@ -251,7 +256,7 @@ def test_calibration_moves_halfway_to_an_earlier_score(
 ) -> None:
     last = loyal_examples[-1]
     raw, rows = earlier_score.raw(last.features, last.ranks, last.linked_before), slice(last.num_uniform)
-    found = pair_score._calibrated(loyal_score, raw, last)
+    found = calibrated(loyal_score, raw, last)
     linked, weights = (torch.from_numpy(part) for part in last.labels(last.num_uniform))
     slope, shift = fit_logistic(torch.from_numpy(raw[rows]).unsqueeze(1), linked, sample_weight=weights)
     assert last.linked_before[rows].sum() > 20
@@ -349,7 +354,7 @@ def test_each_class_is_calibrated_on_its_own_links(
 ) -> None:
     last = loyal_examples[-1]
     raw = earlier_score.raw(last.features, last.ranks, last.linked_before)
-    found = pair_score._calibrated(loyal_score, raw, last)
+    found = calibrated(loyal_score, raw, last)
     repeats = sum(bool(linked) for linked in last.linked_before[: last.num_links])
     dropped = range(len(raw))[last.dropped]
     uniform = [row for row in range(last.num_links, last.num_uniform) if not last.linked_before[row]]
@@ -372,7 +377,7 @@ def test_classes_keep_their_order(
 ) -> None:
     last = loyal_examples[-1]
     raw = earlier_score.raw(last.features, last.ranks, last.linked_before)
-    score = pair_score._calibrated(loyal_score, raw, last)
+    score = calibrated(loyal_score, raw, last)
     pairs = all_pairs(60)
     ranked, shown = score.log_odds(LOYAL, 5, pairs), score.class_log_odds(LOYAL, 5, pairs)
     before = linked_before(LOYAL, pairs)
@@ -388,7 +393,7 @@ def test_a_class_with_few_links_has_the_calibration_of_all_pairs(
     monkeypatch.setattr(pair_score, "MIN_CLASS", 10_000)
     last = loyal_examples[-1]
     raw = loyal_score.raw(last.features, last.ranks, last.linked_before)
-    found = pair_score._calibrated(loyal_score, raw, last)
+    found = calibrated(loyal_score, raw, last)
     assert found.by_class is not None and found.by_class.tolist() == [[found.slope, found.shift]] * 2
 
 
@@ -462,7 +467,7 @@ def test_weights_are_learned_from_the_window_that_earlier_parts_have_not_seen(
     assert_close(found.tree_weights, expected.tree_weights)
     assert not np.allclose(weights, rule(loyal_parts.num_links))
     raw = PairScore.mixed(earlier, weights, True).raw(last.features, last.ranks, last.linked_before)
-    expected = pair_score._calibrated(expected, raw, last)
+    expected = calibrated(expected, raw, last)
     assert (found.slope, found.shift) == pytest.approx((expected.slope, expected.shift))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -63,18 +64,28 @@ def learned_weights(experts: Reals, last: Examples, start: Reals, *, floor: bool
 
     Shapes: [B, X], [2, X] → [2, X]
     """
-    held = _Window.of(last)
+    held, ways = _Window.of(last), _directions(start)
     floor &= last.num_links >= FLOOR_LINKS
-    alone = list(in_threads(lambda one: held.scaled(experts, one), _experts_alone() if floor else []))
-    losses = [held.losses(experts, weights) for weights in alone]
-    ways = _directions(start)
     columns = np.stack([held.mixed(experts, way) for way in ways], axis=1)  # [B, J]
-    for penalty in PENALTIES:
+
+    if not floor:
+        return held.fitted(columns, ways, PENALTIES[0])
+
+    def alone(expert: Reals) -> tuple[Reals, _Losses]:
+        weights = held.scaled(experts, expert)
+        return weights, held.losses(experts, weights)
+
+    def mixture(penalty: float) -> tuple[Reals, _Losses]:
         weights = held.fitted(columns, ways, penalty)
-        own = held.losses(experts, held.scaled(experts, weights)) if floor else None
-        if own is None or not any(own.worse_than(other) for other in losses):
+        return weights, alone(weights)[1]
+
+    tasks = [partial(mixture, PENALTIES[0]), *(partial(alone, expert) for expert in _experts_alone())]
+    first, *others = in_threads(lambda task: task(), tasks)
+    for penalty in PENALTIES:
+        weights, losses = first if penalty == PENALTIES[0] else mixture(penalty)
+        if not any(losses.worse_than(other) for _, other in others):
             return weights
-    return alone[int(np.argmin([loss.mean for loss in losses]))]
+    return min(others, key=lambda other: other[1].mean)[0]
 
 
 def _directions(start: Reals) -> list[Reals]:

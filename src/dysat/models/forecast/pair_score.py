@@ -26,7 +26,7 @@ from dysat.models.forecast.examples import (
     training_transitions,
 )
 from dysat.models.forecast.mixture import MIN_SLOPE, learned_weights, mixed, rule
-from dysat.models.forecast.parts import LINEAR, TREE_SUM, TREES, Parts, learn_parts, standardised
+from dysat.models.forecast.parts import LINEAR, TREE_SUM, TREES, Parts, learn_parts, learned_by_ranks, standardised
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
 from dysat.system.parallel.process import few_blas_threads, in_threads, side_by_side
@@ -187,24 +187,35 @@ class PairScore:
                 examples.update({t: _sent_by(i % ranks().size, examples.get(t)) for i, t in enumerate(missing)})
             return [examples[target] for target in targets]
 
-        def learned(*several: Sequence[Examples]) -> list[Parts]:
-            """The parts of some lists of examples; every rank learns its share."""
+        def begin() -> None:
             report("pair score: regression and trees")
             on_trees()
-            own = list(side_by_side(lambda past: learn_parts(past, seed), ranks().share(several)))
-            if ranks().size == 1:
-                return own
-            every = ranks().gathered(
-                None, {f"{i}/{n}": t for i, parts in enumerate(own) for n, t in parts.tensors().items()}
-            )
-            found = list[Parts]()
-            for number in range(len(several)):
-                place, tensors = f"{number // ranks().size}/", every[number % ranks().size][1]
-                found.append(Parts.of({n.removeprefix(place): t for n, t in tensors.items() if n.startswith(place)}))
-            return found
 
-        def by_rule(parts: Parts) -> PairScore:
+        def by_rule(past: Sequence[Examples]) -> PairScore:
+            begin()
+            (parts,) = learned_by_ranks([past], seed)
             return cls.mixed(parts, rule(parts.num_links), three_step)
+
+        def by_window(past: Sequence[Examples], earlier: Sequence[Examples], last: Examples, floor: bool) -> PairScore:
+            """A score of all examples, mixed and calibrated as it would have been best for the last window."""
+            begin()
+            start = rule(sum(each.num_links for each in past))
+
+            def weighed(before: Parts) -> tuple[Reals, _Calibration]:
+                experts = before.experts(last.features, last.ranks)
+                weights = learned_weights(experts, last, start, floor=floor)
+                return weights, _Calibration.of(mixed(experts, weights, last.linked_before), last)
+
+            if ranks().size > 1:
+                parts, before = learned_by_ranks([past, earlier], seed)
+                weights, calibration = weighed(before)
+            else:
+                works: list[Callable[[], Any]] = [
+                    lambda: learn_parts(past, seed),
+                    lambda: weighed(learn_parts(earlier, seed)),
+                ]
+                parts, (weights, calibration) = side_by_side(lambda work: work(), works)
+            return replace(cls.mixed(parts, weights, three_step), **vars(calibration))
 
         recent = recent_transitions(snapshots, transitions)
         with few_blas_threads(graph.num_nodes):
@@ -212,21 +223,17 @@ class PairScore:
                 halves = examples_of(
                     graph, random_halves(graph.aggregate(), seed), three_step, negatives, seed, step=len(graph) - 1
                 )
-                return by_rule(*learned([halves])) if 0 < halves.num_links < halves.num_uniform else None
+                return by_rule([halves]) if 0 < halves.num_links < halves.num_uniform else None
             same_time = same_time_transitions(snapshots)
             training = training_transitions(recent, same_time)
             past = gathered(training)
             for target in (*same_time[-1:], recent[-1]):
                 earlier = [step for step in training if step < target]
                 if earlier := earlier or recent_transitions(snapshots[:target], transitions):
-                    parts, before = learned(past, gathered(earlier))
-                    (last,) = gathered([target])
-                    experts = before.experts(last.features, last.ranks)
+                    before, (last,) = gathered(earlier), gathered([target])
                     # A window at the same time of day lies further back, when less was known than now.
-                    weights = learned_weights(experts, last, rule(parts.num_links), floor=target == recent[-1])
-                    score = cls.mixed(parts, weights, three_step)
-                    return _calibrated(score, mixed(experts, weights, last.linked_before), last)
-            return by_rule(*learned(past))
+                    return by_window(past, before, last, floor=target == recent[-1])
+            return by_rule(past)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything learned as named tensors, for a file."""
@@ -239,9 +246,7 @@ class PairScore:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> PairScore:
-        """Build a score from the tensors that `tensors` returned, and load the libraries that scoring needs."""
-        import scipy.sparse.linalg  # noqa: F401 - 0.2 s that a forecast should not take
-
+        """Build a score from the tensors that `tensors` returned."""
         old = TREE_WEIGHTS not in tensors
         linear = LINEAR if old else (*LINEAR, TREE_WEIGHTS)
         wanted = [*linear, *(f"tree_{name}" for name in TREES), "calibration", "far"]
@@ -294,13 +299,22 @@ def _sent_by(rank: int, examples: Examples | None) -> Examples:
     return Examples(**{name: tensor.numpy() for name, tensor in tensors.items()}, **numbers)
 
 
-def _calibrated(score: PairScore, earlier: Reals, last: Examples) -> PairScore:
-    """Return a score moved halfway to the slope and shift that fit earlier scores to later links (Platt).  # [B]"""
-    raw = torch.from_numpy(earlier)
-    linked, weights = (torch.from_numpy(part) for part in last.labels(last.num_uniform))
-    slope, shift = _halfway(raw[: last.num_uniform], linked, weights)
-    classes = [_class_calibration(raw, last, known) or (slope, shift) for known in (False, True)]
-    return replace(score, slope=slope, shift=shift, by_class=torch.tensor(classes, dtype=torch.float64))
+@dataclass(frozen=True)
+class _Calibration:
+    """Slope and shift of a score, and of new pairs and pairs linked before."""
+
+    slope: float
+    shift: float
+    by_class: Tensor
+
+    @classmethod
+    def of(cls, earlier: Reals, last: Examples) -> _Calibration:
+        """Move halfway to the slope and shift that fit earlier scores to later links (Platt).  # [B]"""
+        raw = torch.from_numpy(earlier)
+        linked, weights = (torch.from_numpy(part) for part in last.labels(last.num_uniform))
+        slope, shift = _halfway(raw[: last.num_uniform], linked, weights)
+        classes = [_class_calibration(raw, last, known) or (slope, shift) for known in (False, True)]
+        return cls(slope, shift, by_class=torch.tensor(classes, dtype=torch.float64))
 
 
 def _class_calibration(raw: Tensor, last: Examples, known: bool) -> tuple[float, float] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -16,10 +17,11 @@ from dysat.errors import ModelError
 from dysat.features.pair_history import PLAIN_COLUMNS
 from dysat.models.forecast.boosting import tree_grower
 from dysat.models.forecast.examples import Examples
-from dysat.nn.logistic import fit_logistic, mean_and_scale
+from dysat.nn.logistic import MANY_ROWS, fit_logistic, mean_and_scale
 from dysat.nn.trees import Trees
 from dysat.system.parallel.matrices import matrix_device
 from dysat.system.parallel.process import in_threads, side_by_side
+from dysat.system.parallel.ranks import ranks
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -105,34 +107,65 @@ def learn_parts(past: Sequence[Examples], seed: int) -> Parts:
     y, weights = (np.concatenate(part) for part in zip(*labels, strict=True))
     columns, order = _stacked(past)
     width, ranked = past[0].features.shape[1], past[0].ranks.shape[1]
-    grow = tree_grower(columns[:, :width], y, split_rows=SPLIT_ROWS, seed=seed, order=order, order_weight=ORDER_WEIGHT)
-    every = torch.from_numpy(columns)
-    means, scales = mean_and_scale(every[: len(y)])
-    penalty = torch.full_like(means, L2[0])
-    penalty[ranked + 1 : width] = ATTRIBUTE_L2  # the first of these columns is the kind
-    every.sub_(means).div_(scales)
     above, below = torch.from_numpy(first_of_each(order)).unbind(1)
-    device = torch.device("cpu") if columns.nbytes < LARGE_REGRESSION else matrix_device(5 * columns.nbytes)
 
-    def regressions() -> tuple[Tensor, Tensor]:
-        x, one, other = (part.to(device) for part in (every, above, below))
+    def regressions(x: Tensor) -> dict[str, Tensor]:
+        """What both have learned, by name; the columns x are overwritten."""
+        means, scales = mean_and_scale(x[: len(y)])
+        penalty = torch.full_like(means, L2[0])
+        penalty[ranked + 1 : width] = ATTRIBUTE_L2  # the first of these columns is the kind
+        x.sub_(means).div_(scales)
         logistic = fit_logistic(
             x[: len(y)],
-            torch.from_numpy(y).to(device),
+            torch.from_numpy(y).to(x.device),
             l2=penalty,
-            sample_weight=torch.from_numpy(weights).to(device),
-            differences=x[one] - x[other],
+            sample_weight=torch.from_numpy(weights).to(x.device),
+            differences=x[above.to(x.device)] - x[below.to(x.device)],
         )
-        repeated = _learn_repeated(past, means, scales, device)
-        both, bias = (torch.stack([found.cpu() for found in pair]) for pair in zip(logistic, repeated, strict=True))
-        return both, bias
+        repeated = _learn_repeated(past, means, scales)
+        both = (torch.stack(pair) for pair in zip(logistic, repeated, strict=True))
+        return {name: found.cpu() for name, found in zip(LINEAR, (means, scales, *both), strict=True)}
 
-    together = side_by_side if device.type == "cpu" else map  # a GPU leaves all cores to the trees
-    found = tuple(together(lambda learn: learn(), (grow, regressions)))
-    trees, linear = cast("tuple[Trees, tuple[Tensor, Tensor]]", found)
+    def grower() -> Callable[[], Trees]:
+        x = columns[:, :width]
+        return tree_grower(x, y, split_rows=SPLIT_ROWS, seed=seed, order=order, order_weight=ORDER_WEIGHT)
+
+    every = torch.from_numpy(columns)
+    device = torch.device("cpu") if columns.nbytes < LARGE_REGRESSION else matrix_device(5 * columns.nbytes)
+    if device.type == "cpu":
+        both: list[Callable[[], object]] = [grower(), lambda: regressions(every)]
+        found = tuple(side_by_side(lambda learn: learn(), both))
+        trees, linear = cast("tuple[Trees, dict[str, Tensor]]", found)
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(lambda: regressions(every.to(device)))
+            grow, linear = grower(), waiting.result()
+        trees = grow()  # alone: threads that wait for each other are slow beside others
     # The trees learn without weights: shift their odds to those of balanced classes.
     trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
-    return Parts(means, scales, linear[0], linear[1], trees, num_links=int(y.sum()))
+    return Parts(**linear, trees=trees, num_links=int(y.sum()))
+
+
+def learned_by_ranks(several: Sequence[Sequence[Examples]], seed: int) -> list[Parts]:
+    """Learn the parts of some lists of examples; every rank learns its share, and all have the result."""
+    own = list(side_by_side(lambda past: learn_parts(past, seed), ranks().share(several)))
+    if ranks().size == 1:
+        return own
+    tensors = {f"{i}/{name}": t for i, parts in enumerate(own) for name, t in parts.tensors().items()}
+    every, found = ranks().gathered(None, tensors), list[Parts]()
+    for number in range(len(several)):
+        place, theirs = f"{number // ranks().size}/", every[number % ranks().size][1]
+        found.append(Parts.of({name.removeprefix(place): t for name, t in theirs.items() if name.startswith(place)}))
+    return found
+
+
+def load_regressions(device: torch.device) -> None:
+    """Fit a small regression on a GPU, so that it has loaded what larger ones need."""
+    x = torch.linspace(-1, 1, MANY_ROWS, dtype=torch.float64, device=device)[:, None]
+    means, scales = mean_and_scale(x)
+    x = x.sub(means).div(scales).clamp(-1, 1)
+    fit_logistic(x, x[:, 0] > 0, l2=means + 1, sample_weight=x[:, 0].abs(), differences=x[[1]] - x[[0]])
+    torch.cuda.synchronize(device)
 
 
 def _stacked(past: Sequence[Examples]) -> tuple[Reals, Ids]:
@@ -165,17 +198,15 @@ def first_of_each(order: Ids) -> Ids:
     return order[np.flatnonzero(np.diff(order[:, 0], prepend=-1))]
 
 
-def _learn_repeated(
-    past: Sequence[Examples], means: Tensor, scales: Tensor, device: torch.device | str = "cpu"
-) -> tuple[Tensor, Tensor]:
+def _learn_repeated(past: Sequence[Examples], means: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
     """Return weights and bias of the regression of pairs linked before.
 
     The bias is shifted from the odds among pairs linked before to those in a balanced mix of links and uniform pairs.
     """
     parts = [each.recurring() for each in past]
-    x, y = (torch.from_numpy(np.concatenate(part)) for part in zip(*parts, strict=True))
+    x, y = (torch.from_numpy(np.concatenate(part)).to(means.device) for part in zip(*parts, strict=True))
     standard = ((x - means) / scales).clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS)
-    weights, bias = fit_logistic(standard.to(device), y.to(device), l2=L2[1])
+    weights, bias = fit_logistic(standard, y, l2=L2[1])
     dropped, sampled = sum(each.num_dropped for each in past), int((~y).sum())
     unlinked, links = sum(each.num_unlinked for each in past), sum(each.num_links for each in past)
     shift = math.log(max(1, sampled) / max(1, dropped)) + math.log(max(1, unlinked) / max(1, links))
