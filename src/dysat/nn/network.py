@@ -12,9 +12,9 @@ from dysat.nn.ops.sparse import look_up
 from dysat.nn.structural import Side, StructuralAttention
 from dysat.nn.temporal import FeedForward, History, Scale, TemporalAttention
 from dysat.sampling.blocks import Block, Pattern
+from dysat.sampling.distinct import Distinct
 from dysat.sampling.nearby import Nearby, nearby
 
-FEW = 0.25  # fraction of all rows below which sorting the needed ones is faster than marking them among all
 PARTIAL_BELOW = 0.65  # if training needs a smaller fraction of all rows, the last structural layer skips the others
 
 
@@ -272,16 +272,10 @@ def needed_rows(block: Block, rows: Tensor) -> tuple[Tensor, Pattern, bool, Tens
     Returns the active rows, the isolated nodes, whether the row of zeros is needed, and the indices.
     """
     active, nodes = block.num_active, block.num_nodes
-    if len(rows) < FEW * (active + nodes):
-        distinct, index = torch.unique(rows, return_inverse=True)
-        first, zero = torch.searchsorted(distinct, rows.new_tensor([active, active + nodes])).tolist()
-        isolated = Pattern.lookup(distinct[first:zero] - active, nodes)
-        return distinct[:first], isolated, zero < len(distinct), index
-    mark = torch.zeros(active + nodes + 1, dtype=torch.bool, device=rows.device)
-    mark[rows] = True
-    number = mark.cumsum(0) - 1
-    isolated = Pattern.lookup(mark[active:-1].nonzero()[:, 0], nodes)
-    return mark[:active].nonzero()[:, 0], isolated, bool(mark[-1]), number[rows]
+    needed = Distinct.of(rows, active + nodes + 1)
+    first, zero = torch.searchsorted(needed.numbers, rows.new_tensor([active, active + nodes])).tolist()
+    isolated = Pattern.lookup(needed.numbers[first:zero] - active, nodes)
+    return needed.numbers[:first], isolated, zero < len(needed.numbers), needed.places(rows)
 
 
 def make_history(

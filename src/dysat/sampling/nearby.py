@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dysat.sampling.blocks import Block, Part, Pattern
+from dysat.sampling.distinct import Distinct
 
 Side = Literal["receiver", "sender"]
 
@@ -42,46 +43,51 @@ def nearby(block: Block, rows: Tensor, side: Side, fan_out: int, generator: torc
     """
     links = block.links
     summed, at, scale = _entries(links.offsets, rows, fan_out, generator)  # entries, index into rows, [E'']
-    entries, shift = torch.unique(summed), None
-    senders = torch.unique(links.senders[entries])
+    entries, shift = Distinct.of(summed, links.num_entries), None
+    senders = Distinct.of(links.senders[entries.numbers], links.num_senders)
     if side == "sender":
-        entries, shift = _columns(links, senders, entries, fan_out, generator)
+        entries, shift = _columns(links, senders.numbers, entries, fan_out, generator)
     elif scale is not None:  # a softmax over the drawn entries needs no scale, and each entry once
-        summed, at, scale = entries, torch.searchsorted(rows, links.receivers[entries]), None
-    receivers = links.receivers[entries]
-    near = torch.unique(torch.cat([rows, senders, receivers]))
+        summed, scale = entries.numbers, None
+        at = torch.searchsorted(rows, links.receivers[summed])
+    receivers = links.receivers[entries.numbers]
+    near = Distinct.of(torch.cat([rows, senders.numbers, receivers]), links.num_senders)
+    number = len(near.numbers)
     pattern = Pattern.from_counts(
-        torch.bincount(torch.searchsorted(near, receivers), minlength=len(near)),
-        torch.searchsorted(near, links.senders[entries]),
-        len(near),
+        torch.bincount(near.places(receivers), minlength=number), near.places(links.senders[entries.numbers]), number
     )
     part = Part(
-        torch.searchsorted(near, rows),
-        torch.searchsorted(near, senders),
-        torch.searchsorted(entries, summed),
+        near.places(rows),
+        near.places(senders.numbers),
+        entries.places(summed),
         Pattern.from_counts(
-            torch.bincount(at, minlength=len(rows)), torch.searchsorted(senders, links.senders[summed]), len(senders)
+            torch.bincount(at, minlength=len(rows)), senders.places(links.senders[summed]), len(senders.numbers)
         ),
     )
-    return Nearby(near, pattern, block.weights[entries], part, shift, scale)
+    return Nearby(near.numbers, pattern, block.weights[entries.numbers], part, shift, scale)
 
 
 def _columns(
-    links: Pattern, senders: Tensor, computed: Tensor, fan_out: int, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor | None]:
-    """Return the entries of all receivers of these senders, sorted, and their shifts.  # [S], [E''] → [E'], [E']
+    links: Pattern, senders: Tensor, computed: Distinct, fan_out: int, generator: torch.Generator | None
+) -> tuple[Distinct, Tensor | None]:
+    """Return the entries of all receivers of these senders, and their shifts.  # [S], [E''] → [E'], [E']
 
     The entries in `computed` are always among them.
     """
     found, _, scale = _entries(links.transposed.offsets, senders, fan_out, generator)
     found = links.by_sender[found]
     if scale is None:
-        return torch.sort(found).values, None
-    other = ~torch.isin(found, computed)
-    drawn = torch.unique(found[other], return_inverse=True, return_counts=True)
-    times = scale.new_zeros(len(drawn[0])).index_add_(0, drawn[1], scale[other])  # one drawn twice counts twice
-    every, order = torch.sort(torch.cat([computed, drawn[0]]))
-    return every, torch.cat([torch.zeros(len(computed)).to(times), times.log()])[order]
+        return Distinct.of(found, links.num_entries), None
+    other = ~computed.has(found)
+    found, scale = found[other], scale[other]
+    drawn = Distinct.of(found, links.num_entries)
+    times = scale.new_zeros(len(drawn.numbers)).index_add_(
+        0, drawn.places(found), scale
+    )  # one drawn twice counts twice
+    every = Distinct.of(torch.cat([computed.numbers, drawn.numbers]), links.num_entries)
+    shift = times.new_zeros(len(every.numbers))
+    shift[every.places(drawn.numbers)] = times.log()
+    return every, shift
 
 
 def _entries(
