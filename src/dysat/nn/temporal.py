@@ -11,12 +11,22 @@ from torch import Tensor, nn
 
 from dysat.nn.dropout import dropout, keep_mask
 from dysat.nn.ops.history import History
-from dysat.nn.ops.sparse import has_history_kernels, history_attention, look_up, pair_dot, segment_softmax, weighted_sum
+from dysat.nn.ops.sparse import (
+    few_queries,
+    has_history_kernels,
+    history_attention,
+    kernels_for,
+    look_up,
+    pair_dot,
+    segment_softmax,
+    weighted_sum,
+)
 
 __all__ = ["FeedForward", "History", "Scale", "TemporalAttention"]
 
 Scale = Literal["features", "steps"]
 MAX_DISTANCE = 64  # steps farther apart share one weight
+FEWER = 1.5  # times fewer products make projecting queries, in training, faster than projecting rows
 
 
 class TemporalAttention(nn.Module):
@@ -88,6 +98,8 @@ class TemporalAttention(nn.Module):
     ) -> Tensor:
         if self.distance is None and has_history_kernels(x, self.num_heads, self._width):
             return self._fused_forward(x, positions, history, generator)
+        if generator is not None and positions is None and self._has_few_queries(x, history):
+            return self._forward_of_few(x, history, generator)
         own = look_up(x, history.rows)  # [Q, d]
         if positions is None:
             k, v = self._keys_and_values(x)  # [S, d] each
@@ -121,6 +133,23 @@ class TemporalAttention(nn.Module):
         if generator is not None and self.rate:
             keep = keep_mask(torch.Size([history.past.num_entries, self.num_heads]), self.rate, generator, x.dtype)
         z = history_attention(self._heads(self._queries(own, history)), kv, history, keep).flatten(1)
+        return z + own if self.residual else z
+
+    def _has_few_queries(self, x: Tensor, history: History) -> bool:
+        """Whether projecting queries takes less time than projecting rows, as if most rows have a single query."""
+        ready = self.distance is not None and x.is_cpu and kernels_for(x, self.num_heads, self._width) is not None
+        queries = 2 * history.past.num_receivers + history.past.num_entries // self._width
+        return ready and FEWER * queries < len(x)
+
+    def _forward_of_few(self, x: Tensor, history: History, generator: torch.Generator) -> Tensor:
+        """The same without projecting rows."""
+        if self.distance is None:
+            raise TypeError("this layer has no distances: times=None")
+        own, keep = look_up(x, history.rows), None
+        if self.rate:
+            keep = keep_mask(torch.Size([history.past.num_entries, self.num_heads]), self.rate, generator, x.dtype)
+        q, weights = self._heads(self._queries(own, history)), (self.key, self.value, self.distance)
+        z = few_queries(q, x, weights, self._distances(history), history.past, keep).flatten(1)
         return z + own if self.residual else z
 
     def attention(self, x: Tensor, positions: Tensor | None, history: History) -> Tensor:

@@ -40,6 +40,8 @@ SIGNATURES = {
     "entry_logits_backward": "xxxxnnf",
     "history_attention": "xxxiiixxxnnn",
     "history_attention_backward": "xxxxxiiixxiiixxxxxnnnnn",
+    "few_queries": "xxxxxiiixxxnnnn",
+    "few_queries_backward": "xxxxxiiixxxxxxnnnnn",
     "dropout": "xxnnnf",
     "head_dots": "xxxnnnn",
     "head_dots_backward": "xxxxxxxnnnn",
@@ -75,6 +77,13 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
         *(Q * H * F, Q * H * F, Q * H * F, 2 * S * H * F, 2 * T * H * F, Q + 1, E, E, E * H, E * H, S + 1, E, E),
         *(2 * E * H, 2 * PARTS * T * H * F, Q * H * F, 2 * S * H * F, 2 * T * H * F),
     ),
+    "few_queries": lambda E, Q, D, H, F: (
+        *(Q * H * F, 0, D * H * F, D * H * F, 0, E, Q + 1, E, E * H, E * H, Q * H * F),
+    ),
+    "few_queries_backward": lambda E, Q, D, K, H, F: (
+        *(Q * H * F, Q * H * F, 0, D * H * F, D * H * F, E, Q + 1, E, E * H, E * H),
+        *(PARTS * (2 * D * H * F + K * H), Q * H * F, E * D, 2 * D * H * F + K * H),
+    ),
     "dropout": lambda E, n, key, dropped, scale: (n, n),
     "head_dots": lambda E, A, K, H, F: (A * H * F, K * H * F, A * K * H),
     "head_dots_backward": lambda E, A, K, H, F: (
@@ -105,6 +114,8 @@ _COUNTED = {
     "entry_logits": 4,
     "history_attention": 4,
     "history_attention_backward": 6,
+    "few_queries": 7,
+    "few_queries_backward": 7,
     "three_steps": 1,
     "map_attraction": 2,
 }

@@ -500,6 +500,195 @@ void history_attention_backward(const float *grad, const float *z, const float *
     for (int64_t p = 0; p < pieces; p++) add_to(d_kv_step, 1.0f, parts + p * size, size);
 }
 
+/* ---- attention of few queries: these are projected back to the width of the rows, and no row is projected ---- */
+
+/* out += Σ_j w_j x_j, in order of j.  w [n], x: n pointers to [D] → [D] */
+INLINE void add_rows_to(float *restrict out, const float *w, const float *const *x, int64_t n, int64_t D) {
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4) { /* four at once, which read and write `out` only once */
+        const float *restrict a = x[j], *restrict b = x[j + 1], *restrict c = x[j + 2], *restrict d = x[j + 3];
+        const float wa = w[j], wb = w[j + 1], wc = w[j + 2], wd = w[j + 3];
+        for (int64_t i = 0; i < D; i++) out[i] = fma_(wd, d[i], fma_(wc, c[i], fma_(wb, b[i], fma_(wa, a[i], out[i]))));
+    }
+    for (; j < n; j++) add_to(out, w[j], x[j], D);
+}
+
+/* out_j = a · x_j for rows that follow each other.  a [D], x [n, D] → [n] */
+INLINE void dots_with(const float *restrict a, const float *restrict x, float *restrict out, int64_t n, int64_t D) {
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4) { /* four at once, which read a only once */
+        const float *restrict x0 = x + j * D, *restrict x1 = x0 + D, *restrict x2 = x1 + D, *restrict x3 = x2 + D;
+        float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+        for (int64_t i = 0; i < D; i++) {
+            s0 += a[i] * x0[i];
+            s1 += a[i] * x1[i];
+            s2 += a[i] * x2[i];
+            s3 += a[i] * x3[i];
+        }
+        out[j] = s0, out[j + 1] = s1, out[j + 2] = s2, out[j + 3] = s3;
+    }
+    for (; j < n; j++) out[j] = dot(a, x + j * D, D);
+}
+
+/* Working space of a query with at most n entries: weights and pointers of those, and numbers per head. */
+typedef struct {
+    float *asked, *sum, *d_asked, *d_sum; /* [H, D] */
+    float *kept, *d_logits, *column;      /* [n, H], [n, H], [max(n, 2 H, F)] */
+    const float **rows;                   /* [max(n, 2 H, F)] */
+} query_space_t;
+
+static query_space_t query_space(int64_t n, int64_t D, int64_t H, int64_t F) {
+    const int64_t most = n > 2 * H ? (n > F ? n : F) : (2 * H > F ? 2 * H : F);
+    float *numbers = malloc((4 * D * H + 2 * n * H + most) * sizeof(float));
+    query_space_t space = {numbers, numbers + D * H, numbers + 2 * D * H, numbers + 3 * D * H, numbers + 4 * D * H};
+    space.d_logits = space.kept + n * H;
+    space.column = space.d_logits + n * H;
+    space.rows = malloc(most * sizeof(float *));
+    return space;
+}
+
+static void free_space(query_space_t space) {
+    free(space.asked);
+    free(space.rows);
+}
+
+static int64_t longest(const int64_t *offsets, int64_t rows) {
+    int64_t most = 0;
+    for (int64_t v = 0; v < rows; v++)
+        if (offsets[v + 1] - offsets[v] > most) most = offsets[v + 1] - offsets[v];
+    return most;
+}
+
+/* out_h = Σ_f q_hf weight_hf.  q [H, F], weight [H, F, D] → [H, D] */
+INLINE void project_back(const float *q, const float *weight, float *out, const float **rows, int64_t D, int64_t H,
+                         int64_t F) {
+    memset(out, 0, D * H * sizeof(float));
+    for (int64_t h = 0; h < H; h++) {
+        for (int64_t f = 0; f < F; f++) rows[f] = weight + (h * F + f) * D;
+        add_rows_to(out + h * D, q + h * F, rows, F, D);
+    }
+}
+
+/* out_h = Σ_e weight_eh x_u over n entries e from u.  x [S, D], senders [n], weights [n, H] → [H, D] */
+INLINE void sum_of_rows(const float *x, const int64_t *senders, const float *weights, float *out, query_space_t space,
+                        int64_t n, int64_t D, int64_t H) {
+    memset(out, 0, D * H * sizeof(float));
+    for (int64_t e = 0; e < n; e++) space.rows[e] = x + senders[e] * D;
+    for (int64_t h = 0; h < H; h++) {
+        for (int64_t e = 0; e < n; e++) space.column[e] = weights[e * H + h];
+        add_rows_to(out + h * D, space.column, space.rows, n, D);
+    }
+}
+
+/* Weights after dropout.  [n] */
+INLINE void keep_weights(const float *weights, const float *keep, float *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) out[i] = keep ? weights[i] * keep[i] : weights[i];
+}
+
+static void few_queries_rows(const float *q, const float *x, const float *key, const float *value, const float *bias,
+                             const int64_t *kind, const int64_t *offsets, const int64_t *senders, const float *keep,
+                             float *beta, float *out, query_space_t space, int64_t low, int64_t high, int64_t D, int64_t H,
+                             int64_t F) {
+    for (int64_t v = low; v < high; v++) {
+        const int64_t first = offsets[v], n = offsets[v + 1] - first;
+        for (int64_t e = first; e < first + n; e++) fetch(x + senders[e] * D, D);
+        project_back(q + v * H * F, key, space.asked, space.rows, D, H, F);
+        for (int64_t e = first; e < first + n; e++) {
+            dots_with(x + senders[e] * D, space.asked, beta + e * H, H, D);
+            add_to(beta + e * H, 1.0f, bias + kind[e] * H, H);
+        }
+        softmax_of(beta, offsets, NULL, beta, v, v + 1, H);
+        keep_weights(beta + first * H, keep ? keep + first * H : NULL, space.kept, n * H);
+        sum_of_rows(x, senders + first, space.kept, space.sum, space, n, D, H);
+        for (int64_t h = 0; h < H; h++) dots_with(space.sum + h * D, value + h * F * D, out + (v * H + h) * F, F, D);
+    }
+}
+
+/* z_v = Σ β_e keep_e (x_u W_v) over the entries e = (v ← u), β = softmax of q_v · (x_u W_k) + bias of the kind of e.
+   q [Q, H, F], x [S, D], key and value [H, F, D], bias [K, H], kind [E], keep [E, H] or NULL → beta [E, H],
+   out [Q, H, F] */
+void few_queries(const float *q, const float *x, const float *key, const float *value, const float *bias,
+                 const int64_t *kind, const int64_t *offsets, const int64_t *senders, const float *keep, float *beta,
+                 float *out, int64_t Q, int64_t D, int64_t H, int64_t F, int64_t threads) {
+    const int64_t most = longest(offsets, Q);
+    IN_THREADS(offsets[Q] * D * H + Q * D * H * F, offsets, Q, {
+        const query_space_t space = query_space(most, D, H, F);
+        few_queries_rows(q, x, key, value, bias, kind, offsets, senders, keep, beta, out, space, low, high, D, H, F);
+        free_space(space);
+    })
+}
+
+/* Gradients of the queries [low, high): d_q, and d_x of every entry; those of key, value and bias are added to. */
+static void few_queries_backward_rows(const float *grad, const float *q, const float *x, const float *key,
+                                      const float *value, const int64_t *kind, const int64_t *offsets,
+                                      const int64_t *senders, const float *keep, const float *beta, float *d_q, float *d_x,
+                                      float *d_key, float *d_value, float *d_bias, query_space_t space, int64_t low,
+                                      int64_t high, int64_t D, int64_t H, int64_t F) {
+    float mean[MOST_HEADS];
+    for (int64_t v = low; v < high; v++) {
+        const int64_t first = offsets[v], n = offsets[v + 1] - first, *from = senders + first;
+        const float *dz = grad + v * H * F, *own = q + v * H * F, *weights = beta + first * H;
+        const float *kept = keep ? keep + first * H : NULL;
+        float *d_logits = space.d_logits; /* first the gradients of β */
+        for (int64_t e = 0; e < n; e++) fetch(x + from[e] * D, D);
+        project_back(own, key, space.asked, space.rows, D, H, F);
+        project_back(dz, value, space.d_sum, space.rows, D, H, F);
+        keep_weights(weights, kept, space.kept, n * H);
+        sum_of_rows(x, from, space.kept, space.sum, space, n, D, H);
+        memset(mean, 0, H * sizeof(float));
+        for (int64_t e = 0; e < n; e++) {
+            dots_with(x + from[e] * D, space.d_sum, d_logits + e * H, H, D);
+            keep_weights(d_logits + e * H, kept ? kept + e * H : NULL, d_logits + e * H, H);
+            for (int64_t h = 0; h < H; h++) mean[h] = fma_(weights[e * H + h], d_logits[e * H + h], mean[h]);
+        }
+        for (int64_t e = 0; e < n; e++) {
+            for (int64_t h = 0; h < H; h++) d_logits[e * H + h] = weights[e * H + h] * (d_logits[e * H + h] - mean[h]);
+            add_to(d_bias + kind[first + e] * H, 1.0f, d_logits + e * H, H);
+        }
+        sum_of_rows(x, from, d_logits, space.d_asked, space, n, D, H);
+        for (int64_t h = 0; h < H; h++) {
+            space.rows[h] = space.d_sum + h * D;
+            space.rows[H + h] = space.asked + h * D;
+        }
+        for (int64_t e = 0; e < n; e++) {
+            memcpy(space.column, space.kept + e * H, H * sizeof(float));
+            memcpy(space.column + H, d_logits + e * H, H * sizeof(float));
+            memset(d_x + (first + e) * D, 0, D * sizeof(float));
+            add_rows_to(d_x + (first + e) * D, space.column, space.rows, 2 * H, D);
+        }
+        for (int64_t h = 0; h < H; h++) {
+            dots_with(space.d_asked + h * D, key + h * F * D, d_q + (v * H + h) * F, F, D);
+            for (int64_t f = h * F; f < (h + 1) * F; f++) {
+                add_to(d_key + f * D, own[f], space.d_asked + h * D, D);
+                add_to(d_value + f * D, dz[f], space.sum + h * D, D);
+            }
+        }
+    }
+}
+
+/* Gradients of q, of the row of every entry [E, D], and of key, value and bias, which follow each other in `d_weights`
+   [2 H F D + K H]; `parts` [PARTS, 2 H F D + K H] is workspace. */
+void few_queries_backward(const float *grad, const float *q, const float *x, const float *key, const float *value,
+                          const int64_t *kind, const int64_t *offsets, const int64_t *senders, const float *keep,
+                          const float *beta, float *parts, float *d_q, float *d_x, float *d_weights, int64_t Q, int64_t D,
+                          int64_t K, int64_t H, int64_t F, int64_t threads) {
+    const int64_t E = offsets[Q], whole = H * F * D, size = 2 * whole + K * H, most = longest(offsets, Q);
+    const int64_t pieces = E / 256 + 1 < PARTS ? E / 256 + 1 : PARTS; /* by work, not by threads */
+#pragma omp parallel for schedule(static) num_threads(team(E * 4 * D * H, threads))
+    for (int64_t p = 0; p < pieces; p++) {
+        const int64_t low = first_row(offsets, Q, p, pieces), high = first_row(offsets, Q, p + 1, pieces);
+        const query_space_t space = query_space(most, D, H, F);
+        float *mine = parts + p * size;
+        memset(mine, 0, size * sizeof(float));
+        few_queries_backward_rows(grad, q, x, key, value, kind, offsets, senders, keep, beta, d_q, d_x, mine, mine + whole,
+                                  mine + 2 * whole, space, low, high, D, H, F);
+        free_space(space);
+    }
+    memset(d_weights, 0, size * sizeof(float));
+    for (int64_t p = 0; p < pieces; p++) add_to(d_weights, 1.0f, parts + p * size, size);
+}
+
 /* ---- dropout ---- */
 
 /* 32 random bits: a hash of a position and a 64-bit key, whose upper half is added in the third line. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -140,6 +141,38 @@ def history_attention_backward(
         num_steps, num_heads, width,
     )  # fmt: skip
     return d_q, d_kv
+
+
+def few_queries(
+    q: Tensor, x: Tensor, weights: Sequence[Tensor], kind: Tensor, past: Pattern, keep: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The result of `sparse.few_queries`, and β for the backward pass; W_k and W_v are transposed."""
+    out, beta = torch.empty_like(q), torch.empty(past.num_entries, q.shape[1])
+    sizes = len(q), x.shape[1], *q.shape[1:]
+    _call()("few_queries", q, x, *weights, kind, past.offsets, past.senders, keep, beta, out, *sizes)
+    return out, beta
+
+
+def few_queries_backward(
+    grad: Tensor,
+    q: Tensor,
+    x: Tensor,
+    weights: Sequence[Tensor],
+    kind: Tensor,
+    past: Pattern,
+    keep: Tensor | None,
+    beta: Tensor,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Gradients with respect to q, x and the weights."""
+    (key, value, bias), sizes = weights, [part.numel() for part in weights]
+    d_q, d_entries, d_weights = torch.empty_like(q), torch.empty(past.num_entries, x.shape[1]), torch.empty(sum(sizes))
+    _call()(
+        "few_queries_backward", grad, q, x, key, value, kind, past.offsets, past.senders, keep, beta,
+        torch.empty(PARTS, sum(sizes)), d_q, d_entries, d_weights, len(q), x.shape[1], len(bias), *q.shape[1:],
+    )  # fmt: skip
+    d_x = segment_sum(d_entries, past.transposed, past.by_sender)
+    parts = torch.split(d_weights, sizes)
+    return d_q, d_x, [part.view_as(whole) for part, whole in zip(parts, weights, strict=True)]
 
 
 def _split(kv: Tensor, past: Pattern) -> tuple[Tensor, Tensor | None]:

@@ -301,6 +301,38 @@ def _history_kernels(x: Tensor, num_heads: int, width: int) -> ModuleType | None
     return kernels_for(x, 2 * num_heads, width)  # the gradient is a weighted sum with 2 H heads
 
 
+def few_queries(
+    q: Tensor, x: Tensor, weights: tuple[Tensor, Tensor, Tensor], kind: Tensor, past: Pattern, keep: Tensor | None
+) -> Tensor:
+    """Σ_j β_ij keep_ij (x_j W_v), where β_ij is the softmax of q_i · (x_j W_k) + bias over the entries j of query i.
+
+    The same as projecting all rows x, but faster if there are many more rows than queries: it computes (q W_kᵀ) · x
+    and (Σ β x) W_v. Call it only on the CPU, if `kernels_for` has kernels. `weights` are W_k, W_v and the biases, of
+    which an entry has the one of its kind.
+
+    Shapes: q [Q, H, F], x [S, D], W_k and W_v [D, H F], biases [K, H], kind [P], keep [P, H] → [Q, H, F].
+    """
+    key, value, bias = weights
+    parts = (part.contiguous() for part in (q, x, key.mT, value.mT, bias))
+    return _FewQueries.apply(*parts, kind, past, keep)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _FewQueries(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Tensor:
+        q, x, key, value, bias, kind, past, keep = args
+        z, beta = cpu.few_queries(q, x, (key, value, bias), kind, past, keep)
+        ctx.past = past
+        ctx.save_for_backward(q, x, key, value, bias, kind, keep, beta)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, x, *weights, kind, keep, beta = ctx.saved_tensors
+        d_q, d_x, d_weights = cpu.few_queries_backward(grad.contiguous(), q, x, weights, kind, ctx.past, keep, beta)
+        return d_q, d_x, *d_weights, None, None, None
+
+
 class _HistoryAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, kv: Tensor, history: History, keep: Tensor | None) -> Tensor:
