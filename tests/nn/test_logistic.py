@@ -67,6 +67,17 @@ def test_many_rows_reach_the_same_minimum(scales: tuple[float, float], monkeypat
     assert not torch.equal(w, v)
 
 
+@pytest.mark.parametrize("rows", [logistic.MANY_ROWS // 2, logistic.MANY_ROWS // 5])
+def test_a_hessian_of_some_rows_reaches_the_same_minimum(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = examples(logistic.MANY_ROWS, 20)
+    differences = examples(500, 20, seed=1)[0]
+    w, b = fit_logistic(x, y, differences=differences)
+    monkeypatch.setattr(logistic, "HESSIAN_ROWS", rows)
+    v, a = fit_logistic(x, y, differences=differences)
+    torch.testing.assert_close(x @ w + b, x @ v + a, rtol=0, atol=1e-4)
+    assert not torch.equal(w, v)
+
+
 def test_differences_are_examples_without_a_bias() -> None:
     """The gradient of the whole objective is 0 at the result."""
     x, y = examples(200, 4)
@@ -195,6 +206,15 @@ def test_a_column_that_only_rounding_makes_vary_is_a_constant() -> None:
     x = torch.tensor([[0.1, 1e6, 1.0], [0.1 + 1e-14, 1e6 + 1e-6, 2.0], [0.1, 1e6, 3.0]], dtype=torch.float64)
     means, scales = mean_and_scale(x)
     assert torch.equal(means, x.mean(0)) and scales.tolist() == [1.0, 1.0, pytest.approx((2 / 3) ** 0.5)]
+
+
+@pytest.mark.parametrize("rows", [1, logistic.CACHED_ROWS, 2 * logistic.CACHED_ROWS + 5])
+def test_mean_and_deviation_of_any_number_of_rows(rows: int) -> None:
+    x = examples(rows, 3)[0] + 1e3
+    means, scales = mean_and_scale(x)
+    torch.testing.assert_close(means, x.mean(0))
+    expected = torch.ones(3, dtype=torch.float64) if rows == 1 else x.std(0, correction=0)
+    torch.testing.assert_close(scales, expected, rtol=1e-9, atol=0)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
