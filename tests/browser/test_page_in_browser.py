@@ -301,6 +301,7 @@ def test_no_view_is_wider_than_the_screen(run: Run, context: Any, width: int) ->
     tab.close()
 
 
+@pytest.mark.slow
 def test_what_a_run_lacks_is_said(context: Any, tmp_path: Path) -> None:
     graph = dysat.load_dataset("uci")[:1]
     page = dysat.DySAT(embeddings=False).fit(graph).view(title="bare")

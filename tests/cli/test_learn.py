@@ -143,6 +143,7 @@ def test_bare_method_has_the_defaults_of_its_constructor(cli: Cli, method: str) 
     assert kind.with_options(Run.open("run").config["options"]).get_params() == expected.get_params()
 
 
+@pytest.mark.slow
 def test_fit_with_a_preset_tuned_for_a_dataset(cli: Cli) -> None:
     code, _, err = cli("fit", "uci", *PAPER, "--preset", "sankar2019_uci", "--no-backtest")
     assert code == 0, err

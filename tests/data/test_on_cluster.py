@@ -95,7 +95,7 @@ LOGS: dict[str, tuple[pl.DataFrame, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", quick(LOGS, 3))
+@pytest.mark.parametrize("name", quick(LOGS, 2))
 def test_logs(ray: Any, tmp_path: Path, name: str) -> None:
     table, how = LOGS[name]
     file = written(table, tmp_path / "log.parquet")

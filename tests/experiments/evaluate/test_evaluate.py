@@ -128,6 +128,7 @@ def test_interrupted_evaluation_resumes(graph: DynamicGraph, tmp_path: Path, mon
     assert len(calls) == 1
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_results(graph: DynamicGraph, tmp_path: Path) -> None:
     one, two = (run(tmp_path / str(n), graph, processes=n).facts()["models"] for n in (1, 2))
     for model in (*one, *two):

@@ -435,6 +435,7 @@ def test_files_of_earlier_versions_keep_their_scores(loyal_examples: list[Exampl
         PairScore.of({**old, "calibration": old["calibration"][:2]})
 
 
+@pytest.mark.slow
 def test_probabilities_on_uci_are_calibrated() -> None:
     graph = dysat.load_dataset("uci")[:10]
     score = learned(graph[:9], transitions=2, negatives=2)

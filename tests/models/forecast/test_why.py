@@ -209,6 +209,7 @@ def test_left_out_effects_by_hand() -> None:
         assert effect == pytest.approx(whole - np.mean(scores), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_regression_alone_agrees_with_leaving_out() -> None:
     """Without trees and weights of pairs linked before, and against all random pairs, both effects are the same."""
     graph = GRAPHS["blocks"]
