@@ -17,7 +17,6 @@ from dysat.system.parallel.process import in_threads
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Matrix: TypeAlias = Union["SparseMatrix", "csr_array[np.float64]"]
 ROWS_AT_ONCE = 1 << 16  # whose sums one thread computes

@@ -81,9 +81,8 @@ def _columns(
     other = ~computed.has(found)
     found, scale = found[other], scale[other]
     drawn = Distinct.of(found, links.num_entries)
-    times = scale.new_zeros(len(drawn.numbers)).index_add_(
-        0, drawn.places(found), scale
-    )  # one drawn twice counts twice
+    times = scale.new_zeros(len(drawn.numbers))
+    times.index_add_(0, drawn.places(found), scale)  # one drawn twice counts twice
     every = Distinct.of(torch.cat([computed.numbers, drawn.numbers]), links.num_entries)
     shift = times.new_zeros(len(every.numbers))
     shift[every.places(drawn.numbers)] = times.log()
