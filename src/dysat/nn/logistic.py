@@ -7,10 +7,12 @@ from torch import Tensor
 from torch.nn import functional
 
 STEP_SIZES = (4.0, 2.0, *(0.5**k for k in range(12)), 0.0)  # tried by the line search; 0 stays in place
-LARGEST = 4  # sizes tried first: the loss is convex, so if the last of these is not the best, no smaller one is
+# Sizes that are tried, and the first of them that is enough if it is the best and not the last: the loss is convex, so
+# that no other size is better. Several problems rarely agree on the first choice.
+TRIED = (slice(1, 4), 1), (slice(0, 4), 0), (slice(None), 0)
 TOLERANCE = 1e-10  # stop if another step would reduce the loss by less than this fraction
 MAX_STEPS = 100
-MANY_ROWS = 4_096  # from which a Hessian costs far more than a step
+MANY_ROWS, MANY_COLUMNS = 4_096, 20  # from which a Hessian costs far more than a step
 HESSIAN_ROWS = 1 << 16  # of more, every second or third row is enough: the gradient decides where steps end
 CACHED_ROWS = 1_024  # that stay in the cache of a core
 FAST = 0.1  # steps gain fast if the next gains at most this fraction
@@ -83,7 +85,8 @@ def _newton(signed: Tensor, weight: Tensor, penalty: Tensor, theta: Tensor) -> T
     sizes = torch.tensor(STEP_SIZES, dtype=theta.dtype, device=theta.device)
     sizes = sizes.reshape(-1, *[1] * theta.dim())  # [S, ..., 1]
     margin = _matvec(signed, theta)  # [..., B]
-    rounded = signed.float() if signed.shape[-2] >= MANY_ROWS else signed
+    costly = signed.shape[-2] >= MANY_ROWS and signed.shape[-1] >= MANY_COLUMNS
+    rounded = signed.float() if costly else signed
     every = max(1, -(-signed.shape[-2] // HESSIAN_ROWS))
     gain, kept = torch.full_like(theta[..., 0], torch.inf), None
     for _ in range(MAX_STEPS):
@@ -92,11 +95,12 @@ def _newton(signed: Tensor, weight: Tensor, penalty: Tensor, theta: Tensor) -> T
         kept = kept or _Inverse(rounded, weight * wrong * torch.sigmoid(margin), penalty, every)
         step = kept.times(gradient)
         change = _matvec(signed, step)  # margins are linear in the step, so all sizes are cheap
-        for tried in (sizes[:LARGEST], sizes):
+        for part, least in TRIED[theta.dim() > 1 :]:
+            tried = sizes[part]
             losses = -(weight * functional.logsigmoid(margin - tried * change)).sum(-1)
             losses = losses + 0.5 * (penalty * (theta - tried * step).square()).sum(-1)  # [S, ...]
             loss, best = losses.min(0)
-            if (best < LARGEST - 1).all():
+            if ((best >= least) & (best < len(tried) - 1)).all():
                 break
         size = tried.flatten()[best].unsqueeze(-1)  # [..., 1]
         theta, margin = theta - size * step, margin - size * change
