@@ -126,6 +126,7 @@ def changed_facts(graph: DynamicGraph, change: Change) -> set[str]:
     pairs = all_pairs(graph.num_nodes)
     before = history.features(pairs)[0]
     change(history)
+    del history._longer_paths  # made from what has changed
     after = history.features(pairs)[0]
     return {fact for fact, differs in zip(history.column_facts, (before != after).any(0), strict=True) if differs}
 

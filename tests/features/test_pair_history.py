@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import platform
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +18,10 @@ from small import all_pairs, make_graph, two_blocks
 import dysat
 from dysat.data.windows import DAY
 from dysat.errors import ModelError
-from dysat.features import link_memory
+from dysat.features import link_memory, longer_paths
 from dysat.features import pair_history as module
-from dysat.features.pair_history import (
-    PairHistory,
-    low_rank_scores,
-    pair_history,
-    sorted_ends,
-)
+from dysat.features.pair_history import PairHistory, pair_history, sorted_ends
+from dysat.features.positions import low_rank_scores, pair_products
 from dysat.features.rounding import fractional_ranks, narrow
 from dysat.system.compiled import native
 
@@ -102,7 +100,8 @@ def test_low_rank_scores_see_the_sides_of_a_bipartite_graph() -> None:
     pairs = all_pairs(25).numpy()
     across = (pairs[:, 0] < 10) & (pairs[:, 1] >= 10)
     history = pair_history(make_graph([25], [links]).snapshots, True)
-    *_, reconstructed, gram = low_rank_scores(*history.spectra[0], pairs)
+    values, vectors = history.spectra[0]
+    *_, reconstructed, gram = low_rank_scores(values, pair_products(vectors, pairs))
     assert np.abs(reconstructed[~across]).max() < 1e-5 and np.abs(gram[across]).max() < 1e-5
     assert np.abs(reconstructed[across]).max() > 0.1 and np.abs(gram[~across]).max() > 0.1
 
@@ -196,8 +195,8 @@ def test_compiled_and_chunked_features_have_the_same_bits(three_step: bool, monk
     history = pair_history(graph.snapshots, three_step)
     columns = history.features(pairs)[0]
     ranks = history.ranks(columns)
-    monkeypatch.setattr(module, "native", lambda: None)
-    monkeypatch.setattr(module, "DENSE_CHUNK", 100 * graph.num_nodes)
+    monkeypatch.setattr(longer_paths, "native", lambda: None)
+    monkeypatch.setattr(longer_paths, "DENSE_CHUNK", 100 * graph.num_nodes)
     # SciPy's wheels for other machines fuse multiply and add, so that three-step paths differ in the last bits.
     rtol = 0 if platform.machine() in ("x86_64", "AMD64") else 1e-14
     assert_allclose(history.features(pairs)[0], columns, rtol=rtol, atol=0)
@@ -210,6 +209,42 @@ def test_compiled_and_chunked_features_have_the_same_bits(three_step: bool, monk
     noisy = history.prepared(steady=False).features(pairs)[0]
     assert_allclose(basic, noisy[:, : basic.shape[1]], atol=1e-12)
     assert [len(chunk) for chunk in module.chunks(pairs[:0])] == [0]
+
+
+@pytest.mark.parametrize("all_cores", [True, False])
+def test_features_are_the_same_while_eigenvectors_are_found(all_cores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a small graph are found on a core each, while the features that do not need them are computed."""
+    graph, rng = dysat.load_dataset("uci")[:3], np.random.default_rng(0)
+    pairs = np.sort(rng.integers(0, graph.num_nodes, (3_000, 2)), axis=1)
+    monkeypatch.setattr(module, "CHUNK", 700)
+    monkeypatch.setattr(link_memory, "BLOCK_NODES", 10)  # UCI has only a few hundred nodes in its first snapshots
+    monkeypatch.setattr(module, "BLOCK_NODES", 10)
+    if all_cores:
+        monkeypatch.setattr(module, "SMALL_SPECTRUM", 10)
+    history = PairHistory(graph.snapshots, True)
+    events = list[str]()
+    for name in ("begun_in_parts", "finished_parts"):
+        monkeypatch.setattr(PairHistory, name, noted(name, getattr(PairHistory, name), events))
+    monkeypatch.setattr(module, "leading_eigenvectors", noted("eigenvectors", module.leading_eigenvectors, events))
+    with history.preparing():
+        assert not all_cores or "spectra" in vars(history)
+        parts = history.begun_in_parts(pairs)
+    assert len(parts) == 5 and {"spectra", "norms", "extended"} <= vars(history).keys()
+    features, ranks, linked_before = history.finished_parts(parts)
+    assert events.count("eigenvectors") == 2 and events[-1] == "finished_parts"
+    other = PairHistory(graph.snapshots, True)
+    other.spectra = history.spectra
+    columns, before = other.features(pairs)
+    assert_allclose(features, columns, atol=1e-12)
+    assert np.array_equal(ranks, other.ranks(features)) and np.array_equal(linked_before, before)
+
+
+def noted(name: str, function: Callable[..., Any], events: list[str]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        events.append(name)
+        return function(*args)
+
+    return call
 
 
 @pytest.mark.parametrize("at_once", [1, 400, 10**6])

@@ -7,7 +7,9 @@ features of the pair without direction, and those of `pair_direction`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
 from copy import copy
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
@@ -21,7 +23,7 @@ from dysat.errors import ModelError
 from dysat.features import facts
 from dysat.features.facts import Column, columns_of, stacked
 from dysat.features.link_memory import (
-    RANKS,
+    BLOCK_NODES,
     Snapshots,
     Spectrum,
     degree_scale,
@@ -31,13 +33,15 @@ from dysat.features.link_memory import (
     scaled_by_degree,
     some_past_links,
 )
+from dysat.features.longer_paths import LongerPaths
 from dysat.features.lookup import TwoStepPaths, add_at, at_links, expand, find_sorted, low_and_high
 from dysat.features.matrix import SparseMatrix, row_sums, times
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.features.pair_times import PairTimes
-from dysat.features.rounding import fractional_ranks, narrow, without_noise
-from dysat.system.compiled import native
-from dysat.system.parallel.process import in_threads
+from dysat.features.positions import norms_of, position_columns
+from dysat.features.rounding import fractional_ranks, narrow
+from dysat.system.parallel.matrices import on_gpu
+from dysat.system.parallel.process import CORES_EACH, in_threads, meanwhile
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -49,8 +53,7 @@ SHARE_DECAYS = (0.0, 0.6, 1.0)  # of shares, and of the ranks of nodes
 PATH_DECAYS = (0.6, 1.0)  # of degree-normalised paths
 SPECTRUM_DECAYS = (1.0,)  # adding 0.6 doubles the time and gains boosting at most 0.15 of AUC on any of the four
 CHUNK = 1 << 13  # pairs whose paths are held in memory at once
-DENSE_CHUNK = 1 << 22  # entries of a dense block of two-step paths
-NODES_AT_ONCE = 1 << 16  # nodes whose norms one thread computes
+SMALL_SPECTRUM = 50_000  # nodes; with more, all cores or a GPU find the eigenvectors
 UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
 RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
 WIDE_LINKS = 4_000_000  # links of larger graphs are kept in 32 bits each, to save memory
@@ -76,6 +79,19 @@ def pair_history(snapshots: Snapshots, three_step: bool) -> PairHistory:
 def chunks(rows: Ids) -> list[Ids]:
     """Split rows into chunks that fit in memory; no rows are one empty chunk."""
     return [rows[i : i + CHUNK] for i in range(0, max(1, len(rows)), CHUNK)]
+
+
+class Begun(NamedTuple):
+    """Features of a chunk of pairs, but for those that need eigenvectors.
+
+    Shapes: ends [B, 2], linked_before [B]; columns of [B]
+    """
+
+    ends: Ids
+    linked_before: Bools
+    basic: list[Column]
+    extended: list[Column]
+    others: list[Column]
 
 
 class ExtendedSums(NamedTuple):
@@ -153,25 +169,56 @@ class PairHistory:
 
         In a directed graph pairs are u → v, in any order, and "before" means that u has sent to v.
         """
+        return self.finished(self.begun(pairs))
+
+    def begun(self, pairs: Ids) -> Begun:
+        """Compute the features that need no eigenvectors."""
         ends = self._ends(pairs)
         links, paths = self.find(ends), self.two_step_paths(ends)
-        columns = self._columns(pairs, ends, links, paths)
         before = links < len(self.keys) if self.direction is None else self.direction.linked(pairs, links)
-        return stacked(columns, len(pairs)), before
+        three_steps = self._longer_paths.sums(ends)
+        basic = self._basic_columns(ends, links, paths, three_steps[:1])
+        extended = self._extended_columns(ends, links, paths, three_steps[1:])
+        others = self._ordered_columns(pairs, links, paths)
+        if self.times is not None:
+            others += self.times.columns(ends, links, paths, self.damping[-1])
+        return Begun(ends, before, basic, extended, others)
+
+    def finished(self, begun: Begun) -> tuple[Reals, Bools]:
+        """Add the others, and return what `features` returns."""
+        return stacked(self._columns(begun), len(begun.ends)), begun.linked_before
+
+    def begun_in_parts(self, pairs: Ids) -> list[Begun]:
+        """Begin with the features of any number of pairs, and of the uniform pairs.  # [B, 2]"""
+        uniform: list[Callable[[], Begun]] = [lambda: self.begun_uniform]
+        tasks = uniform + [partial(self.begun, part) for part in chunks(pairs)]
+        return list(in_threads(lambda task: task(), tasks))[1:]
+
+    def finished_parts(self, parts: Sequence[Begun]) -> tuple[Reals, Reals, Bools]:
+        """Return the features of all these pairs, their ranks, and whether each was linked before.
+
+        Shapes: [B, F], [B, F], [B]
+        """
+        stops = np.cumsum([len(part.ends) for part in parts])
+        features, found_ranks = np.empty((2, stops[-1], len(self.column_facts)))
+        _ = self.uniform_features
+
+        def fill(number: int) -> None:
+            rows = slice(stops[number] - len(parts[number].ends), stops[number])
+            features[rows], _ = self.finished(parts[number])
+            found_ranks[rows] = self.ranks(features[rows])
+
+        list(in_threads(fill, range(len(parts))))
+        return features, found_ranks, np.concatenate([part.linked_before for part in parts])
 
     @cached_property
     def column_facts(self) -> tuple[str, ...]:
         """The fact that each feature belongs to.  # F"""
-        none = np.empty((0, 2), dtype=np.int64)
-        return tuple(fact for fact, _ in self._columns(none, none, self.find(none), self.two_step_paths(none)))
+        return tuple(fact for fact, _ in self._columns(self.begun(np.empty((0, 2), dtype=np.int64))))
 
-    def _columns(self, pairs: Ids, ends: Ids, links: Ids, paths: TwoStepPaths) -> list[Column]:
-        columns = self._basic_columns(ends, links, paths, low_rank=True, steady=self.steady)
-        columns += self._extended_columns(ends, links, paths)
-        columns += self._ordered_columns(pairs, links, paths)
-        if self.times is None:
-            return columns
-        return columns + self.times.columns(ends, links, paths, self.damping[-1])
+    def _columns(self, begun: Begun) -> list[Column]:
+        positions, cubes = position_columns(self.spectra, self.norms, begun.ends, steady=self.steady)
+        return [*begun.basic, *positions, *begun.extended, *cubes, *begun.others]
 
     def basic_features(self, pairs: Ids, *, low_rank: bool) -> Reals:
         """Return the first of these features alone, for any number of pairs.  # [B, 2] → [B, F']"""
@@ -179,10 +226,13 @@ class PairHistory:
         def of_part(part: Ids) -> Reals:
             ends = self._ends(part)
             links, paths = self.find(ends), self.two_step_paths(ends)
-            columns = self._basic_columns(ends, links, paths, low_rank=low_rank)
+            columns = self._basic_columns(ends, links, paths, self._basic_paths.sums(ends))
+            if low_rank:
+                columns += position_columns(self.spectra, self.norms, ends, steady=False)[0]
             return stacked(columns + self._ordered_columns(part, links, paths), len(part))
 
         self.prepare(low_rank=low_rank, extended=False)
+        _ = self._basic_paths
         return np.concatenate(list(in_threads(of_part, chunks(pairs))))
 
     def prepare(self, *, low_rank: bool = True, extended: bool = True) -> None:
@@ -191,7 +241,18 @@ class PairHistory:
         if low_rank:
             _ = self.spectra, self.norms
         if extended:
-            _ = self.extended, self.times
+            _ = self.extended, self.times, self._longer_paths
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Prepare everything; eigenvectors are ready at the end, or at the beginning if they need all cores."""
+        if torch.get_num_threads() == 1 or not (self._one_core_each or on_gpu()):
+            self.prepare()
+            yield
+            return
+        with meanwhile(partial(copy_context().run, self.prepare, extended=False)):
+            self.prepare(low_rank=False)
+            yield
 
     def prepared(self, *, steady: bool) -> PairHistory:
         """Prepare everything, and return this; without `steady`, with the noise that earlier versions learned from."""
@@ -237,7 +298,12 @@ class PairHistory:
     @cached_property
     def uniform_features(self) -> NDArray[np.float32]:
         """Features of uniformly drawn pairs, rounded; each column is sorted by itself.  # [B', F]"""
-        return np.sort(narrow(self.features(self.uniform_pairs)[0]), axis=0)
+        return np.sort(narrow(self.finished(self.begun_uniform)[0]), axis=0)
+
+    @cached_property
+    def begun_uniform(self) -> Begun:
+        """The same features without those that need eigenvectors."""
+        return self.begun(self.uniform_pairs)
 
     @cached_property
     def uniform_pairs(self) -> Ids:
@@ -270,9 +336,7 @@ class PairHistory:
 
     # ---- basic features ----
 
-    def _basic_columns(
-        self, pairs: Ids, links: Ids, paths: TwoStepPaths, *, low_rank: bool, steady: bool = False
-    ) -> list[Column]:
+    def _basic_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths, three_steps: Reals) -> list[Column]:
         columns: list[Column] = []
         for values in (*self.strengths, *self.degrees):
             columns += columns_of(facts.ACTIVITY, low_and_high(values, pairs))
@@ -285,64 +349,45 @@ class PairHistory:
             terms = self.weights[f, paths.first] * self.weights[f, paths.second] * self.damping[f, paths.middle]
             sums = np.log1p(np.bincount(paths.pair, terms, minlength=len(pairs)))
             columns.append((facts.COMMON_NEIGHBOURS, sums))
-        if self.three_step:  # with b_uz = a_uz / log(2 + degree of z), so that both middle nodes are damped
-            weights = self.weights[-1][self.entry_links]
-            sums = self._three_steps(pairs, weights * self.damping[-1][self.neighbours], weights)
-            columns.append((facts.LONGER_PATHS, sums))
-        for (values, vectors), norms in zip(self.spectra, self.norms, strict=True) if low_rank else ():
-            scores, ends = low_rank_scores(values, vectors, pairs), low_and_high(norms, pairs)
-            if steady:
-                most = norms[pairs].prod(axis=1)  # that any of these scores can be
-                scores = [without_noise(score, most) for score in scores]
-                ends = [without_noise(end, end) for end in ends]
-            columns += columns_of(facts.POSITION, scores + ends)
+        columns += columns_of(facts.LONGER_PATHS, np.log1p(three_steps))
         return columns
 
     @cached_property
     def spectra(self) -> tuple[Spectrum, ...]:
         """Leading eigenvalues [k] and eigenvectors [N, k] of the weights, as they are and scaled by degree."""
-        spectra = []
-        for decay in SPECTRUM_DECAYS:
-            matrix = self.matrix(self.weights[DECAYS.index(decay)][self.entry_links])
-            spectra += [leading_eigenvectors(matrix), leading_eigenvectors(scaled_by_degree(matrix))]
-        return tuple(spectra)
+        weights = [self.weights[DECAYS.index(decay)][self.entry_links] for decay in SPECTRUM_DECAYS]
+        pairs = [(matrix, scaled_by_degree(matrix)) for matrix in map(self.matrix, weights)]
+        every = [matrix for pair in pairs for matrix in pair]
+        return tuple((in_threads if self._one_core_each else map)(leading_eigenvectors, every))
+
+    @property
+    def _one_core_each(self) -> bool:
+        """Whether a core computes each spectrum: that of a small graph takes less time than a GPU to load libraries."""
+        few_cores = on_gpu() and torch.get_num_threads() < CORES_EACH
+        return BLOCK_NODES < self.num_nodes <= SMALL_SPECTRUM and not few_cores
 
     @cached_property
     def norms(self) -> list[Reals]:
         """Norms of √σ x of each node, for each of `spectra`.  # [N] each"""
-        parts = range(0, max(1, self.num_nodes), NODES_AT_ONCE)
+        return norms_of(self.spectra, self.num_nodes)
 
-        def of_nodes(first: int) -> list[Reals]:
-            rows = slice(first, first + NODES_AT_ONCE)
-            return [np.sqrt(np.square(vectors[rows]) @ np.abs(values)) for values, vectors in self.spectra]
+    @cached_property
+    def _basic_paths(self) -> LongerPaths:
+        return self._paths(extended=False)
 
-        return [np.concatenate(norms) for norms in zip(*in_threads(of_nodes, parts), strict=True)]
+    @cached_property
+    def _longer_paths(self) -> LongerPaths:
+        return self._paths(extended=True)
 
-    def _three_steps(self, pairs: Ids, b: Reals, a: Reals) -> Reals:
-        """Return log(1 + Σ_zy b_uz b_zy a_yv) of matrices with these CSR entries.  # [B, 2], [2E], [2E] → [B]"""
-        order = np.argsort(pairs[:, 0], kind="stable")
-        nodes, starts = np.unique(pairs[order, 0], return_index=True)
-        sums = np.empty(len(pairs))
-        sums[order] = np.log1p(self._path_sums(nodes, np.append(starts, len(order)), pairs[order, 1], b, a))
-        return sums
+    def _paths(self, *, extended: bool) -> LongerPaths:
+        """Three-step paths with b_uz = a_uz / log(2 + degree of z), so that both middle nodes are damped.
 
-    def _path_sums(self, nodes: Ids, starts: Ids, ends: Ids, b: Reals, a: Reals) -> Reals:
-        """Return the same sums for pairs grouped by their first node; `starts` are the groups in `ends`.  # [B]"""
-        sums, n = np.zeros(len(ends)), self.num_nodes
-        if (call := native()) is not None:
-            arrays = (self.offsets, self.neighbours, b, a, nodes, starts, ends, sums)
-            call("three_steps", *map(torch.from_numpy, arrays), len(nodes), n)
-            return sums
-        matrix = self.matrix(b).scipy()
-        for first in range(0, len(nodes), max(1, DENSE_CHUNK // max(1, n))):
-            part = slice(first, first + max(1, DENSE_CHUNK // n))
-            two_steps = (matrix[nodes[part]] @ matrix).toarray()  # [b, N]
-            begin, stop = starts[first], starts[min(part.stop, len(nodes))]
-            pair, entries = expand(self.offsets, ends[begin:stop])
-            row = np.repeat(np.arange(len(two_steps)), np.diff(starts[first : part.stop + 1]))[pair]
-            terms = two_steps[row, self.neighbours[entries]] * a[entries]
-            sums[begin:stop] = np.bincount(pair, terms, minlength=stop - begin)
-        return sums
+        With `extended`, also those of the normalized weights, which are not damped.
+        """
+        weights = self.weights[-1][self.entry_links]
+        others = [values[self.entry_links] for values in self.extended.normalized] if extended else []
+        every = [(weights * self.damping[-1][self.neighbours], weights), *zip(others, others, strict=True)]
+        return LongerPaths.of(self.matrix(weights), every if self.three_step else [])
 
     def matrix(self, entries: Reals) -> SparseMatrix:
         """Return a symmetric matrix with these CSR entries.  # [2E] → [N, N]"""
@@ -350,7 +395,7 @@ class PairHistory:
 
     # ---- extended features ----
 
-    def _extended_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths) -> list[Column]:
+    def _extended_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths, three_steps: Reals) -> list[Column]:
         n, sums = self.num_nodes, self.extended
         columns: list[Column] = []
         for fact, values in zip(sums.node_facts, sums.node_values, strict=True):
@@ -367,19 +412,10 @@ class PairHistory:
             two_steps = np.bincount(paths.pair, values[paths.first] * values[paths.second], minlength=len(pairs))
             columns.append((facts.COMMON_NEIGHBOURS if by_age else facts.RHYTHM, np.log1p(n * two_steps)))
             if self.three_step:
-                three_steps = np.zeros(len(pairs))
-                if values.any():
-                    entries = values[self.entry_links]
-                    three_steps = np.log1p(n * np.expm1(self._three_steps(pairs, entries, entries)))
-                columns.append((facts.LONGER_PATHS if by_age else facts.RHYTHM, three_steps))
+                columns.append((facts.LONGER_PATHS if by_age else facts.RHYTHM, np.log1p(n * three_steps[number])))
         common = np.bincount(paths.pair, minlength=len(pairs))  # common neighbours, relative to all neighbours of both
         fraction = common / np.maximum(self.num_neighbours[pairs].sum(axis=1) - common, 1)
         columns.append((facts.COMMON_NEIGHBOURS, fraction))
-        for (values, vectors), norms in zip(self.spectra[1:], self.norms[1:], strict=True):  # all |λ| ≤ 1
-            products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)
-            cubes = products @ values**3
-            cubes = without_noise(cubes, norms[pairs].prod(axis=1)) if self.steady else cubes
-            columns.append((facts.POSITION, cubes))
         return columns
 
     def _shares(self, pairs: Ids, links: Ids) -> list[Reals]:
@@ -466,16 +502,6 @@ class PairHistory:
         """What the times of events inside windows say; None if they are not known."""
         known = all(snapshot.timed for snapshot in self.snapshots)
         return PairTimes.of(self.snapshots, self.keys, self._real) if known else None
-
-
-def low_rank_scores(values: Reals, vectors: NDArray[np.float32], pairs: Ids) -> list[Reals]:
-    """Return reconstructions of each rank and Σ σ x_u x_v of left singular vectors x.  # [B] each
-
-    With eigenvalues λ a reconstruction is Σ λ x_u x_v, and σ = |λ|. In a bipartite graph λ come in pairs ±σ, whose
-    vectors agree on one side and differ in sign on the other: Σ σ x_u x_v is 0 across and Σ λ x_u x_v within.
-    """
-    products = (vectors[pairs[:, 0]] * vectors[pairs[:, 1]]).astype(np.float64)  # [B, k]
-    return [*(products[:, :rank] @ values[:rank] for rank in RANKS), products @ np.abs(values)]
 
 
 def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> Ids:

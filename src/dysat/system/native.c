@@ -833,32 +833,43 @@ BOTH_ENDS(both_ends_narrow, int32_t)
 
 /* ---- paths ---- */
 
-/* Σ_zy b_uz b_zy a_yv over all three-step paths from u to v, for pairs sorted by u: the partners of u_i are
-   v[starts[i]] … v[starts[i + 1] − 1]. b and a are values of the same entries of N rows.
-   offsets [N + 1], neighbours, b, a [E] → out [P] */
-void three_steps(const int64_t *offsets, const int64_t *neighbours, const double *b, const double *a, const int64_t *u,
-                 const int64_t *starts, const int64_t *v, double *out, int64_t U, int64_t N, int64_t threads) {
-    IN_THREADS(offsets[N] * U, starts, U, {
-        double *paths = calloc(N, sizeof(double));
-        for (int64_t i = low; i < high; i++) {
-            int64_t steps = 0;
-            for (int64_t e = offsets[u[i]]; e < offsets[u[i] + 1]; e++) {
-                steps += offsets[neighbours[e] + 1] - offsets[neighbours[e]];
-                for (int64_t f = offsets[neighbours[e]]; f < offsets[neighbours[e] + 1]; f++)
-                    paths[neighbours[f]] += b[e] * b[f];
-            }
-            for (int64_t p = starts[i]; p < starts[i + 1]; p++) {
-                double sum = 0;
-                for (int64_t e = offsets[v[p]]; e < offsets[v[p] + 1]; e++) sum += paths[neighbours[e]] * a[e];
-                out[p] = sum;
-            }
-            if (steps > N / 8) memset(paths, 0, N * sizeof(double));
-            else /* far fewer nodes have a path than there are nodes */
-                for (int64_t e = offsets[u[i]]; e < offsets[u[i] + 1]; e++)
-                    for (int64_t f = offsets[neighbours[e]]; f < offsets[neighbours[e] + 1]; f++)
-                        paths[neighbours[f]] = 0;
+/* Σ_zy b_uz b_zy a_vy over all three-step paths from u to v, for pairs sorted by u: the partners of u_i are
+   v[starts[i]] … v[starts[i + 1] − 1]. b and a are W weightings of the same entries of N rows.
+   offsets [N + 1], neighbours [E], b, a [E, W] → out [P, W] */
+INLINE void three_steps_from(const int64_t *offsets, const int64_t *neighbours, const double *b, const double *a,
+                             const int64_t *u, const int64_t *starts, const int64_t *v, double *out, int64_t low,
+                             int64_t high, int64_t N, const int64_t W) {
+    double *paths = calloc(N * W, sizeof(double));
+    for (int64_t i = low; i < high; i++) {
+        int64_t steps = 0;
+        for (int64_t e = offsets[u[i]]; e < offsets[u[i] + 1]; e++) {
+            steps += offsets[neighbours[e] + 1] - offsets[neighbours[e]];
+            for (int64_t f = offsets[neighbours[e]]; f < offsets[neighbours[e] + 1]; f++)
+                for (int64_t w = 0; w < W; w++) paths[neighbours[f] * W + w] += b[e * W + w] * b[f * W + w];
         }
-        free(paths);
+        for (int64_t p = starts[i]; p < starts[i + 1]; p++) {
+            double sums[W];
+            for (int64_t w = 0; w < W; w++) sums[w] = 0;
+            for (int64_t e = offsets[v[p]]; e < offsets[v[p] + 1]; e++)
+                for (int64_t w = 0; w < W; w++) sums[w] += paths[neighbours[e] * W + w] * a[e * W + w];
+            memcpy(out + p * W, sums, sizeof sums);
+        }
+        if (steps > N / 8) memset(paths, 0, N * W * sizeof(double));
+        else /* far fewer nodes have a path than there are nodes */
+            for (int64_t e = offsets[u[i]]; e < offsets[u[i] + 1]; e++)
+                for (int64_t f = offsets[neighbours[e]]; f < offsets[neighbours[e] + 1]; f++)
+                    for (int64_t w = 0; w < W; w++) paths[neighbours[f] * W + w] = 0;
+    }
+    free(paths);
+}
+
+void three_steps(const int64_t *offsets, const int64_t *neighbours, const double *b, const double *a, const int64_t *u,
+                 const int64_t *starts, const int64_t *v, double *out, int64_t U, int64_t N, int64_t W,
+                 int64_t threads) {
+    IN_THREADS(offsets[N] * U, starts, U, {
+        if (W == 1) three_steps_from(offsets, neighbours, b, a, u, starts, v, out, low, high, N, 1);
+        else if (W == 3) three_steps_from(offsets, neighbours, b, a, u, starts, v, out, low, high, N, 3);
+        else three_steps_from(offsets, neighbours, b, a, u, starts, v, out, low, high, N, W);
     })
 }
 

@@ -16,7 +16,8 @@ from small import make_graph, meetings
 from dysat.data.graph import DynamicGraph
 from dysat.features import facts as f
 from dysat.features.pair_attributes import attribute_facts, with_attributes
-from dysat.features.pair_history import PairHistory, low_rank_scores
+from dysat.features.pair_history import PairHistory
+from dysat.features.positions import low_rank_scores, pair_products
 from dysat.models.forecast.words import Words
 
 GRAPH = meetings()
@@ -143,7 +144,8 @@ def test_activity_among_all_nodes() -> None:
 def test_comparisons_with_random_pairs() -> None:
     """All 28 pairs are the random pairs."""
     _, history = words_of(GRAPH)
-    score = np.round(low_rank_scores(*history.spectra[0], PAIRS)[0], 7)
+    values, vectors = history.spectra[0]
+    score = np.round(low_rank_scores(values, pair_products(vectors, PAIRS))[0], 7)
     for own, text in zip(score, texts(GRAPH, f.POSITION), strict=True):
         below, above = (score < own - 1e-6).mean(), (score > own + 1e-6).mean()
         more = f"closer in the network than {min(99, math.floor(100 * below + 1e-9))} % of random pairs"

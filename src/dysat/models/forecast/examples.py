@@ -14,9 +14,9 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
 from dysat.features.pair_attributes import with_attributes
-from dysat.features.pair_history import chunks, pair_history
+from dysat.features.pair_history import pair_history
 from dysat.sampling.pairs import replaced_ends, unlinked_pairs
-from dysat.system.parallel.process import in_threads, return_freed_memory
+from dysat.system.parallel.process import return_freed_memory
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -144,26 +144,20 @@ def _examples(
     known, history = snapshots[-2].num_nodes, pair_history(snapshots[:-1], three_step)
     rng = np.random.default_rng([seed, len(snapshots)])
     every, directed = links_among(snapshots[-1], known), snapshots[-1].directed
-    links = every
-    if len(every) > MAX_LINKS:
-        links = every[np.sort(rng.choice(len(every), MAX_LINKS, replace=False))]
-    uniform = unlinked_pairs(known, every, negatives * len(links), rng, directed=directed)
-    dropped = _without(history.past_keys, every[:, 0] * known + every[:, 1])
-    added = min(len(dropped), math.ceil(ADDED_PER_LINK * len(links)))
-    keys = _drawn(dropped, max(added, DROPPED_PAIRS), rng)
-    reversed_ = _reversed(links, every, history.past_keys, known, rng) if directed else links[:0]
-    kind = None if kinds is None else np.frombuffer(kinds, dtype=np.uint8)
-    replaced, above = replaced_ends(links, every, known, REPLACED_PER_LINK, rng, directed=directed, kinds=kind)
-    pairs = np.concatenate([links, uniform, reversed_, np.stack([keys // known, keys % known], axis=1), replaced])
-    history.prepare()
-    _ = history.uniform_features
-
-    def of_part(rows: Ids) -> tuple[Reals, Reals, Bools]:
-        columns, before = history.features(rows)
-        return columns, history.ranks(columns), before
-
-    parts = list(in_threads(of_part, chunks(pairs)))
-    features, found_ranks, linked_before = (np.concatenate(part) for part in zip(*parts, strict=True))
+    with history.preparing():
+        links = every
+        if len(every) > MAX_LINKS:
+            links = every[np.sort(rng.choice(len(every), MAX_LINKS, replace=False))]
+        uniform = unlinked_pairs(known, every, negatives * len(links), rng, directed=directed)
+        dropped = _without(history.past_keys, every[:, 0] * known + every[:, 1])
+        added = min(len(dropped), math.ceil(ADDED_PER_LINK * len(links)))
+        keys = _drawn(dropped, max(added, DROPPED_PAIRS), rng)
+        reversed_ = _reversed(links, every, history.past_keys, known, rng) if directed else links[:0]
+        kind = None if kinds is None else np.frombuffer(kinds, dtype=np.uint8)
+        replaced, above = replaced_ends(links, every, known, REPLACED_PER_LINK, rng, directed=directed, kinds=kind)
+        pairs = np.concatenate([links, uniform, reversed_, np.stack([keys // known, keys % known], axis=1), replaced])
+        begun = history.begun_in_parts(pairs)
+    features, found_ranks, linked_before = history.finished_parts(begun)
     return pairs, Examples(
         features=features,
         ranks=found_ranks,

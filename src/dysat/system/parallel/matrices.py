@@ -32,6 +32,11 @@ def matrices_on(device: torch.device, *, soon: Work | None = None) -> Iterator[N
         wait(loads)
 
 
+def on_gpu() -> bool:
+    """Whether large matrices are computed on a GPU, if they fit in its memory."""
+    return torch.device(_device.get()).type == "cuda"
+
+
 def matrix_device(size: int) -> torch.device:
     """Return the chosen device if twice as many bytes are free there, else the CPU."""
     device = torch.device(_device.get())
