@@ -239,9 +239,12 @@ class PairHistory:
         """Compute what is shared by all pairs, so that features can be read by several threads."""
         _ = self.direction
         if low_rank:
-            _ = self.spectra, self.norms
+            self._find_positions()
         if extended:
             _ = self.extended, self.times, self._longer_paths
+
+    def _find_positions(self) -> None:
+        _ = self.spectra, self.norms
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
@@ -250,7 +253,7 @@ class PairHistory:
             self.prepare()
             yield
             return
-        with meanwhile(partial(copy_context().run, self.prepare, extended=False)):
+        with meanwhile(partial(copy_context().run, self._find_positions)):
             self.prepare(low_rank=False)
             yield
 
