@@ -387,10 +387,13 @@ class PairHistory:
 
         With `extended`, also those of the normalized weights, which are not damped.
         """
+        links = self.offsets, self.neighbours
+        if not self.three_step:
+            return LongerPaths.of(*links, [])
         weights = self.weights[-1][self.entry_links]
         others = [values[self.entry_links] for values in self.extended.normalized] if extended else []
         every = [(weights * self.damping[-1][self.neighbours], weights), *zip(others, others, strict=True)]
-        return LongerPaths.of(self.matrix(weights), every if self.three_step else [])
+        return LongerPaths.of(*links, every)
 
     def matrix(self, entries: Reals) -> SparseMatrix:
         """Return a symmetric matrix with these CSR entries.  # [2E] → [N, N]"""
