@@ -1,7 +1,9 @@
 """Results are keyed by declared versions; the output of every method is compared with stored values.
 
 If a test here fails because a method's output changed on purpose, raise `version` of the method (or `MEASUREMENT`) and
-store the new values:  python tests/experiments/evaluate/test_versions.py
+store the new values:
+
+    PYTHONPATH=tests/support python tests/experiments/evaluate/test_versions.py
 
 On so small a graph, rounding can rotate the singular vectors of an opponent. Processors round differently, so there may
 be several stored outputs of a version; the command above adds those of this processor.
