@@ -14,8 +14,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "<!-- bench:scale -->"
 CURVES = (
-    ("cpu", True, "two ARM cores", "#d64545"),
-    ("cpu", False, "two ARM cores, forecast only", "#f7a9a8"),
+    ("cpu", True, "two x86 cores", "#d64545"),
+    ("cpu", False, "two x86 cores, forecast only", "#f7a9a8"),
     ("cuda", True, "H200", "#2b6cb0"),
     ("cuda", False, "H200, forecast only", "#90cdf4"),
 )
