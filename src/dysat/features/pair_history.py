@@ -358,10 +358,16 @@ class PairHistory:
     @cached_property
     def spectra(self) -> tuple[Spectrum, ...]:
         """Leading eigenvalues [k] and eigenvectors [N, k] of the weights, as they are and scaled by degree."""
-        weights = [self.weights[DECAYS.index(decay)][self.entry_links] for decay in SPECTRUM_DECAYS]
-        pairs = [(matrix, scaled_by_degree(matrix)) for matrix in map(self.matrix, weights)]
-        every = [matrix for pair in pairs for matrix in pair]
-        return tuple((in_threads if self._one_core_each else map)(leading_eigenvectors, every))
+
+        def eigenvectors(part: tuple[float, bool]) -> Spectrum:
+            decay, scaled = part
+            matrix = self.matrix(self.weights[DECAYS.index(decay)][self.entry_links])
+            if scaled:
+                matrix = scaled_by_degree(matrix)  # frees the other one
+            return leading_eigenvectors(matrix)
+
+        parts = [(decay, scaled) for decay in SPECTRUM_DECAYS for scaled in (False, True)]
+        return tuple((in_threads if self._one_core_each else map)(eigenvectors, parts))
 
     @property
     def _one_core_each(self) -> bool:
