@@ -153,8 +153,9 @@ class DySAT(AttentionModel):
 
     @property
     def version(self) -> int:
-        # 2: the pair score learns to rank; 3: its trees learn from half of the rows each; 4: its weights follow the log
-        return 4 if self.pair_score or self.agreement else 1
+        # 2: the pair score learns to rank; 3: its trees learn from half of the rows each; 4: its weights follow the
+        # log; 5: its trees are deeper, and learn from all rows
+        return 5 if self.pair_score or self.agreement else 1
 
     def check(self) -> None:
         super().check()

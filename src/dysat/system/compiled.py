@@ -54,8 +54,8 @@ SIGNATURES = {
     "three_steps": "iiddiiidnnn",
     "standings": "xxdnnn",
     "bin_edges": "ddnnn",
-    "bin_rows": "ddibnnn",
-    "grow_trees": "biibiidddhdiidnnnnnneeeeeee",
+    "bin_rows": "ddbnnn",
+    "grow_trees": "bibiidddhhdiidnnnnneeeeee",
     "tree_sums": "diiidddnnnn",
     "map_attraction": "xiixxn",
     "map_spread": "xxxnnn",
@@ -98,9 +98,9 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
     "three_steps": lambda E, U, N, W: (N + 1, E, E * W, E * W, U, U + 1, 0, 0),
     "standings": lambda E, F, B, n: (F * B, F * n, B * F),
     "bin_edges": lambda E, F, n, B: (F * n, F * B),
-    "bin_rows": lambda E, n, F, B: (n * F, F * B, n, F * n),
-    "grow_trees": lambda E, n, used, K, B, levels, R, *rates: (
-        *(0, R * levels * K, R, n, n + 1, 0, 2 * n, (K * B) << levels, (2 * PARTS) << levels, n, n),
+    "bin_rows": lambda E, n, F, B: (n * F, F * B, F * n),
+    "grow_trees": lambda E, n, K, B, levels, R, *rates: (
+        *(0, R * K, n, n + 1, 0, 2 * n, (2 * K * B) << levels, (2 * PARTS) << levels, n, n, n),
         *(R * ((1 << levels) - 1), R * ((1 << levels) - 1), R << levels),
     ),
     "tree_sums": lambda E, n, F, R, M: (n * F, R * M, R * M, R * M, R * M, R * M, n),

@@ -940,27 +940,24 @@ void bin_edges(double *ordered, double *edges, int64_t F, int64_t n, int64_t B, 
     })
 }
 
-/* How many of a feature's B sorted edges, B a power of two, are below each value; result j is that of row source[j].
-   x [n, F], edges [F, B], source [n] → out [F, n] */
-void bin_rows(const double *x, const double *edges, const int64_t *source, uint8_t *out, int64_t n, int64_t F, int64_t B,
-              int64_t threads) {
+/* How many of a feature's B sorted edges, B a power of two, are below each value.  x [n, F], edges [F, B] → out [F, n] */
+void bin_rows(const double *x, const double *edges, uint8_t *out, int64_t n, int64_t F, int64_t B, int64_t threads) {
     IN_THREADS(8 * n * F, NULL, n, for (int64_t first = low; first < high; first += ROWS_AT_ONCE) {
         const int64_t stop = first + ROWS_AT_ONCE < high ? first + ROWS_AT_ONCE : high;
         for (int64_t f = 0; f < F; f++)
-            for (int64_t j = first; j < stop; j++) {
-                const double value = x[source[j] * F + f], *base = edges + f * B;
+            for (int64_t i = first; i < stop; i++) {
+                const double value = x[i * F + f], *base = edges + f * B;
                 for (int64_t half = B / 2; half; half /= 2) base += (base[half - 1] < value) * half;
-                out[f * n + j] = (uint8_t)(base - edges - f * B + (*base < value));
+                out[f * n + i] = (uint8_t)(base - edges - f * B + (*base < value));
             }
     })
 }
 
-/* Slope and curvature of the loss of row i at the scores `raw`, times `scale`. With label 0 or 1 it has those of the
-   logistic loss; 2 is no label. Every pair of rows adds `weight` · log(1 + exp(below − above)). The entries of a row are the
-   rows that should have a smaller sum, then n + those that should have a larger one.
-   raw, label [n], offsets [n + 1], entries [2P] → out [n, 2] */
+/* Slope and curvature of the loss of row i at the scores `raw`. With label 0 or 1 it has those of the logistic loss; 2 is no
+   label. Every pair of rows adds `weight` · log(1 + exp(below − above)). The entries of a row are the rows that should have a
+   smaller sum, then n + those that should have a larger one.  raw, label [n], offsets [n + 1], entries [2P] → out [n, 2] */
 INLINE void row_slopes(const double *raw, const uint8_t *label, const int64_t *offsets, const int64_t *entries,
-                       double *out, int64_t n, int64_t i, double weight, double scale) {
+                       double *out, int64_t n, int64_t i, double weight) {
     double slope = 0, bend = 0;
     if (label[i] < 2) {
         const double chance = 1 / (1 + exp(-raw[i]));
@@ -974,36 +971,33 @@ INLINE void row_slopes(const double *raw, const uint8_t *label, const int64_t *o
         slope += above ? -push : push;
         bend += push * (1 - wrong);
     }
-    out[2 * i] = slope * scale;
-    out[2 * i + 1] = bend * scale;
+    out[2 * i] = slope;
+    out[2 * i + 1] = bend;
 }
 
 typedef double both_t __attribute__((vector_size(16), aligned(8))); /* slope and curvature, added at once */
 
-/* Add both values of rows [low, high) to the sums of their group and bin, for `width` features at once, so that the sums
-   of one need not wait for those of another.  bins [F, n], features [width], group [n], both [n] → out [groups, K, B] */
-INLINE void add_rows(const uint8_t *bins, const int64_t *features, const int32_t *group, const both_t *both, both_t *out,
-                     int64_t n, int64_t low, int64_t high, int64_t K, int64_t B, const int width) {
+/* Add both values of some rows to the sums of their group and bin, for `width` features at once, so that the sums of one need
+   not wait for those of another.  bins [F, n], features [width], group [n], both [n], rows [count] → out [groups, K, B] */
+INLINE void add_rows(const uint8_t *bins, const int64_t *features, const int32_t *group, const both_t *both,
+                     const int32_t *rows, both_t *out, int64_t n, int64_t count, int64_t K, int64_t B, const int width) {
     const uint8_t *bin[4];
     for (int k = 0; k < width; k++) bin[k] = bins + features[k] * n;
-    for (int64_t i = low; i < high; i++) {
+    for (int64_t j = 0; j < count; j++) {
+        const int32_t i = rows[j];
         both_t *here = out + group[i] * K * B;
         const both_t value = both[i];
         for (int k = 0; k < width; k++) here[k * B + bin[k][i]] += value;
     }
 }
 
-/* Sums of both values of `used` rows per group, for features [low, high), in order of the rows from `first` on, where row 0
-   follows the last.  bins [F, n], features [K], group [n], both [n, 2] → out [groups, K, B, 2] */
-static void bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *both,
-                     double *out, int64_t n, int64_t first, int64_t used, int64_t groups, int64_t K, int64_t B,
-                     int64_t low, int64_t high) {
-    const int64_t end = first + used < n ? first + used : n, rest = first + used - end;
+/* Add both values of some rows to the sums per group, for features [low, high).
+   bins [F, n], features [K], group [n], both [n, 2], rows [count] → out [groups, K, B, 2] */
+static void add_bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *both,
+                         const int32_t *rows, double *out, int64_t n, int64_t count, int64_t K, int64_t B, int64_t low,
+                         int64_t high) {
     const both_t *values = (const both_t *)both;
-    for (int64_t i = 0; i < groups; i++) memset(out + (i * K + low) * B * 2, 0, sizeof(double) * (high - low) * B * 2);
-#define ADD(width)                                                                       \
-    add_rows(bins, features + k, group, values, at, n, first, end, K, B, width);         \
-    add_rows(bins, features + k, group, values, at, n, 0, rest, K, B, width)
+#define ADD(width) add_rows(bins, features + k, group, values, rows, at, n, count, K, B, width)
     for (int64_t k = low; k < high; k += 4) {
         both_t *at = (both_t *)out + k * B;
         switch (high - k) {
@@ -1031,6 +1025,7 @@ static void best_split(const double *sums, const int64_t *features, int64_t *whi
             all_g += here[2 * b];
             all_h += here[2 * b + 1];
         }
+        if (all_h < least) return;
         const double before = all_g * all_g / (all_h + l2);
         for (int64_t b = 0; b < B; b++) {
             g += here[2 * b];
@@ -1047,51 +1042,76 @@ static void best_split(const double *sums, const int64_t *features, int64_t *whi
     }
 }
 
-/* Grow R trees one after the other, each level by level. The groups of a level choose among the features of that level, by
-   slope and curvature g and h (see row_slopes) of `used` rows from first[r] on. which and cut hold the splits of all levels,
-   leaves the values −rate · Σg / (Σh + l2), which are added to `raw`; sums, both and group are working space.
-   bins [F, n], features [R, levels, K], first [R], label [n], offsets [n + 1], entries [2P], both [n, 2],
-   sums [2^(levels − 1), K, B, 2] and parts [PARTS, 2^levels, 2], group, raw [n] → which, cut [R, 2^levels − 1],
-   leaves [R, 2^levels] */
-void grow_trees(const uint8_t *bins, const int64_t *features, const int64_t *firsts, const uint8_t *label,
-                const int64_t *offsets, const int64_t *entries, double *both, double *sums, double *parts,
-                int32_t *group, double *raw, int64_t *which, int64_t *cut, double *leaves, int64_t n, int64_t used,
-                int64_t K, int64_t B, int64_t levels, int64_t R, double l2, double least, double tiny, double same,
-                double rate, double weight, double scale, int64_t threads) {
+/* Grow R trees one after the other, each level by level. The groups of a tree choose among the features of that tree, by slope
+   and curvature g and h (see row_slopes). which and cut hold the splits of all levels, leaves the values −rate · Σg /
+   (Σh + l2), which are added to `raw`. Of the two halves of a group, only the rows of the smaller are added up: the sums of
+   the larger are what is left. sums, both, group and rows are working space.
+   bins [F, n], features [R, K], label [n], offsets [n + 1], entries [2P], both [n, 2], sums [2, 2^(levels − 1), K, B, 2],
+   parts [PARTS, 2^levels, 2], group, rows, raw [n] → which, cut [R, 2^levels − 1], leaves [R, 2^levels] */
+void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *label, const int64_t *offsets,
+                const int64_t *entries, double *both, double *sums, double *parts, int32_t *group, int32_t *rows,
+                double *raw, int64_t *which, int64_t *cut, double *leaves, int64_t n, int64_t K, int64_t B,
+                int64_t levels, int64_t R, double l2, double least, double tiny, double same, double rate,
+                double weight, int64_t threads) {
     const int64_t number = (int64_t)1 << levels;
     meeting_t meeting = {0, 0};
-    const int members = team(used * K, threads);
+    const int members = team(n * K, threads);
+    int64_t sizes[members][number], listed[members]; /* rows of each group, and of those added up, by thread */
 #pragma omp parallel num_threads(members)
     {
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
-        const int64_t low = n * me / all, high = n * (me + 1) / all; /* rows of this thread */
+        const int64_t low = n * me / all, high = n * (me + 1) / all;       /* rows of this thread */
+        const int64_t first = K * me / all, stop = K * (me + 1) / all;     /* and features */
+        uint8_t added[number];                                             /* is this group added up? */
         for (int64_t r = 0; r < R; r++) {
-            const int64_t first = firsts[r];
             int64_t *splits = which + r * (number - 1), *cuts = cut + r * (number - 1);
             double *values = leaves + r * number;
+            const int64_t *chosen = features + r * K;
             memset(group + low, 0, sizeof(int32_t) * (high - low));
-            for (int64_t j = first + used * me / all; j < first + used * (me + 1) / all; j++)
-                row_slopes(raw, label, offsets, entries, both, n, j < n ? j : j - n, weight, scale);
-            meet(&meeting, all);
+            for (int64_t i = low; i < high; i++) row_slopes(raw, label, offsets, entries, both, n, i, weight);
+            added[0] = 1;
             for (int64_t level = 0; level < levels; level++) {
-                const int64_t groups = (int64_t)1 << level, *chosen = features + (r * levels + level) * K;
+                const int64_t groups = (int64_t)1 << level, size = K * B * 2;
                 int64_t *split = splits + groups - 1, *last = cuts + groups - 1;
-                bin_sums(bins, chosen, group, both, sums, n, first, used, groups, K, B, K * me / all, K * (me + 1) / all);
+                double *here = sums + (level % 2) * (number / 2) * size, *above = sums + (1 - level % 2) * (number / 2) * size;
+                int64_t count = 0;
+                for (int64_t i = low; i < high; i++) {
+                    rows[low + count] = (int32_t)i;
+                    count += added[group[i]];
+                }
+                listed[me] = count;
+                meet(&meeting, all);
+                for (int64_t i = 0; i < groups; i++)
+                    if (added[i]) memset(here + i * size + first * B * 2, 0, sizeof(double) * (stop - first) * B * 2);
+                for (int64_t other = 0; other < all; other++)
+                    add_bin_sums(bins, chosen, group, both, rows + n * other / all, here, n, listed[other], K, B, first, stop);
+                for (int64_t i = 0; i < groups; i++) {
+                    if (added[i]) continue;
+                    const double *whole = above + i / 2 * size, *part = here + (i ^ 1) * size;
+                    for (int64_t j = first * B * 2; j < stop * B * 2; j++) here[i * size + j] = whole[j] - part[j];
+                }
                 meet(&meeting, all);
                 for (int64_t i = groups * me / all; i < groups * (me + 1) / all; i++)
-                    best_split(sums + i * K * B * 2, chosen, split + i, last + i, K, B, l2, least, tiny, same);
+                    best_split(here + i * size, chosen, split + i, last + i, K, B, l2, least, tiny, same);
                 meet(&meeting, all);
+                memset(sizes[me], 0, sizeof(sizes[me]));
                 for (int64_t i = low; i < high; i++) {
                     const int32_t at = group[i];
                     group[i] = 2 * at + (bins[split[at] * n + i] > last[at]);
+                    sizes[me][group[i]]++;
                 }
                 meet(&meeting, all);
+                for (int64_t i = 0; i < 2 * groups; i += 2) {
+                    int64_t apart = 0; /* rows on the right less those on the left */
+                    for (int64_t other = 0; other < all; other++) apart += sizes[other][i + 1] - sizes[other][i];
+                    added[i] = apart >= 0;
+                    added[i + 1] = apart < 0;
+                }
             }
             for (int64_t part = PARTS * me / all; part < PARTS * (me + 1) / all; part++) {
                 double *here = parts + part * number * 2;
                 memset(here, 0, sizeof(double) * number * 2);
-                for (int64_t j = first + used * part / PARTS; j < first + used * (part + 1) / PARTS; j++) {
-                    const int64_t i = j < n ? j : j - n;
+                for (int64_t i = n * part / PARTS; i < n * (part + 1) / PARTS; i++) {
                     here[2 * group[i]] += both[2 * i];
                     here[2 * group[i] + 1] += both[2 * i + 1];
                 }

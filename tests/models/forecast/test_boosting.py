@@ -58,7 +58,7 @@ def test_as_good_as_scikit_learn_on_an_interaction() -> None:
     fresh, labels = checkers(seed=1)
     theirs = HistGradientBoostingClassifier(max_iter=200, max_leaf_nodes=15, early_stopping=False, random_state=0)
     expected = theirs.fit(x, y).decision_function(fresh)
-    found = boosted_trees(x, y, split_features=0.5, seed=0).sum(fresh)
+    found = boosted_trees(x, y, seed=0).sum(fresh)
     assert auc(found, labels) > auc(expected, labels) - 0.01
     assert loss(found, labels) < loss(expected, labels) + 0.01
 
@@ -92,7 +92,9 @@ def test_an_order_within_groups_is_learned() -> None:
     x = np.column_stack([group, rng.normal(size=1_000)])
     better = np.where(x[::2, 1] > x[1::2, 1], 0, 1) + 2 * np.arange(500)
     order = np.stack([better, better + 1 - 2 * (better % 2)], axis=1)
-    plain, ranked = (boosted_trees(x, group > 0, rounds=30, split_features=1.0, seed=0, order=o) for o in (None, order))
+    plain, ranked = (
+        boosted_trees(x, group > 0, rounds=30, l2=10.0, tree_features=1.0, seed=0, order=o) for o in (None, order)
+    )
     right = [(found.sum(x)[order[:, 0]] > found.sum(x)[order[:, 1]]).mean() for found in (plain, ranked)]
     assert right[0] < 0.6 and right[1] > 0.9
     assert auc(ranked.sum(x), group > 0) > 0.97
@@ -100,7 +102,7 @@ def test_an_order_within_groups_is_learned() -> None:
 
 def test_every_round_lowers_the_training_loss() -> None:
     x, y = checkers(1_000)
-    losses = [loss(boosted_trees(x, y, rounds=rounds, split_features=1.0, seed=0).sum(x), y) for rounds in range(8)]
+    losses = [loss(boosted_trees(x, y, rounds=rounds, tree_features=1.0, seed=0).sum(x), y) for rounds in range(8)]
     assert (np.diff(losses) < 0).all()
 
 
@@ -113,7 +115,7 @@ def test_tables_reproduce_the_training_leaves() -> None:
     values = last.sum(x)
     for value in np.unique(values):
         rows = values == value
-        expected = -0.1 * (chance - y)[rows].sum() / ((chance * (1 - chance))[rows].sum() + 10)
+        expected = -0.1 * (chance - y)[rows].sum() / ((chance * (1 - chance))[rows].sum() + 30)
         assert value == pytest.approx(expected, abs=1e-12)
 
 
@@ -143,42 +145,22 @@ def test_compiled_bin_edges_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) 
     assert boosting._bin_edges(np.empty((5, 0))).shape == (0, boosting.BINS)
 
 
-def test_trees_of_half_the_rows() -> None:
-    """Each tree learns from other rows, all of them are about as good as trees of all rows, and labels count by row."""
-    x, y = checkers()
-    fresh, labels = checkers(seed=1)
-    every, half = (boosted_trees(x, y, split_features=0.5, split_rows=rows, seed=0) for rows in (1.0, 0.5))
-    assert loss(half.sum(fresh), labels) == pytest.approx(loss(every.sum(fresh), labels), abs=0.01)
-    one, two = (boosted_trees(x, y, split_features=1.0, split_rows=0.5, rounds=1, seed=seed) for seed in (0, 1))
-    assert not torch.equal(one.value, two.value)
-
-
-def test_all_rows_are_used_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = checkers(400)
-    times, grow = np.zeros(len(x)), boosting._Growing.trees
-
-    def counted(growing: Any, choices: Any, first: Any) -> Any:
-        for row in first:
-            times[boosting._sample(row, growing.used, len(x))] += 1
-        return grow(growing, choices, first)
-
-    monkeypatch.setattr(boosting._Growing, "trees", counted)
-    boosted_trees(x, y, rounds=1_000, split_rows=0.5, seed=0)
-    assert times.sum() == 1_000 * 200 and times.min() > 440 and times.max() < 560
-
-
-def test_one_split_of_half_the_rows_by_hand() -> None:
-    """All rows with the same value of the feature are alike, so that only their number in the sample matters."""
-    x = np.repeat([[0.0], [1.0]], 500, axis=0)
-    y = np.arange(1_000) >= 500
-    found = boosted_trees(x, y, rounds=1, depth=1, learning_rate=1.0, l2=0.0, split_rows=0.5, seed=0)
-    assert found.sum(np.array([[0.0], [1.0]])) == pytest.approx([-2.0, 2.0])
+def test_a_tree_uses_few_of_the_features() -> None:
+    """Each tree has its own three of twelve features, and all of them are used by some tree."""
+    x = np.random.default_rng(0).normal(size=(2_000, 12))
+    y = x.sum(axis=1) > 0
+    found = boosted_trees(x, y, rounds=30, tree_features=0.25, seed=0)
+    used = [
+        set(features[cuts.isfinite()].tolist()) for features, cuts in zip(found.feature, found.threshold, strict=True)
+    ]
+    assert max(map(len, used)) == 3 and len(set(map(frozenset, used))) > 20
+    assert set().union(*used) == set(range(12))
 
 
 def test_constant_features_give_the_baseline_only() -> None:
     y = np.arange(10) < 3
     found = boosted_trees(np.ones((10, 2)), y, seed=0)
-    assert found.feature.shape == (0, 31)
+    assert found.feature.shape == (0, 127)
     assert found.sum(np.zeros((2, 2))) == pytest.approx(np.log(3 / 7))
 
 
@@ -191,13 +173,13 @@ def test_splits_need_a_minimum_curvature() -> None:
     assert boosted_trees(x, y, rounds=1, depth=1, l2=0.0, seed=0).threshold[0, 0] == 0.5
 
 
-@pytest.mark.parametrize(("l2", "rows"), [(10.0, 1.0), (0.1, 0.6), (0.0, 0.5)])
-def test_compiled_trees_have_the_same_bits_on_any_number_of_threads(l2: float, rows: float, threads: None) -> None:
+@pytest.mark.parametrize("l2", [10.0, 0.1, 0.0])
+def test_compiled_trees_have_the_same_bits_on_any_number_of_threads(l2: float, threads: None) -> None:
     if native() is None:
         pytest.skip("no C compiler")
     x, y = checkers(30_000)
     order = np.random.default_rng(0).integers(0, len(x), (20_000, 2))
-    options: dict[str, Any] = {"rounds": 10, "l2": l2, "split_rows": rows, "split_features": 0.7, "order": order}
+    options: dict[str, Any] = {"rounds": 10, "l2": l2, "tree_features": 0.7, "order": order}
     found = []
     for number in (1, 2, 5):
         torch.set_num_threads(number)
@@ -206,13 +188,13 @@ def test_compiled_trees_have_the_same_bits_on_any_number_of_threads(l2: float, r
     assert not same(found[0], boosted_trees(x, y[:25_000], **options, seed=1))
 
 
-@pytest.mark.parametrize(("l2", "rows"), [(10.0, 1.0), (0.1, 0.6), (0.0, 0.5)])
-def test_compiled_trees_equal_those_of_numpy(l2: float, rows: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("l2", [10.0, 0.1, 0.0])
+def test_compiled_trees_equal_those_of_numpy(l2: float, monkeypatch: pytest.MonkeyPatch) -> None:
     if native() is None:
         pytest.skip("no C compiler")
     x, y = checkers()
     order = np.random.default_rng(0).integers(0, len(x), (3_000, 2))  # a row is above some rows and below others
-    options: dict[str, Any] = {"rounds": 20, "l2": l2, "split_rows": rows, "order": order, "order_weight": 0.5}
+    options: dict[str, Any] = {"rounds": 20, "l2": l2, "order": order, "order_weight": 0.5}
     found = boosted_trees(x, y[:3_500], **options, seed=0)
     scores = found.sum(x)
     for module in (boosting, trees):

@@ -40,11 +40,10 @@ def tree_grower(
     y: NDArray[np.bool_],
     *,
     rounds: int = 120,
-    depth: int = 4,
+    depth: int = 6,
     learning_rate: float = 0.1,
-    l2: float = 10.0,
-    split_features: float = 0.2,
-    split_rows: float = 1.0,
+    l2: float = 30.0,
+    tree_features: float = 0.5,
     seed: int,
     order: Ids | None = None,
     order_weight: float = 1.0,
@@ -56,31 +55,24 @@ def tree_grower(
     `order` names pairs of rows (a, b) of which a should have the larger sum: each adds `order_weight` · log(1 + exp(b −
     a)) to the loss. Rows beyond the length of y have no label and count in such pairs alone.  # [P, 2]
 
-    Every tree has `depth` levels and learns from a random fraction `split_rows` of all rows. All nodes of a level
-    choose their split among the same random features, a fraction `split_features` of those that are not constant. The
-    same input and seed give the same trees on any number of threads.
+    Every tree has `depth` levels and chooses its splits among random features, a fraction `tree_features` of those that
+    are not constant. The same input and seed give the same trees on any number of threads.
     """
-    rng = np.random.default_rng(seed)
-    rows = len(x)
-    used = math.ceil(split_rows * rows)
-    # Rows that follow each other in a random order are a random sample; the first row follows the last.
-    place = rng.permutation(len(x)) if used < len(x) else np.arange(len(x))
     labels = np.full(len(x), UNLABELLED, dtype=np.uint8)
-    labels[place[: len(y)]] = y
-    pairs = _Pairs.of(place[np.empty((0, 2), dtype=np.int64) if order is None else order], len(x))
+    labels[: len(y)] = y
+    pairs = _Pairs.of(np.empty((0, 2), dtype=np.int64) if order is None else order, len(x))
     edges = _bin_edges(x)
-    bins = _binned(x, edges, np.argsort(place))
+    bins = _binned(x, edges)
 
     def grow() -> Trees:
-        varying = np.flatnonzero(edges[:, 0] < np.inf)
-        number = math.ceil(split_features * len(varying))
+        rng, varying = np.random.default_rng(seed), np.flatnonzero(edges[:, 0] < np.inf)
+        number = math.ceil(tree_features * len(varying))
         trees, baseline = rounds if number else 0, math.log(y.sum() / (~y).sum())
-        choices, first = np.zeros((trees, depth, number), dtype=np.int64), np.zeros(trees, dtype=np.int64)
-        for r in range(trees):
-            choices[r] = [rng.choice(varying, number, replace=False) for _ in range(depth)]
-            first[r] = rng.integers(rows) if used < rows else 0
-        growing = _Growing(bins, labels, pairs, order_weight, l2, learning_rate, used, np.full(rows, baseline))
-        split, cut, leaves = growing.trees(choices, first)
+        choices = np.empty((trees, number), dtype=np.int64)
+        for chosen in choices:
+            chosen[:] = rng.choice(varying, number, replace=False)
+        growing = _Growing(bins, labels, pairs, order_weight, l2, learning_rate, np.full(len(x), baseline))
+        split, cut, leaves = growing.trees(choices, depth)
         size = (trees, 2 ** (depth + 1) - 1)
         feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)
         inner = 2**depth - 1
@@ -92,11 +84,6 @@ def tree_grower(
         return Trees(**parts, baseline=torch.tensor(baseline, dtype=torch.float64))
 
     return grow
-
-
-def _sample(first: int, used: int, number: int) -> Ids:
-    """Return rows that follow each other, where the first row follows the last.  # [used]"""
-    return np.arange(first, first + used) % number
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +111,7 @@ class _Pairs:
 
 @dataclass(frozen=True, eq=False)
 class _Growing:
-    """What trees are grown from; each is chosen by slope and curvature of `used` rows, and added to the scores of all.
+    """What trees are grown from; each is chosen by slope and curvature of the loss, and added to the scores.
 
     Shapes: bins [F, B], labels, raw [B]
     """
@@ -135,48 +122,46 @@ class _Growing:
     order_weight: float
     l2: float
     rate: float
-    used: int
     raw: Reals
 
-    def trees(self, choices: Ids, first: Ids) -> tuple[Ids, Ids, Reals]:
-        """Grow trees whose levels choose among these features; each uses the rows from `first` on.
+    def trees(self, choices: Ids, depth: int) -> tuple[Ids, Ids, Reals]:
+        """Grow trees of `depth` levels that choose among these features.
 
         Returns features and cuts of the splits, and the values of the leaves. A cut is the last bin on the left; it is
         the last of all if no split gains.
 
-        Shapes: [R, depth, K], [R] → 2 × [R, 2^depth − 1], [R, 2^depth]
+        Shapes: [R, K] → 2 × [R, 2^depth − 1], [R, 2^depth]
         """
-        (trees, depth, number), rows = choices.shape, len(self.raw)
+        (trees, number), rows = choices.shape, len(self.raw)
         feature, cut = np.empty((2, trees, 2**depth - 1), dtype=np.int64)
         leaves = np.empty((trees, 2**depth))
         if (call := native()) is not None:
-            sums, parts = np.empty((2 ** (depth - 1), number, BINS, 2)), np.empty((PARTS, 2**depth, 2))
-            space = np.empty((rows, 2)), sums, parts, np.empty(rows, dtype=np.int32)
-            arrays = (self.bins, choices, first, self.labels, self.pairs.offsets, self.pairs.entries, *space)
-            sizes = (rows, self.used, number, BINS, depth, trees)
-            rates = (self.l2, MIN_CURVATURE, TINY, SAME_GAIN, self.rate, self.order_weight, rows / self.used)
-            call("grow_trees", *map(torch.from_numpy, (*arrays, self.raw, feature, cut, leaves)), *sizes, *rates)
+            sums, parts = np.empty((2, 2 ** (depth - 1), number, BINS, 2)), np.empty((PARTS, 2**depth, 2))
+            space = np.empty((rows, 2)), sums, parts, *np.empty((2, rows), dtype=np.int32)
+            arrays = (self.bins, choices, self.labels, self.pairs.offsets, self.pairs.entries, *space)
+            sizes, rates = (rows, number, BINS, depth, trees), (self.l2, MIN_CURVATURE, TINY, SAME_GAIN)
+            arrays += (self.raw, feature, cut, leaves)
+            call("grow_trees", *map(torch.from_numpy, arrays), *sizes, *rates, self.rate, self.order_weight)
             return feature, cut, leaves
         for r in range(trees):
-            leaves[r] = self._tree(choices[r], _sample(int(first[r]), self.used, rows), feature[r], cut[r])
+            leaves[r] = self._tree(choices[r], depth, feature[r], cut[r])
         return feature, cut, leaves
 
-    def _tree(self, choices: Ids, rows: Ids, feature: Ids, cut: Ids) -> Reals:
-        """Grow one tree from these rows, and write its splits; returns its leaves.  # [depth, K], [used]"""
+    def _tree(self, features: Ids, depth: int, feature: Ids, cut: Ids) -> Reals:
+        """Grow one tree, and write its splits; returns its leaves.  # [K]"""
         both, leaf = self._derivatives(), np.zeros(len(self.raw), dtype=np.int64)
-        for level, features in enumerate(choices):
+        for level in range(depth):
             here = slice(2**level - 1, 2 ** (level + 1) - 1)
-            sums = _histograms(self.bins[:, rows], features, leaf[rows], both[rows], 2**level)
-            which, cut[here] = _best_splits(sums, self.l2)
+            which, cut[here] = _best_splits(_histograms(self.bins, features, leaf, both, 2**level), self.l2)
             feature[here] = features[which]
             leaf = 2 * leaf + (self.bins[feature[here][leaf], np.arange(len(leaf))] > cut[here][leaf])
-        total, weight = (np.bincount(leaf[rows], v, minlength=2 ** len(choices)) for v in both[rows].T)
+        total, weight = (np.bincount(leaf, values, minlength=2**depth) for values in both.T)
         leaves: Reals = -self.rate * total / np.maximum(weight + self.l2, TINY)  # an empty leaf has the value 0
         self.raw[:] += leaves[leaf]
         return leaves
 
     def _derivatives(self) -> Reals:
-        """Return slope and curvature of the loss, scaled so that sums over a sample are those of all rows.  # [B, 2]"""
+        """Return slope and curvature of the loss.  # [B, 2]"""
         both, chance = np.zeros((len(self.raw), 2)), 1 / (1 + np.exp(-self.raw))
         above, below = self.pairs.above, self.pairs.below
         wrong = 1 / (1 + np.exp(self.raw[above] - self.raw[below]))  # probability of the other order
@@ -186,17 +171,17 @@ class _Growing:
         for rows, sign in ((above, -1), (below, 1)):
             np.add.at(both[:, 0], rows, sign * push)
             np.add.at(both[:, 1], rows, push * (1 - wrong))
-        return both * (len(both) / self.used)
+        return both
 
 
-def _binned(x: Reals, edges: Reals, rows: Ids) -> NDArray[np.uint8]:
-    """Return the bins of all features of these rows.  # [B, F], [F, BINS], [B] → [F, B]"""
+def _binned(x: Reals, edges: Reals) -> NDArray[np.uint8]:
+    """Return the bins of all features.  # [B, F], [F, BINS] → [F, B]"""
     bins = np.empty(x.shape[::-1], dtype=np.uint8)
     if (call := native()) is not None:
-        call("bin_rows", *map(torch.from_numpy, (x, edges, rows, bins)), *x.shape, BINS)
+        call("bin_rows", *map(torch.from_numpy, (x, edges, bins)), *x.shape, BINS)
         return bins
     for cuts, column, found in zip(edges, x.T, bins, strict=True):
-        found[:] = np.searchsorted(cuts, column[rows])
+        found[:] = np.searchsorted(cuts, column)
     return bins
 
 

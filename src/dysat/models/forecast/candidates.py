@@ -183,7 +183,7 @@ def _approximation(found: list[tuple[Ids, Reals]], score: Score, k: int) -> Call
     best[best_of_each(torch.from_numpy(pairs), score(torch.from_numpy(pairs)), k)] = True
     if best.all() or not best.any():
         return lambda columns: torch.zeros(len(columns))
-    trees = boosted_trees(columns, best, rounds=ROUNDS, split_features=0.5, seed=0)
+    trees = boosted_trees(columns, best, rounds=ROUNDS, depth=4, l2=10.0, seed=0)
     return lambda columns: torch.from_numpy(trees.sum(columns))
 
 

@@ -26,7 +26,6 @@ from dysat.system.parallel.ranks import ranks
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
 ORDER_WEIGHT = 2 / 3  # in the trees, of a pair that should rank below a link, relative to an example
-SPLIT_ROWS = 0.5  # of all rows, that a tree learns from: as good as all of them, in less time
 L2 = 300.0, 30.0  # of both regressions, on standardised features: many features are nearly the same
 ATTRIBUTE_L2 = 30.0  # of the first regression, on columns of attributes: they are few, and have no ranks beside them
 LARGE_REGRESSION = 1 << 25  # bytes of features; with fewer, copying them to a GPU does not pay
@@ -137,7 +136,7 @@ def learn_parts(past: Sequence[Examples], seed: int) -> Parts:
 
     def grower() -> Callable[[], Trees]:
         x = columns[:, :width]
-        return tree_grower(x, y, split_rows=SPLIT_ROWS, seed=seed, order=order, order_weight=ORDER_WEIGHT)
+        return tree_grower(x, y, seed=seed, order=order, order_weight=ORDER_WEIGHT)
 
     every = torch.from_numpy(columns)
     device = torch.device("cpu") if columns.nbytes < LARGE_REGRESSION else matrix_device(5 * columns.nbytes)
