@@ -132,13 +132,12 @@ def examples_with_features(graph: Any, target: int, seed: int) -> Any:
 
     from dysat.evaluation.protocols import link_split
     from dysat.features.pair_attributes import differ_in_kind
-    from dysat.features.pair_history import chunks, pair_history
+    from dysat.features.pair_history import chunks, history_of
     from dysat.models.forecast.pair_score import THREE_STEP_NODES
 
-    split, snapshots = link_split(graph, target - 1, seed=seed), graph.snapshots[:target]
-    three_step = snapshots[-1].num_nodes < THREE_STEP_NODES
+    split, three_step = link_split(graph, target - 1, seed=seed), graph.known[target - 1] < THREE_STEP_NODES
     pairs = np.sort(split.pairs.numpy(), axis=1)
-    history = pair_history(snapshots, three_step)
+    history = history_of(graph, target - 1, three_step)
     parts = [history.features(part) for part in chunks(pairs)]
     columns, once = (np.concatenate(part) for part in zip(*parts, strict=True))
     features = np.column_stack([columns, differ_in_kind(graph, pairs)])

@@ -20,7 +20,7 @@ from dysat.data.windows import DAY
 from dysat.errors import ModelError
 from dysat.features import link_memory, longer_paths
 from dysat.features import pair_history as module
-from dysat.features.pair_history import PairHistory, pair_history, sorted_ends
+from dysat.features.pair_history import PairHistory, history_of, pair_history, sorted_ends
 from dysat.features.positions import low_rank_scores, pair_products
 from dysat.features.rounding import fractional_ranks, narrow
 from dysat.system.compiled import native
@@ -92,6 +92,39 @@ def test_basic_features_match_loops(seed: int, step: int) -> None:
     assert_allclose(history.features(pairs)[0][:, : fast.shape[1]], fast, atol=5e-6)
     without = np.delete(fast, fast.shape[1] - 13, axis=1)
     assert np.array_equal(PairHistory(graph.snapshots[: step + 1], False).basic_features(pairs, low_rank=True), without)
+
+
+def test_kinds_order_the_features_of_both_nodes() -> None:
+    """Of two kinds, the node of the first kind comes first, whichever has the larger value or the smaller id."""
+    graph, pairs = with_times(random_graph(3)), all_pairs(12).numpy()
+    kinds = np.array([1, 0, 0, 2, 1, 0, 2, 1, 0, 0, 1, 2], dtype=np.uint8)
+    history = history_of(graph.with_kinds(kinds, ["a", "b", "c"]), 3, True)
+    plain, found = history_of(graph, 3, True).features(pairs)[0], history.features(pairs)[0]
+    one, two = kinds[pairs].T
+    assert np.array_equal(found[one == two], plain[one == two])
+    first = np.where(one < two, pairs[:, 0], pairs[:, 1])
+    second = pairs.sum(1) - first
+    apart, paired = one != two, np.zeros(found.shape[1], dtype=bool)
+    for values in (*history.strengths, *history.degrees, 3 - history.first_seen, *history.extended.node_values):
+        for column in range(found.shape[1] - 1):
+            both = found[apart, column], found[apart, column + 1]
+            if all(np.array_equal(part, values[ends[apart]]) for part, ends in zip(both, (first, second), strict=True)):
+                paired[column : column + 2] = True
+    changed = (found != plain).any(axis=0)
+    assert paired[:20].all() and changed[:20].all()  # strengths and degrees
+    assert np.count_nonzero(changed & paired) > 40
+    low, high = plain[:, changed], found[:, changed]  # the same values in another order
+    for left in range(0, low.shape[1], 2):
+        here = slice(left, left + 2)
+        assert np.array_equal(np.sort(low[:, here], axis=1), np.sort(high[:, here], axis=1))
+    assert np.array_equal(
+        history.basic_features(pairs, low_rank=True), history_of(graph, 3, True).basic_features(pairs, low_rank=True)
+    )
+    earlier = history.prepared(by_kind=False)
+    assert np.array_equal(earlier.features(pairs)[0], plain)
+    assert np.array_equal(earlier.uniform_features, history_of(graph, 3, True).uniform_features)
+    assert not np.array_equal(earlier.uniform_features, history.uniform_features)
+    assert history.prepared() is history
 
 
 def test_low_rank_scores_see_the_sides_of_a_bipartite_graph() -> None:

@@ -29,10 +29,37 @@ class TwoStepPaths(NamedTuple):
     second: Ids
 
 
-def low_and_high(values: NDArray[Any], pairs: Ids) -> list[Reals]:
-    """Return the smaller and the larger of both nodes' values.  # [N], [B, 2] → two [B]"""
-    one, two = values[pairs[:, 0]], values[pairs[:, 1]]
-    return [np.minimum(one, two), np.maximum(one, two)]
+class Ends(NamedTuple):
+    """Both nodes of some pairs, in an order that their features keep.
+
+    Shapes:
+        pairs [B, 2]; apart [B]: nodes of two kinds, of which the first comes first; None without kinds
+    """
+
+    pairs: Ids
+    apart: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, pairs: Ids, kinds: NDArray[np.uint8] | None) -> Ends:
+        """Put nodes of two kinds in the order of their kinds.  # [B, 2], [N]"""
+        if kinds is None:
+            return cls(pairs)
+        mine, theirs = kinds[pairs[:, 0]], kinds[pairs[:, 1]]
+        return cls(np.where((mine > theirs)[:, None], pairs[:, ::-1], pairs), mine != theirs)
+
+
+def low_and_high(values: NDArray[Any], ends: Ends) -> list[Reals]:
+    """Return the smaller and the larger of both nodes' values, or those of both kinds in turn.  # [N] → two [B]"""
+    return in_order(values[ends.pairs[:, 0]], values[ends.pairs[:, 1]], ends)
+
+
+def in_order(one: NDArray[Any], two: NDArray[Any], ends: Ends) -> list[Reals]:
+    """Return the same of values that both nodes have in these pairs.  # [B], [B] → two [B]"""
+    low, high = np.minimum(one, two), np.maximum(one, two)
+    if ends.apart is not None:
+        np.copyto(low, one, where=ends.apart)
+        np.copyto(high, two, where=ends.apart)
+    return [low, high]
 
 
 def at_links(values: NDArray[Any], links: Ids, otherwise: float = 0.0) -> NDArray[Any]:

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from dysat.data.csr import distinct
+from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features import facts
 from dysat.features.facts import Column, columns_of, stacked
@@ -34,7 +35,16 @@ from dysat.features.link_memory import (
     some_past_links,
 )
 from dysat.features.longer_paths import LongerPaths
-from dysat.features.lookup import TwoStepPaths, add_at, at_links, expand, find_sorted, low_and_high
+from dysat.features.lookup import (
+    Ends,
+    TwoStepPaths,
+    add_at,
+    at_links,
+    expand,
+    find_sorted,
+    in_order,
+    low_and_high,
+)
 from dysat.features.matrix import SparseMatrix, row_sums, times
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.features.pair_times import PairTimes
@@ -69,11 +79,21 @@ PLAIN_COLUMNS = {
 
 # Two, because a model scores the step that the next model of an evaluation learns from.
 @lru_cache(maxsize=2)
-def pair_history(snapshots: Snapshots, three_step: bool) -> PairHistory:
-    """Return the history of the last of these snapshots, with three-step paths or without."""
+def pair_history(snapshots: Snapshots, three_step: bool, kinds: bytes | None = None) -> PairHistory:
+    """Return the history of the last of these snapshots, with three-step paths or without; kinds are a byte a node."""
     if sum(snapshot.num_links for snapshot in snapshots) > WIDE_LINKS:
         pair_history.cache_clear()  # there may not be enough memory for two
-    return PairHistory(snapshots, three_step)
+    return PairHistory(snapshots, three_step, kinds)
+
+
+def history_of(graph: DynamicGraph, step: int, three_step: bool) -> PairHistory:
+    """Return the history of a graph up to a step."""
+    return pair_history(graph.snapshots[: step + 1], three_step, kinds_at(graph, step))
+
+
+def kinds_at(graph: DynamicGraph, step: int) -> bytes | None:
+    """Return the kinds of the nodes known at a step; None if nodes have none."""
+    return None if graph.kinds is None else graph.kinds[: graph.known[step]].tobytes()
 
 
 def chunks(rows: Ids) -> list[Ids]:
@@ -84,10 +104,10 @@ def chunks(rows: Ids) -> list[Ids]:
 class Begun(NamedTuple):
     """Features of a chunk of pairs, but for those that need eigenvectors.
 
-    Shapes: ends [B, 2], linked_before [B]; columns of [B]
+    Shapes: linked_before [B]; columns of [B]
     """
 
-    ends: Ids
+    ends: Ends
     linked_before: Bools
     basic: list[Column]
     extended: list[Column]
@@ -115,7 +135,8 @@ class ExtendedSums(NamedTuple):
 class PairHistory:
     """All links up to a step, each pair once, and the sums that pair features are read from; no self-loops.
 
-    All sums x are stored as log(1 + x). What not every caller needs is computed on first use.
+    All sums x are stored as log(1 + x). What not every caller needs is computed on first use. Features that both nodes
+    of a pair have are ordered by the kinds of the nodes, if they have two, and otherwise by size.
 
     Shapes:
         keys [E]: u · N + v with u < v, sorted; weights [decays, E]; last_link [E]: step of a pair's latest link;
@@ -123,8 +144,9 @@ class PairHistory:
         offsets [N + 1], neighbours and entry_links [2E]: all links as CSR, with indices into keys
     """
 
-    def __init__(self, snapshots: Snapshots, three_step: bool) -> None:
+    def __init__(self, snapshots: Snapshots, three_step: bool, kinds: bytes | None = None) -> None:
         self.snapshots, self.three_step, self.steady = snapshots, three_step, True
+        self.kinds = None if kinds is None else np.frombuffer(kinds, dtype=np.uint8)
         self.now = len(snapshots) - 1
         self.num_nodes = n = snapshots[-1].num_nodes
         self.keys = distinct(np.concatenate([u * n + v for u, v, _, _ in some_past_links(snapshots)]))
@@ -173,10 +195,10 @@ class PairHistory:
 
     def begun(self, pairs: Ids) -> Begun:
         """Compute the features that need no eigenvectors."""
-        ends = self._ends(pairs)
-        links, paths = self.find(ends), self.two_step_paths(ends)
+        ordered = self._sorted(pairs)
+        links, paths = self.find(ordered), self.two_step_paths(ordered)
         before = links < len(self.keys) if self.direction is None else self.direction.linked(pairs, links)
-        three_steps = self._longer_paths.sums(ends)
+        three_steps, ends = self._longer_paths.sums(ordered), Ends.of(ordered, self.kinds)
         basic = self._basic_columns(ends, links, paths, three_steps[:1])
         extended = self._extended_columns(ends, links, paths, three_steps[1:])
         others = self._ordered_columns(pairs, links, paths)
@@ -186,7 +208,7 @@ class PairHistory:
 
     def finished(self, begun: Begun) -> tuple[Reals, Bools]:
         """Add the others, and return what `features` returns."""
-        return stacked(self._columns(begun), len(begun.ends)), begun.linked_before
+        return stacked(self._columns(begun), len(begun.linked_before)), begun.linked_before
 
     def begun_in_parts(self, pairs: Ids) -> list[Begun]:
         """Begin with the features of any number of pairs, and of the uniform pairs.  # [B, 2]"""
@@ -199,12 +221,12 @@ class PairHistory:
 
         Shapes: [B, F], [B, F], [B]
         """
-        stops = np.cumsum([len(part.ends) for part in parts])
+        stops = np.cumsum([len(part.linked_before) for part in parts])
         features, found_ranks = np.empty((2, stops[-1], len(self.column_facts)))
         _ = self.uniform_features
 
         def fill(number: int) -> None:
-            rows = slice(stops[number] - len(parts[number].ends), stops[number])
+            rows = slice(stops[number] - len(parts[number].linked_before), stops[number])
             features[rows], _ = self.finished(parts[number])
             found_ranks[rows] = self.ranks(features[rows])
 
@@ -221,12 +243,15 @@ class PairHistory:
         return [*begun.basic, *positions, *begun.extended, *cubes, *begun.others]
 
     def basic_features(self, pairs: Ids, *, low_rank: bool) -> Reals:
-        """Return the first of these features alone, for any number of pairs.  # [B, 2] → [B, F']"""
+        """Return the first of these features alone, without the order of kinds, for any number of pairs.
+
+        Shapes: [B, 2] → [B, F']
+        """
 
         def of_part(part: Ids) -> Reals:
-            ends = self._ends(part)
-            links, paths = self.find(ends), self.two_step_paths(ends)
-            columns = self._basic_columns(ends, links, paths, self._basic_paths.sums(ends))
+            ends = Ends(self._sorted(part))
+            links, paths = self.find(ends.pairs), self.two_step_paths(ends.pairs)
+            columns = self._basic_columns(ends, links, paths, self._basic_paths.sums(ends.pairs))
             if low_rank:
                 columns += position_columns(self.spectra, self.norms, ends, steady=False)[0]
             return stacked(columns + self._ordered_columns(part, links, paths), len(part))
@@ -257,15 +282,19 @@ class PairHistory:
             self.prepare(low_rank=False)
             yield
 
-    def prepared(self, *, steady: bool) -> PairHistory:
-        """Prepare everything, and return this; without `steady`, with the noise that earlier versions learned from."""
+    def prepared(self, *, steady: bool = True, by_kind: bool = True) -> PairHistory:
+        """Prepare everything, and return this, or with features as earlier versions had them.
+
+        Without `steady` they have noise, and without `by_kind` they are in no order of kinds.
+        """
         self.prepare()
-        if steady:
+        if steady and (by_kind or self.kinds is None):
             return self
-        noisy = copy(self)  # shares what was computed
-        vars(noisy).pop("uniform_features", None)
-        noisy.steady = False
-        return noisy
+        earlier = copy(self)  # shares what was computed
+        for name in ("begun_uniform", "uniform_features"):
+            vars(earlier).pop(name, None)
+        earlier.steady, earlier.kinds = steady, self.kinds if by_kind else None
+        return earlier
 
     @cached_property
     def direction(self) -> PairDirection | None:
@@ -277,7 +306,7 @@ class PairHistory:
         """Return u · N + v of all pairs linked before, sorted: links u < v, or arcs u → v.  # [E]"""
         return self.keys if self.direction is None else self.direction.arc_keys
 
-    def _ends(self, pairs: Ids) -> Ids:
+    def _sorted(self, pairs: Ids) -> Ids:
         """Return pairs as u ≤ v.  # [B, 2]"""
         return pairs if self.direction is None else np.sort(pairs, axis=1)
 
@@ -339,18 +368,18 @@ class PairHistory:
 
     # ---- basic features ----
 
-    def _basic_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths, three_steps: Reals) -> list[Column]:
+    def _basic_columns(self, ends: Ends, links: Ids, paths: TwoStepPaths, three_steps: Reals) -> list[Column]:
         columns: list[Column] = []
         for values in (*self.strengths, *self.degrees):
-            columns += columns_of(facts.ACTIVITY, low_and_high(values, pairs))
-        columns += columns_of(facts.TIME_KNOWN, low_and_high(self.now - self.first_seen, pairs))
-        columns += columns_of(facts.LAST_ACTIVE, low_and_high(self.now - self.last_active, pairs))
+            columns += columns_of(facts.ACTIVITY, low_and_high(values, ends))
+        columns += columns_of(facts.TIME_KNOWN, low_and_high(self.now - self.first_seen, ends))
+        columns += columns_of(facts.LAST_ACTIVE, low_and_high(self.now - self.last_active, ends))
         columns += columns_of(facts.PAST_LINKS, [at_links(weights, links) for weights in self.weights])
         columns.append((facts.LAST_CONTACT, self.now - at_links(self.last_link, links, -1)))
         for decay in TWO_STEP_DECAYS:  # Σ_z a_uz a_zv / log(2 + degree of z)
             f = DECAYS.index(decay)
             terms = self.weights[f, paths.first] * self.weights[f, paths.second] * self.damping[f, paths.middle]
-            sums = np.log1p(np.bincount(paths.pair, terms, minlength=len(pairs)))
+            sums = np.log1p(np.bincount(paths.pair, terms, minlength=len(links)))
             columns.append((facts.COMMON_NEIGHBOURS, sums))
         columns += columns_of(facts.LONGER_PATHS, np.log1p(three_steps))
         return columns
@@ -407,38 +436,38 @@ class PairHistory:
 
     # ---- extended features ----
 
-    def _extended_columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths, three_steps: Reals) -> list[Column]:
+    def _extended_columns(self, ends: Ends, links: Ids, paths: TwoStepPaths, three_steps: Reals) -> list[Column]:
         n, sums = self.num_nodes, self.extended
         columns: list[Column] = []
         for fact, values in zip(sums.node_facts, sums.node_values, strict=True):
-            columns += columns_of(fact, low_and_high(values, pairs))
+            columns += columns_of(fact, low_and_high(values, ends))
         num_links = at_links(sums.num_links, links)
         first, last = (at_links(steps, links, self.now) for steps in (sums.first_link, self.last_link))
         gap = (last - first) / np.maximum(num_links - 1, 1)  # mean number of steps between two links
         columns += columns_of(facts.PAST_LINKS, [np.log1p(num_links), self.now - first, gap])
         columns.append((facts.LAST_CONTACT, (self.now - last) - gap))
-        columns += columns_of(facts.SHARES, self._shares(pairs, links))
+        columns += columns_of(facts.SHARES, self._shares(ends, links))
         columns += columns_of(facts.RHYTHM, [at_links(values, links) for values in sums.same_time])
         for number, values in enumerate(sums.normalized):  # times N: a product of 1 / N counts as 1
             by_age = number < len(PATH_DECAYS)
-            two_steps = np.bincount(paths.pair, values[paths.first] * values[paths.second], minlength=len(pairs))
+            two_steps = np.bincount(paths.pair, values[paths.first] * values[paths.second], minlength=len(links))
             columns.append((facts.COMMON_NEIGHBOURS if by_age else facts.RHYTHM, np.log1p(n * two_steps)))
             if self.three_step:
                 columns.append((facts.LONGER_PATHS if by_age else facts.RHYTHM, np.log1p(n * three_steps[number])))
-        common = np.bincount(paths.pair, minlength=len(pairs))  # common neighbours, relative to all neighbours of both
-        fraction = common / np.maximum(self.num_neighbours[pairs].sum(axis=1) - common, 1)
+        common = np.bincount(paths.pair, minlength=len(links))  # common neighbours, relative to all neighbours of both
+        fraction = common / np.maximum(self.num_neighbours[ends.pairs].sum(axis=1) - common, 1)
         columns.append((facts.COMMON_NEIGHBOURS, fraction))
         return columns
 
-    def _shares(self, pairs: Ids, links: Ids) -> list[Reals]:
+    def _shares(self, ends: Ends, links: Ids) -> list[Reals]:
         """Return the fraction of either node's decayed weight that lies on the pair."""
         columns: list[Reals] = []
         for decay in SHARE_DECAYS:
             f = DECAYS.index(decay)
             weight = np.expm1(at_links(self.weights[f], links))
-            total = np.expm1(self.strengths[f][pairs])
+            total = np.expm1(self.strengths[f][ends.pairs])
             share = np.divide(weight[:, None], total, out=np.zeros(total.shape), where=total > 0)
-            columns += [share.min(axis=1), share.max(axis=1)]
+            columns += in_order(share[:, 0], share[:, 1], ends)
         return columns
 
     @cached_property

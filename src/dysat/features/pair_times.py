@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dysat.features import facts
 from dysat.features.facts import Column, columns_of
 from dysat.features.link_memory import Snapshots, some_past_ages
-from dysat.features.lookup import TwoStepPaths, add_at, at_links, low_and_high
+from dysat.features.lookup import Ends, TwoStepPaths, add_at, at_links, low_and_high
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -54,14 +54,14 @@ class PairTimes(NamedTuple):
         logs = (np.log1p(AGE_SCALE * values) for values in (ages, node_ages))
         return cls(*logs, *(np.log1p(SUM_SCALE * values) for values in (weights, strengths.sum(axis=1))))
 
-    def columns(self, pairs: Ids, links: Ids, paths: TwoStepPaths, damping: Reals) -> list[Column]:
-        """Return the features of pairs u ≤ v; `damping` is that of paths through a node.  # [B, 2], [B], [N]"""
+    def columns(self, ends: Ends, links: Ids, paths: TwoStepPaths, damping: Reals) -> list[Column]:
+        """Return the features of pairs; `damping` is that of paths through a node.  # links [B], damping [N]"""
         columns: list[Column] = [(facts.LAST_CONTACT, at_links(self.ages, links, math.log1p(AGE_SCALE * OLDEST)))]
-        columns += columns_of(facts.LAST_ACTIVE, low_and_high(self.node_ages, pairs))
+        columns += columns_of(facts.LAST_ACTIVE, low_and_high(self.node_ages, ends))
         for weights, strengths in zip(self.weights, self.strengths, strict=True):
             columns.append((facts.PAST_LINKS, at_links(weights, links)))
-            columns += columns_of(facts.ACTIVITY, low_and_high(strengths, pairs))
+            columns += columns_of(facts.ACTIVITY, low_and_high(strengths, ends))
             terms = weights[paths.first] * weights[paths.second] * damping[paths.middle]
-            two_steps = np.bincount(paths.pair, terms, minlength=len(pairs))
+            two_steps = np.bincount(paths.pair, terms, minlength=len(links))
             columns.append((facts.COMMON_NEIGHBOURS, np.log1p(two_steps)))
         return columns

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dysat.features import facts
 from dysat.features.facts import Column, columns_of
 from dysat.features.link_memory import RANKS, Spectrum
-from dysat.features.lookup import low_and_high
+from dysat.features.lookup import Ends, low_and_high
 from dysat.features.rounding import without_noise
 from dysat.system.parallel.process import in_threads
 
@@ -31,7 +31,7 @@ def norms_of(spectra: Sequence[Spectrum], num_nodes: int) -> list[Reals]:
 
 
 def position_columns(
-    spectra: Sequence[Spectrum], norms: Sequence[Reals], pairs: Ids, *, steady: bool
+    spectra: Sequence[Spectrum], norms: Sequence[Reals], ends: Ends, *, steady: bool
 ) -> tuple[list[Column], list[Column]]:
     """Return columns of `low_rank_scores` with the norms of both ends, and Σ λ³ x_u x_v where all |λ| ≤ 1.  # [B, 2]
 
@@ -39,14 +39,14 @@ def position_columns(
     """
     columns, cubes = list[Column](), list[Column]()
     for number, ((values, vectors), lengths) in enumerate(zip(spectra, norms, strict=True)):
-        products = pair_products(vectors, pairs)
-        scores, ends = low_rank_scores(values, products), low_and_high(lengths, pairs)
+        products = pair_products(vectors, ends.pairs)
+        scores, both = low_rank_scores(values, products), low_and_high(lengths, ends)
         cube = [products @ values**3] if number else []
         if steady:
-            most = lengths[pairs].prod(axis=1)  # that any of these scores can be
+            most = lengths[ends.pairs].prod(axis=1)  # that any of these scores can be
             scores, cube = ([without_noise(score, most) for score in part] for part in (scores, cube))
-            ends = [without_noise(end, end) for end in ends]
-        columns += columns_of(facts.POSITION, scores + ends)
+            both = [without_noise(end, end) for end in both]
+        columns += columns_of(facts.POSITION, scores + both)
         cubes += columns_of(facts.POSITION, cube)
     return columns, cubes
 

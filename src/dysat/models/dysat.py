@@ -22,7 +22,7 @@ from dysat.errors import ModelError
 from dysat.features.activity import COLUMNS as ACTIVITY
 from dysat.features.activity import activity
 from dysat.features.link_memory import BLOCK_NODES
-from dysat.features.pair_history import pair_history
+from dysat.features.pair_history import history_of
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import FAN_OUT, MOST_ROWS, NODES_AT_ONCE, AttentionModel, Sizes
 from dysat.models.base.best_pairs import OnProgress, among, best_of_each
@@ -154,8 +154,9 @@ class DySAT(AttentionModel):
     @property
     def version(self) -> int:
         # 2: the pair score learns to rank; 3: its trees learn from half of the rows each; 4: its weights follow the
-        # log; 5: its trees are deeper, and learn from all rows
-        return 5 if self.pair_score or self.agreement else 1
+        # log; 5: its trees are deeper, and learn from all rows; 6: it learns from more uniform pairs, and its
+        # features are in the order of kinds
+        return 6 if self.pair_score or self.agreement else 1
 
     def check(self) -> None:
         super().check()
@@ -644,7 +645,7 @@ class DySAT(AttentionModel):
         self._must_be_fitted()
         if self.pair_score and self.pair_score_ is not None:
             report("the past of all pairs")
-            history = pair_history(self.graph_.snapshots, self.pair_score_.three_step)
+            history = history_of(self.graph_, len(self.graph_) - 1, self.pair_score_.three_step)
             with few_blas_threads(self.graph_.num_nodes), self._large_matrices():
                 history.prepare()
                 _ = history.uniform_features

@@ -36,7 +36,9 @@ from dysat.models.forecast.examples import (
     DROPPED_PAIRS,
     MAX_LINKS,
     REPLACED_PER_LINK,
+    UNIFORM_PER_LINK,
     Examples,
+    num_uniform,
     recent_transitions,
     same_time_transitions,
     training_transitions,
@@ -57,7 +59,7 @@ EPOCH_CELLS = 30_000  # (node, step) pairs of an epoch; with more, epochs of a s
 SAMPLE_NODES = 4_000  # of such a sample
 LONG_ENOUGH = 0.5  # seconds; a piece of work is doubled until it takes as long
 TRIAL_EPOCHS = 3  # the first is a warm-up
-NEGATIVES = 2 + REPLACED_PER_LINK  # other pairs per link: uniform pairs, as in PairScore.learn, and replaced ends
+NEGATIVES = UNIFORM_PER_LINK + REPLACED_PER_LINK  # other pairs per link: uniform pairs and replaced ends
 PAIR_MODEL_TRANSITIONS, PAIR_MODELS = 6, ("pair-logistic", "pair-boosting")
 WRITTEN_PER_SECOND = 100e6  # bytes of a table of embeddings
 HELD_PER_ENTRY = 120  # bytes of a row or of an entry of a link, with the order by sender
@@ -173,8 +175,7 @@ class _PairWork:
             candidate = _unit_seconds(lambda number: examples.score(score, _slices(candidates, number)), CHUNK)
         steps = sorted({step for fit in fits for step in fit})
         known = {step: len(links_among(snapshots[step], snapshots[step - 1].num_nodes)) for step in steps}
-        number = {step: (1 + NEGATIVES) * min(MAX_LINKS, known[step]) + DROPPED_PAIRS for step in steps}
-        number = number or {0: (1 + NEGATIVES) * min(MAX_LINKS, len(links))}
+        number = {step: _num_examples(known[step]) + DROPPED_PAIRS for step in steps} or {0: _num_examples(len(links))}
         own = replace(model)
         own.graph_ = graph
         return cls(
@@ -253,6 +254,12 @@ class _PairSample:
         row = max(0.0, long - short) / more
         score = PairScore.mixed(parts, rule(parts.num_links), three_step)
         return row, max(0.0, short - row * len(few.features)), score
+
+
+def _num_examples(links: int) -> int:
+    """Return the number of examples of a transition with this many links, without dropped pairs."""
+    learned = min(MAX_LINKS, links)
+    return (1 + REPLACED_PER_LINK) * learned + num_uniform(learned)
 
 
 @dataclass(frozen=True)

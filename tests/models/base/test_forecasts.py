@@ -14,7 +14,7 @@ from run_folders import quick, small_graph
 from small import make_graph, meetings
 
 from dysat import MODELS, DynamicGraph, DySAT, Forecast, Forecasts, GraphError, ModelError
-from dysat.features.pair_history import pair_history
+from dysat.features.pair_history import history_of, pair_history
 from dysat.models.base import best_pairs
 from dysat.models.forecast import candidates
 from dysat.system import extras
@@ -217,7 +217,7 @@ def test_a_prepared_model_computes_no_history_again() -> None:
     pair_history.cache_clear()
     assert model.prepare() is model
     before = pair_history.cache_info().misses
-    history = pair_history(model.graph_.snapshots, True)
+    history = history_of(model.graph_, len(model.graph_) - 1, True)
     assert {"spectra", "extended", "uniform_features"} <= vars(history).keys()
     model.top_links(3)
     model.top_links(2, each=True)

@@ -12,7 +12,7 @@ from event_times import with_times
 from small import all_pairs, make_graph, two_blocks
 
 import dysat
-from dysat.features.pair_history import PairHistory, pair_history
+from dysat.features.pair_history import PairHistory, history_of, pair_history
 from dysat.models.forecast import examples as module
 from dysat.models.forecast.examples import (
     examples_of,
@@ -97,9 +97,19 @@ def test_features_end_before_the_links() -> None:
     assert np.array_equal(found.features, features) and np.array_equal(found.ranks, past.ranks(features))
     with_kinds = examples_of(graph.with_kinds([0, 1] * 15, ["a", "b"]), graph.snapshots, True, 1, 0)
     labelled = slice(len(pairs) - len(found.above))  # the others depend on kinds
-    assert np.array_equal(with_kinds.features[labelled, :-1], features[labelled])
+    by_kind, _ = PairHistory(graph.snapshots[:2], True, bytes([0, 1] * 15)).features(pairs)
+    assert np.array_equal(with_kinds.features[labelled, :-1], by_kind[labelled])
     assert np.array_equal(with_kinds.features[labelled, -1], pairs[labelled].sum(axis=1) % 2)
     assert (examples_of(graph, graph.snapshots, True, 1, 0).features[:, -1] == 1).all()
+
+
+def test_number_of_uniform_pairs_is_limited(no_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = two_blocks(steps=3).snapshots
+    _, every = module._examples(snapshots, True, 1, 0)
+    module._examples.cache_clear()
+    monkeypatch.setattr(module, "MAX_UNIFORM", every.num_links - 5)
+    _, found = module._examples(snapshots, True, 1, 0)
+    assert every.num_uniform == 2 * every.num_links and found.num_uniform == every.num_uniform - 5
 
 
 def test_number_of_dropped_pairs_is_limited(no_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +135,7 @@ def test_consecutive_models_share_histories_and_examples(no_cache: None) -> None
     for _ in range(2):
         examples_of(graph, graph.snapshots[:3], True, 1, 0)
     assert module._examples.cache_info().misses == 1 and pair_history.cache_info().misses == 1
-    pair_history(graph.snapshots[:3], True)  # a model scores step 2, the next one learns from it
+    history_of(graph, 2, True)  # a model scores step 2, the next one learns from it
     examples_of(graph, graph.snapshots, True, 1, 0)
     assert pair_history.cache_info().misses == 2
 

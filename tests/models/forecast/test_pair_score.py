@@ -28,7 +28,7 @@ from dysat.models.forecast import parts as pair_parts
 from dysat.models.forecast.boosting import tree_grower
 from dysat.models.forecast.examples import Examples, examples_of
 from dysat.models.forecast.mixture import learned_weights, rule
-from dysat.models.forecast.pair_score import PairScore
+from dysat.models.forecast.pair_score import FLAGS, PairScore
 from dysat.models.forecast.parts import CONSTANT, REGRESSION, REPEATED, TREE_SUM, Parts, learn_parts
 from dysat.nn.logistic import fit_logistic
 from dysat.system.parallel.matrices import matrices_on
@@ -245,7 +245,7 @@ def test_pairs_of_the_same_node_are_ranked(few_trees: None, monkeypatch: pytest.
     for replaced in (2, 0):
         monkeypatch.setattr(pair_examples, "REPLACED_PER_LINK", replaced)
         pair_examples._examples.cache_clear()
-        scores = learned(graph, transitions=3).log_odds(graph, 5, pairs).view(40, 60)
+        scores = learned(graph, transitions=3, negatives=2).log_odds(graph, 5, pairs).view(40, 60)
         found.append((scores[:, :10].mean(1) - scores[:, 10:].mean(1)).mean() / scores.std())
     pair_examples._examples.cache_clear()
     assert popular.any() and found[0] > found[1]
@@ -328,7 +328,7 @@ def test_another_seed_gives_another_score(few_trees: None) -> None:
 
 def test_tensors_restore_the_same_bits(score: PairScore) -> None:
     tensors = score.tensors()
-    names = {"means", "scales", "weights", "bias", "tree_weights", "calibration", "far", "steady"}
+    names = {"means", "scales", "weights", "bias", "tree_weights", "calibration", "far", "steady", "by_kind"}
     names |= {"calibration_by_class"}
     names |= {f"tree_{name}" for name in ("feature", "threshold", "left", "right", "value", "baseline")}
     assert set(tensors) == names  # stored in files
@@ -420,7 +420,7 @@ def test_score_mixes_its_parts() -> None:
 def test_files_of_earlier_versions_keep_their_scores(loyal_examples: list[Examples], loyal_parts: Parts) -> None:
     """They stored both regressions, and as numbers the shares of trees and regressions, a shift, and a calibration."""
     score = PairScore.mixed(loyal_parts, rule(1), True)
-    old = {name: tensor for name, tensor in score.tensors().items() if name not in ("tree_weights", "steady")}
+    old = {name: tensor for name, tensor in score.tensors().items() if name not in ("tree_weights", *FLAGS)}
     old |= {"weights": loyal_parts.weights, "bias": loyal_parts.bias}
     old["calibration"] = torch.tensor([0.3, 0.4, 0.5, 1.5, -0.25], dtype=torch.float64)
     found, last = PairScore.of(old), loyal_examples[-1]
@@ -429,8 +429,10 @@ def test_files_of_earlier_versions_keep_their_scores(loyal_examples: list[Exampl
     repeated = 0.6 * new + 0.4 * experts[:, REPEATED] + 0.5
     raw = found.raw(last.features, last.ranks, last.linked_before)
     assert np.allclose(raw, np.where(last.linked_before, repeated, new), rtol=1e-9)
-    assert (found.slope, found.shift, found.by_class, found.steady) == (1.5, -0.25, None, False)
-    assert not PairScore.of(found.tensors()).steady and PairScore.of(score.tensors()).steady
+    assert (found.slope, found.shift, found.by_class) == (1.5, -0.25, None)
+    for name in FLAGS:
+        assert not getattr(found, name)
+        assert not getattr(PairScore.of(found.tensors()), name) and getattr(PairScore.of(score.tensors()), name)
     with pytest.raises(ModelError, match=r"calibration has shape \(2,\); fit the model again"):
         PairScore.of({**old, "calibration": old["calibration"][:2]})
 
@@ -483,6 +485,17 @@ def test_a_gpu_learns_the_same_regressions(
     for name, value in found.tensors().items():
         assert value.is_cpu
         assert_close(value, loyal_parts.tensors()[name], rtol=1e-6, atol=1e-6)
+
+
+def test_files_of_earlier_versions_see_no_order_of_kinds(score: PairScore) -> None:
+    graph = BLOCKS.with_kinds([1, 0] * 15, ["user", "item"])
+    old = PairScore.of({name: tensor for name, tensor in score.tensors().items() if name != "by_kind"})
+    history = pair_history(BLOCKS.snapshots, score.three_step)
+    columns, before = history.features(PAIRS.numpy())
+    features = np.column_stack([columns, PAIRS.sum(1).numpy() % 2])  # the last says whether both differ in kind
+    expected = score.slope * score.raw(features, history.ranks(columns), before) + score.shift
+    assert_close(old.log_odds(graph, 2, PAIRS), torch.from_numpy(expected), rtol=1e-12, atol=0)
+    assert not torch.equal(score.log_odds(graph, 2, PAIRS), old.log_odds(graph, 2, PAIRS))
 
 
 def test_kinds_are_a_feature() -> None:

@@ -19,7 +19,7 @@ from small import QUICK, all_pairs, make_graph, meetings, two_blocks
 import dysat
 from dysat import DynamicGraph, DySAT, ModelError
 from dysat.features.pair_attributes import with_attributes
-from dysat.features.pair_history import pair_history
+from dysat.features.pair_history import history_of
 from dysat.models.dysat import why_rows
 from dysat.models.forecast import parts
 from dysat.models.forecast import why as module
@@ -74,7 +74,7 @@ def some_pairs(graph: DynamicGraph, number: int = 40) -> torch.Tensor:
 
 def slow_effects(score: PairScore, graph: DynamicGraph, pairs: torch.Tensor) -> tuple[np.ndarray, float, list[str]]:
     """The definition, in loops over pairs, columns, trees and splits."""
-    step, history = len(graph) - 1, pair_history(graph.snapshots, score.three_step)
+    step, history = len(graph) - 1, history_of(graph, len(graph) - 1, score.three_step)
 
     def read(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ends = ends if graph.directed else np.sort(ends, axis=1)
@@ -153,7 +153,7 @@ def test_effects_add_up_to_the_score(name: str) -> None:
 def test_the_baseline_is_the_mean_score_of_random_pairs() -> None:
     for name in ("blocks", "directed"):
         graph, score = GRAPHS[name], score_of(name)
-        random = torch.from_numpy(pair_history(graph.snapshots, True).uniform_pairs)
+        random = torch.from_numpy(history_of(graph, len(graph) - 1, True).uniform_pairs)
         found = explain(score, graph, len(graph) - 1, random)
         mean = score.log_odds(graph, len(graph) - 1, random).mean()
         assert found.baseline == pytest.approx(float(mean), abs=1e-9)

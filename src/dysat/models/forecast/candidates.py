@@ -15,7 +15,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.lookup import expand
 from dysat.features.pair_history import DECAYS as HISTORY_DECAYS
-from dysat.features.pair_history import chunks, pair_history
+from dysat.features.pair_history import chunks, history_of
 from dysat.models.base.best_pairs import best_of_each
 from dysat.models.forecast.boosting import boosted_trees
 from dysat.sampling.pairs import distinct_pairs
@@ -100,7 +100,7 @@ def spectral_vectors(graph: DynamicGraph, three_step: bool) -> tuple[Tensor, Ten
     short paths, also of more than two steps.
     """
     with few_blas_threads(graph.num_nodes):
-        values, vectors = pair_history(graph.snapshots, three_step).spectra[-1]
+        values, vectors = history_of(graph, len(graph) - 1, three_step).spectra[-1]
     return torch.from_numpy(vectors), torch.from_numpy(values)
 
 
@@ -259,7 +259,7 @@ class LatestLinks:
     """
 
     def __init__(self, graph: DynamicGraph, three_step: bool) -> None:
-        history = pair_history(graph.snapshots, three_step)
+        history = history_of(graph, len(graph) - 1, three_step)
         self.num_nodes, self.keys, self.last = history.num_nodes, history.keys, history.last_link
         self.offsets, self.neighbours, self.entry_links = history.offsets, history.neighbours, history.entry_links
         past, at = history.extended, [HISTORY_DECAYS.index(decay) for decay in DECAYS]

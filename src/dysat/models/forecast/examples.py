@@ -14,7 +14,7 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
 from dysat.features.pair_attributes import with_attributes
-from dysat.features.pair_history import pair_history
+from dysat.features.pair_history import kinds_at, pair_history
 from dysat.sampling.pairs import replaced_ends, unlinked_pairs
 from dysat.system.parallel.process import return_freed_memory
 
@@ -28,6 +28,8 @@ ADDED_PER_LINK = 0.04  # dropped pairs added per link; many more would cost what
 REVERSED_PER_LINK = 0.25  # reversed pairs added per link, so that the score learns who sends
 REPLACED_PER_LINK = 2  # pairs with another second node, so that the score learns to rank
 MAX_LINKS = 8_000  # links per transition; more are sampled, so that the time to learn does not grow with the graph
+UNIFORM_PER_LINK = 4  # uniform pairs
+MAX_UNIFORM = 20_000  # per transition, for the same reason
 MAX_SHUFFLED = 1 << 22  # pairs that are shuffled to draw some; of more, each is drawn by itself
 DROPPED_PAIRS = 500  # dropped pairs per transition, for the regression of pairs linked before
 
@@ -110,6 +112,11 @@ def training_transitions(recent: list[int], same_time: list[int]) -> list[int]:
     return [*recent, *(step for step in same_time for _ in range(SAME_TIME_WEIGHT - (step in recent)))]
 
 
+def num_uniform(links: int, negatives: int = UNIFORM_PER_LINK) -> int:
+    """Return the number of uniform pairs of a transition with this many links."""
+    return min(negatives * links, MAX_UNIFORM)
+
+
 def _num_positives(snapshots: Snapshots, target: int) -> int:
     """Return the number of links into a step between nodes known before it; 0 if all pairs are linked."""
     known = snapshots[target - 1].num_nodes
@@ -129,9 +136,8 @@ def examples_of(
 
     Attributes are those of the step before it, or of `step`.
     """
-    kinds = None if graph.kinds is None else graph.kinds[: snapshots[-2].num_nodes].tobytes()
-    pairs, examples = _examples(snapshots, three_step, negatives, seed, kinds)
     step = len(snapshots) - 2 if step is None else step
+    pairs, examples = _examples(snapshots, three_step, negatives, seed, kinds_at(graph, step))
     return replace(examples, features=with_attributes(examples.features, graph, step, pairs))
 
 
@@ -141,14 +147,14 @@ def _examples(
     snapshots: Snapshots, three_step: bool, negatives: int, seed: int, kinds: bytes | None = None
 ) -> tuple[Ids, Examples]:
     """Return the pairs of the last transition, and their examples without kinds and attributes.  # [B, 2]"""
-    known, history = snapshots[-2].num_nodes, pair_history(snapshots[:-1], three_step)
+    known, history = snapshots[-2].num_nodes, pair_history(snapshots[:-1], three_step, kinds)
     rng = np.random.default_rng([seed, len(snapshots)])
     every, directed = links_among(snapshots[-1], known), snapshots[-1].directed
     with history.preparing():
         links = every
         if len(every) > MAX_LINKS:
             links = every[np.sort(rng.choice(len(every), MAX_LINKS, replace=False))]
-        uniform = unlinked_pairs(known, every, negatives * len(links), rng, directed=directed)
+        uniform = unlinked_pairs(known, every, num_uniform(len(links), negatives), rng, directed=directed)
         dropped = _without(history.past_keys, every[:, 0] * known + every[:, 1])
         added = min(len(dropped), math.ceil(ADDED_PER_LINK * len(links)))
         keys = _drawn(dropped, max(added, DROPPED_PAIRS), rng)

@@ -15,8 +15,9 @@ from torch import Tensor
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.pair_attributes import with_attributes
-from dysat.features.pair_history import chunks, pair_history, sorted_ends
+from dysat.features.pair_history import chunks, history_of, sorted_ends
 from dysat.models.forecast.examples import (
+    UNIFORM_PER_LINK,
     Examples,
     examples_of,
     forget_histories,
@@ -42,7 +43,7 @@ MANY_LINKS = 20_000_000  # and with more, there may not be enough memory for sev
 THREE_STEP_NODES = 32_768  # graphs with fewer nodes have three-step paths among their features
 # Stored names: do not change.
 TREE_WEIGHTS = "tree_weights"
-STEADY = "steady"
+FLAGS = ("steady", "by_kind")  # of this version; earlier ones lack them
 NUMBERS = ("slope", "shift")  # in this order
 OLD_NUMBERS = ("tree_share", "recurring_share", "recurring_shift", *NUMBERS)  # of earlier versions
 BY_CLASS = "calibration_by_class"
@@ -78,6 +79,7 @@ class PairScore:
     trees: Trees
     three_step: bool  # whether three-step paths are among the features
     steady: bool = True  # whether features have no noise; False for scores of earlier versions
+    by_kind: bool = True  # whether kinds order the features of both nodes; False for scores of earlier versions
     slope: float = 1.0
     shift: float = 0.0
     by_class: Tensor | None = None
@@ -119,7 +121,7 @@ class PairScore:
         order = np.argsort(ends[:, 0], kind="stable")  # paths from a node are then followed once per chunk
         scores, known = np.zeros(len(ends)), np.zeros(len(ends), dtype=np.bool_)
         with few_blas_threads(graph.known[step]):
-            history = pair_history(graph.snapshots[: step + 1], self.three_step).prepared(steady=self.steady)
+            history = history_of(graph, step, self.three_step).prepared(steady=self.steady, by_kind=self.by_kind)
             _ = history.uniform_features
 
             def score(rows: Ids) -> None:
@@ -152,7 +154,7 @@ class PairScore:
         graph: DynamicGraph,
         *,
         transitions: int = 6,
-        negatives: int = 2,
+        negatives: int = UNIFORM_PER_LINK,
         seed: int = 0,
         on_trees: Callable[[], object] = lambda: None,
     ) -> PairScore | None:
@@ -241,7 +243,8 @@ class PairScore:
         trees = {f"tree_{name}": getattr(self.trees, name) for name in TREES}
         numbers = torch.tensor([getattr(self, name) for name in NUMBERS], dtype=torch.float64)
         classes = {} if self.by_class is None else {BY_CLASS: self.by_class}
-        flags = {"far": torch.tensor(self.three_step), **({STEADY: torch.tensor(True)} if self.steady else {})}
+        flags = {"far": torch.tensor(self.three_step)}
+        flags |= {name: torch.tensor(True) for name in FLAGS if getattr(self, name)}
         return {**linear, **trees, "calibration": numbers, **flags, **classes}
 
     @classmethod
@@ -273,7 +276,8 @@ class PairScore:
         trees = Trees(**{name: tensors[f"tree_{name}"] for name in TREES})
         parts: dict[str, Any] = {name: tensors[name] for name in linear} | (_mixed_as_before(tensors) if old else {})
         numbers = dict(zip(NUMBERS, tensors["calibration"].tolist()[-len(NUMBERS) :], strict=True))
-        parts |= {"trees": trees, "three_step": bool(tensors["far"]), "steady": STEADY in tensors}
+        parts |= {"trees": trees, "three_step": bool(tensors["far"])}
+        parts |= {name: name in tensors for name in FLAGS}
         return cls(**parts, **numbers, by_class=tensors.get(BY_CLASS))
 
 

@@ -13,7 +13,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.facts import PAST_LINKS, SENT
 from dysat.features.pair_attributes import attribute_facts, with_attributes
-from dysat.features.pair_history import PairHistory, chunks, pair_history, sorted_ends
+from dysat.features.pair_history import PairHistory, chunks, history_of, sorted_ends
 from dysat.models.forecast.pair_score import PairScore
 from dysat.models.forecast.words import Words
 from dysat.system.parallel.process import few_blas_threads, in_threads
@@ -97,8 +97,8 @@ class Explainer:
             raise ModelError(f"step={step} of a graph with {len(graph)} snapshots")
         self.score, self.graph, self.step = score, graph, step
         with few_blas_threads(graph.known[step]):
-            history = pair_history(graph.snapshots[: step + 1], score.three_step)
-            self.history: PairHistory = history.prepared(steady=score.steady)
+            history = history_of(graph, step, score.three_step)
+            self.history: PairHistory = history.prepared(steady=score.steady, by_kind=score.by_kind)
             _ = self.history.uniform_features
             self.random = self._examined(self.history.uniform_pairs)
         self.columns = (*self.history.column_facts, *attribute_facts(graph, step))  # F

@@ -18,7 +18,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.link_memory import Snapshots, links_among
 from dysat.features.pair_attributes import with_attributes
-from dysat.features.pair_history import pair_history, sorted_ends
+from dysat.features.pair_history import history_of, kinds_at, pair_history, sorted_ends
 from dysat.models.base.link_model import LinkModel
 from dysat.models.base.memory import GraphSize
 from dysat.nn.logistic import fit_logistic
@@ -101,7 +101,7 @@ def history_features(graph: DynamicGraph, step: int, pairs: Ids, *, low_rank: bo
     Counts, weights and paths are given as log(1 + x). The order of the two nodes matters in a directed graph only.
     """
     pairs = sorted_ends(pairs, graph.known[step], directed=graph.directed)
-    history = pair_history(graph.snapshots[: step + 1], _has_three_steps(graph))
+    history = history_of(graph, step, _has_three_steps(graph))
     return with_attributes(history.basic_features(pairs, low_rank=low_rank), graph, step, pairs)
 
 
@@ -109,7 +109,8 @@ def transition_examples(graph: DynamicGraph, transitions: int, *, low_rank: bool
     """Return features and labels of the examples of the last transitions.  # [B, F], [B]"""
     features, labels = [np.empty((0, 0))], [np.empty(0, dtype=bool)]
     for before in range(max(0, len(graph) - 1 - transitions), len(graph) - 1):
-        pairs, linked, columns = _examples(graph.snapshots[: before + 2], low_rank, _has_three_steps(graph), seed)
+        past = graph.snapshots[: before + 2], low_rank, _has_three_steps(graph), seed, kinds_at(graph, before)
+        pairs, linked, columns = _examples(*past)
         features.append(with_attributes(columns, graph, before, pairs))
         labels.append(linked)
     return np.concatenate(features[1:] or features), np.concatenate(labels)
@@ -117,14 +118,16 @@ def transition_examples(graph: DynamicGraph, transitions: int, *, low_rank: bool
 
 # An evaluation fits one model per step, and consecutive models share most of their transitions.
 @lru_cache(maxsize=16)
-def _examples(snapshots: Snapshots, low_rank: bool, three_step: bool, seed: int) -> tuple[Ids, Bools, Reals]:
+def _examples(
+    snapshots: Snapshots, low_rank: bool, three_step: bool, seed: int, kinds: bytes | None
+) -> tuple[Ids, Bools, Reals]:
     """Return pairs, labels and features of the transition into the last snapshot.  # [B, 2], [B], [B, F]"""
     known = snapshots[-2].num_nodes
     links = links_among(snapshots[-1], known)
     rng = np.random.default_rng([seed, len(snapshots)])
     others = unlinked_pairs(known, links, len(links), rng, directed=snapshots[-1].directed)
     pairs = np.concatenate([links, others])
-    features = pair_history(snapshots[:-1], three_step).basic_features(pairs, low_rank=low_rank)
+    features = pair_history(snapshots[:-1], three_step, kinds).basic_features(pairs, low_rank=low_rank)
     return pairs, np.arange(len(pairs)) < len(links), features
 
 
