@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -20,7 +22,6 @@ ROUNDING = 1e-9  # a deviation this small, relative to the mean, is that of a co
 RIDGE, ROUNDED_RIDGE = 1e-12, 1e-6  # keep a Hessian positive definite; they change the steps, not the minimum
 
 
-@torch.no_grad()
 def fit_logistic(
     x: Tensor,
     y: Tensor,
@@ -44,6 +45,19 @@ def fit_logistic(
         - differences: [..., P, d]
         - output: w [..., d], b [...]
     """
+    return logistic_fitter(x, y, l2=l2, sample_weight=sample_weight, differences=differences)()
+
+
+@torch.no_grad()
+def logistic_fitter(
+    x: Tensor,
+    y: Tensor,
+    *,
+    l2: float | Tensor = 1.0,
+    sample_weight: Tensor | None = None,
+    differences: Tensor | None = None,
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Return a function that returns what `fit_logistic` does, and no longer needs x, so that it can be freed."""
     x, y = x.double(), y.double()
     weight = torch.ones_like(y) if sample_weight is None else sample_weight.double()
     positive, negative = (weight * y).sum(-1), (weight * (1 - y)).sum(-1)  # [...]
@@ -62,9 +76,14 @@ def fit_logistic(
     penalty = functional.pad(torch.as_tensor(l2).to(x).expand(x.shape[-1]), (0, 1))  # [d + 1]
     bias = ((positive + 0.5) / (negative + 0.5)).log()
     start = functional.pad(bias.unsqueeze(-1), (x.shape[-1], 0))  # [..., d + 1]
-    theta = _newton(signed, weight, penalty, start)
-    w, b = theta[..., :-1], theta[..., -1]
-    return w, b - (w * centre).sum(-1)
+
+    @torch.no_grad()
+    def fit() -> tuple[Tensor, Tensor]:
+        theta = _newton(signed, weight, penalty, start)
+        w, b = theta[..., :-1], theta[..., -1]
+        return w, b - (w * centre).sum(-1)
+
+    return fit
 
 
 def mean_and_scale(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -58,9 +58,10 @@ def tree_grower(
     Every tree has `depth` levels and chooses its splits among random features, a fraction `tree_features` of those that
     are not constant. The same input and seed give the same trees on any number of threads.
     """
-    labels = np.full(len(x), UNLABELLED, dtype=np.uint8)
+    rows = len(x)
+    labels = np.full(rows, UNLABELLED, dtype=np.uint8)
     labels[: len(y)] = y
-    pairs = _Pairs.of(np.empty((0, 2), dtype=np.int64) if order is None else order, len(x))
+    pairs = _Pairs.of(np.empty((0, 2), dtype=np.int64) if order is None else order, rows)
     edges = _bin_edges(x)
     bins = _binned(x, edges)
 
@@ -71,7 +72,7 @@ def tree_grower(
         choices = np.empty((trees, number), dtype=np.int64)
         for chosen in choices:
             chosen[:] = rng.choice(varying, number, replace=False)
-        growing = _Growing(bins, labels, pairs, order_weight, l2, learning_rate, np.full(len(x), baseline))
+        growing = _Growing(bins, labels, pairs, order_weight, l2, learning_rate, np.full(rows, baseline))
         split, cut, leaves = growing.trees(choices, depth)
         size = (trees, 2 ** (depth + 1) - 1)
         feature, threshold, value = np.zeros(size, np.int64), np.full(size, np.inf), np.zeros(size)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -17,10 +18,10 @@ from dysat.errors import ModelError
 from dysat.features.pair_history import PLAIN_COLUMNS
 from dysat.models.forecast.boosting import tree_grower
 from dysat.models.forecast.examples import Examples
-from dysat.nn.logistic import MANY_ROWS, fit_logistic, mean_and_scale
+from dysat.nn.logistic import MANY_ROWS, fit_logistic, logistic_fitter, mean_and_scale
 from dysat.nn.trees import Trees
 from dysat.system.parallel.matrices import matrix_device
-from dysat.system.parallel.process import in_threads, side_by_side
+from dysat.system.parallel.process import in_threads, return_freed_memory, side_by_side
 from dysat.system.parallel.ranks import ranks
 
 Ids = NDArray[np.int64]
@@ -117,38 +118,42 @@ def learn_parts(past: Sequence[Examples], seed: int) -> Parts:
     width, ranked = past[0].features.shape[1], past[0].ranks.shape[1]
     above, below = torch.from_numpy(first_of_each(order)).unbind(1)
 
-    def regressions(x: Tensor) -> dict[str, Tensor]:
-        """What both have learned, by name; the columns x are overwritten."""
+    def regressions(only: list[Tensor]) -> dict[str, Tensor]:
+        """What both have learned, by name; the columns are taken from the list, overwritten, and freed."""
+        x = only.pop()
         means, scales = mean_and_scale(x[: len(y)])
         penalty = torch.full_like(means, L2[0])
         penalty[ranked + 1 : width] = ATTRIBUTE_L2  # the first of these columns is the kind
         x.sub_(means).div_(scales)
-        logistic = fit_logistic(
+        fit = logistic_fitter(
             x[: len(y)],
             torch.from_numpy(y).to(x.device),
             l2=penalty,
             sample_weight=torch.from_numpy(weights).to(x.device),
             differences=x[above.to(x.device)] - x[below.to(x.device)],
         )
+        del x  # before more memory is needed
         repeated = _learn_repeated(past, means, scales)
-        both = (torch.stack(pair) for pair in zip(logistic, repeated, strict=True))
+        both = (torch.stack(pair) for pair in zip(fit(), repeated, strict=True))
         return {name: found.cpu() for name, found in zip(LINEAR, (means, scales, *both), strict=True)}
 
-    def grower() -> Callable[[], Trees]:
-        x = columns[:, :width]
-        return tree_grower(x, y, seed=seed, order=order, order_weight=ORDER_WEIGHT)
-
-    every = torch.from_numpy(columns)
-    device = torch.device("cpu") if columns.nbytes < LARGE_REGRESSION else matrix_device(5 * columns.nbytes)
+    growing = partial(tree_grower, columns[:, :width], y, seed=seed, order=order, order_weight=ORDER_WEIGHT)
+    large = columns.nbytes >= LARGE_REGRESSION
+    device = matrix_device(5 * columns.nbytes) if large else torch.device("cpu")
+    every = [torch.from_numpy(columns)]
+    del columns
     if device.type == "cpu":
-        both: list[Callable[[], object]] = [grower(), lambda: regressions(every)]
+        both: list[Callable[[], object]] = [growing(), lambda: regressions(every)]
+        del growing
         found = tuple(side_by_side(lambda learn: learn(), both))
         trees, linear = cast("tuple[Trees, dict[str, Tensor]]", found)
     else:
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(lambda: regressions(every.to(device)))
-            grow, linear = grower(), waiting.result()
+            waiting = pool.submit(lambda: regressions([every[0].to(device)]))
+            grow, linear = growing(), waiting.result()
         trees = grow()  # alone: threads that wait for each other are slow beside others
+    if large:
+        return_freed_memory()  # the next examples would not fit into the gaps
     # The trees learn without weights: shift their odds to those of balanced classes.
     trees = replace(trees, baseline=trees.baseline + np.log((~y).sum() / y.sum()))
     return Parts(**linear, trees=trees, num_links=int(y.sum()))
