@@ -98,31 +98,26 @@ def test_kinds_order_the_features_of_both_nodes() -> None:
     """Of two kinds, the node of the first kind comes first, whichever has the larger value or the smaller id."""
     graph, pairs = with_times(random_graph(3)), all_pairs(12).numpy()
     kinds = np.array([1, 0, 0, 2, 1, 0, 2, 1, 0, 0, 1, 2], dtype=np.uint8)
-    history = history_of(graph.with_kinds(kinds, ["a", "b", "c"]), 3, True)
-    plain, found = history_of(graph, 3, True).features(pairs)[0], history.features(pairs)[0]
+    history, without = (history_of(g, 3, True) for g in (graph.with_kinds(kinds, ["a", "b", "c"]), graph))
+    found, plain = history.features(pairs)[0], without.features(pairs)[0]
     one, two = kinds[pairs].T
     assert np.array_equal(found[one == two], plain[one == two])
-    first = np.where(one < two, pairs[:, 0], pairs[:, 1])
-    second = pairs.sum(1) - first
-    apart, paired = one != two, np.zeros(found.shape[1], dtype=bool)
-    for values in (*history.strengths, *history.degrees, 3 - history.first_seen, *history.extended.node_values):
-        for column in range(found.shape[1] - 1):
-            both = found[apart, column], found[apart, column + 1]
-            if all(np.array_equal(part, values[ends[apart]]) for part, ends in zip(both, (first, second), strict=True)):
-                paired[column : column + 2] = True
-    changed = (found != plain).any(axis=0)
-    assert paired[:20].all() and changed[:20].all()  # strengths and degrees
-    assert np.count_nonzero(changed & paired) > 40
-    low, high = plain[:, changed], found[:, changed]  # the same values in another order
-    for left in range(0, low.shape[1], 2):
-        here = slice(left, left + 2)
-        assert np.array_equal(np.sort(low[:, here], axis=1), np.sort(high[:, here], axis=1))
-    assert np.array_equal(
-        history.basic_features(pairs, low_rank=True), history_of(graph, 3, True).basic_features(pairs, low_rank=True)
-    )
+    apart = one != two
+    first, second = (np.where(one < two, *ends)[apart] for ends in (pairs.T, pairs.T[::-1]))
+    for column, values in enumerate((*history.strengths, *history.degrees)):
+        assert np.array_equal(found[apart, 2 * column], values[first])
+        assert np.array_equal(found[apart, 2 * column + 1], values[second])
+    changed = np.flatnonzero((found != plain).any(axis=0)).reshape(-1, 2)  # columns of both nodes are side by side
+    assert len(changed) > 30 and (changed[:, 1] == changed[:, 0] + 1).all()
+    for both in changed:
+        assert np.array_equal(np.sort(found[:, both], axis=1), np.sort(plain[:, both], axis=1))
+        swapped = (found[:, both] != plain[:, both]).any(axis=1)
+        assert swapped.any() and np.array_equal(found[swapped][:, both], plain[swapped][:, both[::-1]])
+    basic = (each.basic_features(pairs, low_rank=True) for each in (history, without))
+    assert np.array_equal(*basic)  # of opponents, which know no order of kinds
     earlier = history.prepared(by_kind=False)
     assert np.array_equal(earlier.features(pairs)[0], plain)
-    assert np.array_equal(earlier.uniform_features, history_of(graph, 3, True).uniform_features)
+    assert np.array_equal(earlier.uniform_features, without.uniform_features)
     assert not np.array_equal(earlier.uniform_features, history.uniform_features)
     assert history.prepared() is history
 
