@@ -49,7 +49,7 @@ class Ends(NamedTuple):
 
 
 def low_and_high(values: NDArray[Any], ends: Ends) -> list[Reals]:
-    """Return the smaller and the larger of both nodes' values, or those of both kinds in turn.  # [N] → two [B]"""
+    """Return the smaller and the larger of both nodes' values; of two kinds, in the order of kinds.  # [N] → two [B]"""
     return in_order(values[ends.pairs[:, 0]], values[ends.pairs[:, 1]], ends)
 
 

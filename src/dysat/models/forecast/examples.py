@@ -28,8 +28,8 @@ ADDED_PER_LINK = 0.04  # dropped pairs added per link; many more would cost what
 REVERSED_PER_LINK = 0.25  # reversed pairs added per link, so that the score learns who sends
 REPLACED_PER_LINK = 2  # pairs with another second node, so that the score learns to rank
 MAX_LINKS = 8_000  # links per transition; more are sampled, so that the time to learn does not grow with the graph
-UNIFORM_PER_LINK = 4  # uniform pairs, up to a number per transition, for the same reason
-MAX_UNIFORM = 20_000
+UNIFORM_PER_LINK = 4
+MAX_UNIFORM = 20_000  # uniform pairs per transition, which also bound the time to learn
 MAX_SHUFFLED = 1 << 22  # pairs that are shuffled to draw some; of more, each is drawn by itself
 DROPPED_PAIRS = 500  # dropped pairs per transition, for the regression of pairs linked before
 
