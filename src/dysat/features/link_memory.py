@@ -354,7 +354,9 @@ def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Rea
         for seen in (slice(max(0, first - BLOCK), now.stop), slice(now.stop)):
             along = basis[seen] @ fresh
             small[seen, now] += along
-            fresh.addmm_(basis[seen].mT, along, alpha=-1)
+            if now.stop == size:
+                break
+            fresh -= (along.mT @ basis[seen]).mT  # on a CPU much faster than basis[seen].mT @ along
     upper = small.double().cpu().triu()
     values, mixture = torch.linalg.eigh(upper + upper.triu(1).mT)
     if which == "LM":

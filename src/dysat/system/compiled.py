@@ -55,7 +55,7 @@ SIGNATURES = {
     "standings": "xxdnnn",
     "bin_edges": "ddnnn",
     "bin_rows": "ddbnnn",
-    "grow_trees": "bibiidddhhdiidnnnnneeeeee",
+    "grow_trees": "bibiidddhhdiidnnnnneeeeeee",
     "tree_sums": "diiidddnnnn",
     "map_attraction": "xiixxn",
     "map_spread": "xxxnnn",
@@ -100,7 +100,7 @@ _SIZES: dict[str, Callable[..., tuple[int, ...]]] = {
     "bin_edges": lambda E, F, n, B: (F * n, F * B),
     "bin_rows": lambda E, n, F, B: (n * F, F * B, F * n),
     "grow_trees": lambda E, n, K, B, levels, R, *rates: (
-        *(0, R * K, n, n + 1, 0, 2 * n, (2 * K * B) << levels, (2 * PARTS) << levels, n, n, n),
+        *(0, R * K, n, n + 1, 0, 2 * n, (2 * K * B) << levels, (TREE_THREADS * K * B) << levels, n, n, n),
         *(R * ((1 << levels) - 1), R * ((1 << levels) - 1), R << levels),
     ),
     "tree_sums": lambda E, n, F, R, M: (n * F, R * M, R * M, R * M, R * M, R * M, n),
@@ -120,6 +120,8 @@ _COUNTED = {
     "map_attraction": 2,
 }
 PARTS = 64  # the same as in native.c
+# More threads than these wait for each other longer than they save: a tree is grown level by level.
+TREE_THREADS = 8
 _TYPES = {
     "x": torch.float32,
     "r": torch.float32,
@@ -131,8 +133,7 @@ _TYPES = {
 _C_TYPES = {**dict.fromkeys(_TYPES, ctypes.c_void_p), "n": ctypes.c_int64, "f": ctypes.c_float, "e": ctypes.c_double}
 
 
-# More threads than these wait for each other longer than they save: a tree is grown level by level.
-_MOST_THREADS = {"grow_trees": 8}
+_MOST_THREADS = {"grow_trees": TREE_THREADS}
 
 
 class Native:

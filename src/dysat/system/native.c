@@ -4,8 +4,8 @@
    dense and row-major, float32 and int64. A pattern is `offsets` [R + 1] and `senders` [E]; with an `order` (or NULL),
    the values of entry e are in row order[e].
 
-   Every number is computed by one thread, in an order that does not depend on the number of threads: the same input
-   gives the same bits. Sums are written with fma_ and compiled without contraction, so that the remainder of a
+   Every number is computed by one thread, in an order that does not depend on the number of threads, or is an exact sum
+   (grow_trees): the same input gives the same bits. Sums are written with fma_ and compiled without contraction, so that the remainder of a
    vectorised loop rounds like its body. */
 
 #include <math.h>
@@ -915,6 +915,7 @@ void standings(const float *values, const float *ordered, double *out, int64_t F
 
 /* ---- trees ---- */
 
+#define FEATURES_AT_ONCE 8
 #define ROWS_AT_ONCE 64 /* rows whose features stay in the cache while all trees or features read them */
 
 /* Edges between the distinct values of each ordered column: half of them at equal ranks, half at equal numbers of distinct
@@ -953,11 +954,12 @@ void bin_rows(const double *x, const double *edges, uint8_t *out, int64_t n, int
     })
 }
 
-/* Slope and curvature of the loss of row i at the scores `raw`. With label 0 or 1 it has those of the logistic loss; 2 is no
-   label. Every pair of rows adds `weight` · log(1 + exp(below − above)). The entries of a row are the rows that should have a
-   smaller sum, then n + those that should have a larger one.  raw, label [n], offsets [n + 1], entries [2P] → out [n, 2] */
+/* Slope and curvature of the loss of row i at the scores `raw`, in multiples of 1 / fine. With label 0 or 1 it has those of
+   the logistic loss; 2 is no label. Every pair of rows adds `weight` · log(1 + exp(below − above)). The entries of a row are
+   the rows that should have a smaller sum, then n + those that should have a larger one.
+   raw, label [n], offsets [n + 1], entries [2P] → out [n, 2] */
 INLINE void row_slopes(const double *raw, const uint8_t *label, const int64_t *offsets, const int64_t *entries,
-                       double *out, int64_t n, int64_t i, double weight) {
+                       double *out, int64_t n, int64_t i, double weight, double fine) {
     double slope = 0, bend = 0;
     if (label[i] < 2) {
         const double chance = 1 / (1 + exp(-raw[i]));
@@ -971,40 +973,46 @@ INLINE void row_slopes(const double *raw, const uint8_t *label, const int64_t *o
         slope += above ? -push : push;
         bend += push * (1 - wrong);
     }
-    out[2 * i] = slope;
-    out[2 * i + 1] = bend;
+    out[2 * i] = rint(slope * fine) / fine;
+    out[2 * i + 1] = rint(bend * fine) / fine;
 }
 
 typedef double both_t __attribute__((vector_size(16), aligned(8))); /* slope and curvature, added at once */
+#define LINE 8
+typedef double line_t __attribute__((vector_size(8 * LINE), aligned(8))); /* so are these sums of several bins */
 
-/* Add both values of some rows to the sums of their group and bin, for `width` features at once, so that the sums of one need
-   not wait for those of another.  bins [F, n], features [width], group [n], both [n], rows [count] → out [groups, K, B] */
+/* Add both values of some rows to the sums of their pair of groups and bin, for `width` features at once, so that the sums of
+   one need not wait for those of another.
+   bins [F, n], features [width], group [n], both [n], rows [count] → out [pairs of groups, K, B] */
 INLINE void add_rows(const uint8_t *bins, const int64_t *features, const int32_t *group, const both_t *both,
                      const int32_t *rows, both_t *out, int64_t n, int64_t count, int64_t K, int64_t B, const int width) {
-    const uint8_t *bin[4];
+    const uint8_t *bin[FEATURES_AT_ONCE];
     for (int k = 0; k < width; k++) bin[k] = bins + features[k] * n;
     for (int64_t j = 0; j < count; j++) {
         const int32_t i = rows[j];
-        both_t *here = out + group[i] * K * B;
+        both_t *here = out + group[i] / 2 * K * B;
         const both_t value = both[i];
+#pragma GCC unroll 8
         for (int k = 0; k < width; k++) here[k * B + bin[k][i]] += value;
     }
 }
 
-/* Add both values of some rows to the sums per group, for features [low, high).
-   bins [F, n], features [K], group [n], both [n, 2], rows [count] → out [groups, K, B, 2] */
+/* Add both values of some rows to the sums of their pair of groups.
+   bins [F, n], features [K], group [n], both [n, 2], rows [count] → out [pairs of groups, K, B, 2] */
 static void add_bin_sums(const uint8_t *bins, const int64_t *features, const int32_t *group, const double *both,
-                         const int32_t *rows, double *out, int64_t n, int64_t count, int64_t K, int64_t B, int64_t low,
-                         int64_t high) {
-    const both_t *values = (const both_t *)both;
-#define ADD(width) add_rows(bins, features + k, group, values, rows, at, n, count, K, B, width)
-    for (int64_t k = low; k < high; k += 4) {
+                         const int32_t *rows, double *out, int64_t n, int64_t count, int64_t K, int64_t B) {
+#define ADD(width) add_rows(bins, features + k, group, (const both_t *)both, rows, at, n, count, K, B, width)
+    for (int64_t k = 0; k < K; k += FEATURES_AT_ONCE) {
         both_t *at = (both_t *)out + k * B;
-        switch (high - k) {
+        switch (K - k) {
         case 1: ADD(1); break;
         case 2: ADD(2); break;
         case 3: ADD(3); break;
-        default: ADD(4);
+        case 4: ADD(4); break;
+        case 5: ADD(5); break;
+        case 6: ADD(6); break;
+        case 7: ADD(7); break;
+        default: ADD(FEATURES_AT_ONCE);
         }
     }
 #undef ADD
@@ -1012,12 +1020,13 @@ static void add_bin_sums(const uint8_t *bins, const int64_t *features, const int
 
 /* The feature and the bin after which to split a group, with the largest gain of (Σg)² / (Σh + l2) over both sides.
    Neither side may have Σh < least; without a gain above tiny it is the last bin. Of gains that differ by less than the
-   factor `same`, the first counts.  sums [K, B, 2] → which, cut */
-static void best_split(const double *sums, const int64_t *features, int64_t *which, int64_t *cut, int64_t K, int64_t B,
-                       double l2, double least, double tiny, double same) {
+   factor `same`, the first counts.  sums [K, B, 2] → which, cut, sides [2, 2], the sums of both sides */
+static void best_split(const double *sums, const int64_t *features, int64_t *which, int64_t *cut, double *sides, int64_t K,
+                       int64_t B, double l2, double least, double tiny, double same) {
     double best = tiny;
     *which = features[0];
     *cut = B - 1;
+    memset(sides, 0, sizeof(double) * 4);
     for (int64_t k = 0; k < K; k++) {
         const double *here = sums + k * B * 2;
         double g = 0, h = 0, all_g = 0, all_h = 0;
@@ -1025,6 +1034,7 @@ static void best_split(const double *sums, const int64_t *features, int64_t *whi
             all_g += here[2 * b];
             all_h += here[2 * b + 1];
         }
+        if (k == 0) sides[0] = all_g, sides[1] = all_h; /* all on the left, until a split is found */
         if (all_h < least) return;
         const double before = all_g * all_g / (all_h + l2);
         for (int64_t b = 0; b < B; b++) {
@@ -1037,6 +1047,7 @@ static void best_split(const double *sums, const int64_t *features, int64_t *whi
                 best = gain;
                 *which = features[k];
                 *cut = b;
+                sides[0] = g, sides[1] = h, sides[2] = others, sides[3] = rest;
             }
         }
     }
@@ -1045,33 +1056,36 @@ static void best_split(const double *sums, const int64_t *features, int64_t *whi
 /* Grow R trees one after the other, each level by level. The groups of a tree choose among the features of that tree, by slope
    and curvature g and h (see row_slopes). which and cut hold the splits of all levels, leaves the values −rate · Σg /
    (Σh + l2), which are added to `raw`. Of the two halves of a group, only the rows of the smaller are added up: the sums of
-   the larger are what is left. sums, both, group and rows are working space.
+   the larger are what is left. Every thread adds up rows of its own, so that it reads what it has written itself: that takes
+   less time than the additions of others. All g and h are multiples of 1 / fine, small enough that every sum is exact, so it
+   is the same in any order. sums, own, both, group and rows are working space.
    bins [F, n], features [R, K], label [n], offsets [n + 1], entries [2P], both [n, 2], sums [2, 2^(levels − 1), K, B, 2],
-   parts [PARTS, 2^levels, 2], group, rows, raw [n] → which, cut [R, 2^levels − 1], leaves [R, 2^levels] */
+   own [threads, 2^(levels − 1), K, B, 2], group, rows, raw [n] → which, cut [R, 2^levels − 1], leaves [R, 2^levels] */
 void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *label, const int64_t *offsets,
-                const int64_t *entries, double *both, double *sums, double *parts, int32_t *group, int32_t *rows,
+                const int64_t *entries, double *both, double *sums, double *own, int32_t *group, int32_t *rows,
                 double *raw, int64_t *which, int64_t *cut, double *leaves, int64_t n, int64_t K, int64_t B,
                 int64_t levels, int64_t R, double l2, double least, double tiny, double same, double rate,
-                double weight, int64_t threads) {
-    const int64_t number = (int64_t)1 << levels;
+                double weight, double fine, int64_t threads) {
+    const int64_t number = (int64_t)1 << levels, size = K * B * 2;
     meeting_t meeting = {0, 0};
     const int members = team(n * K, threads);
-    int64_t sizes[members][number], listed[members]; /* rows of each group, and of those added up, by thread */
+    int64_t right[members][number]; /* rows of each group that go to its right half, less those that go to its left, by thread */
 #pragma omp parallel num_threads(members)
     {
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
-        const int64_t low = n * me / all, high = n * (me + 1) / all;       /* rows of this thread */
-        const int64_t first = K * me / all, stop = K * (me + 1) / all;     /* and features */
-        uint8_t added[number];                                             /* is this group added up? */
+        const int64_t low = n * me / all, high = n * (me + 1) / all;         /* rows of this thread */
+        const int64_t first = size / LINE * me / all, stop = size / LINE * (me + 1) / all; /* and sums */
+        double *mine = own + me * (number / 2) * size;
+        uint8_t added[number]; /* is this group added up? */
         for (int64_t r = 0; r < R; r++) {
             int64_t *splits = which + r * (number - 1), *cuts = cut + r * (number - 1);
             double *values = leaves + r * number;
             const int64_t *chosen = features + r * K;
             memset(group + low, 0, sizeof(int32_t) * (high - low));
-            for (int64_t i = low; i < high; i++) row_slopes(raw, label, offsets, entries, both, n, i, weight);
+            for (int64_t i = low; i < high; i++) row_slopes(raw, label, offsets, entries, both, n, i, weight, fine);
             added[0] = 1;
             for (int64_t level = 0; level < levels; level++) {
-                const int64_t groups = (int64_t)1 << level, size = K * B * 2;
+                const int64_t groups = (int64_t)1 << level, pairs = (groups + 1) / 2;
                 int64_t *split = splits + groups - 1, *last = cuts + groups - 1;
                 double *here = sums + (level % 2) * (number / 2) * size, *above = sums + (1 - level % 2) * (number / 2) * size;
                 int64_t count = 0;
@@ -1079,53 +1093,45 @@ void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *lab
                     rows[low + count] = (int32_t)i;
                     count += added[group[i]];
                 }
-                listed[me] = count;
+                memset(mine, 0, sizeof(double) * pairs * size);
+                add_bin_sums(bins, chosen, group, both, rows + low, mine, n, count, K, B);
                 meet(&meeting, all);
-                for (int64_t i = 0; i < groups; i++)
-                    if (added[i]) memset(here + i * size + first * B * 2, 0, sizeof(double) * (stop - first) * B * 2);
-                for (int64_t other = 0; other < all; other++)
-                    add_bin_sums(bins, chosen, group, both, rows + n * other / all, here, n, listed[other], K, B, first, stop);
-                for (int64_t i = 0; i < groups; i++) {
-                    if (added[i]) continue;
-                    const double *whole = above + i / 2 * size, *part = here + (i ^ 1) * size;
-                    for (int64_t j = first * B * 2; j < stop * B * 2; j++) here[i * size + j] = whole[j] - part[j];
+                for (int64_t pair = 0; pair < pairs; pair++) {
+                    const line_t *part = (const line_t *)(own + pair * size), *whole = (const line_t *)(above + pair * size);
+                    line_t *sum = (line_t *)(here + 2 * pair * size), *rest = sum + size / LINE;
+                    if (!added[2 * pair]) sum = rest, rest = sum - size / LINE;
+                    for (int64_t j = first; j < stop; j++) {
+                        line_t total = part[j];
+                        for (int64_t other = 1; other < all; other++) total += part[j + other * (number / 2) * size / LINE];
+                        sum[j] = total;
+                        if (level) rest[j] = whole[j] - total;
+                    }
                 }
                 meet(&meeting, all);
-                for (int64_t i = groups * me / all; i < groups * (me + 1) / all; i++)
-                    best_split(here + i * size, chosen, split + i, last + i, K, B, l2, least, tiny, same);
+                for (int64_t i = groups * me / all; i < groups * (me + 1) / all; i++) {
+                    double sides[4];
+                    best_split(here + i * size, chosen, split + i, last + i, sides, K, B, l2, least, tiny, same);
+                    for (int64_t side = 0; side < 2 && level == levels - 1; side++) {
+                        const double h = sides[2 * side + 1] + l2;
+                        values[2 * i + side] = -rate * sides[2 * side] / (h > tiny ? h : tiny);
+                    }
+                }
                 meet(&meeting, all);
-                memset(sizes[me], 0, sizeof(sizes[me]));
+                memset(right[me], 0, sizeof(int64_t) * groups);
                 for (int64_t i = low; i < high; i++) {
-                    const int32_t at = group[i];
-                    group[i] = 2 * at + (bins[split[at] * n + i] > last[at]);
-                    sizes[me][group[i]]++;
+                    const int32_t at = group[i], side = bins[split[at] * n + i] > last[at];
+                    group[i] = 2 * at + side;
+                    right[me][at] += 2 * side - 1;
                 }
+                if (level == levels - 1) break;
                 meet(&meeting, all);
-                for (int64_t i = 0; i < 2 * groups; i += 2) {
-                    int64_t apart = 0; /* rows on the right less those on the left */
-                    for (int64_t other = 0; other < all; other++) apart += sizes[other][i + 1] - sizes[other][i];
-                    added[i] = apart >= 0;
-                    added[i + 1] = apart < 0;
+                for (int64_t i = 0; i < groups; i++) {
+                    int64_t apart = 0;
+                    for (int64_t other = 0; other < all; other++) apart += right[other][i];
+                    added[2 * i] = apart >= 0;
+                    added[2 * i + 1] = apart < 0;
                 }
             }
-            for (int64_t part = PARTS * me / all; part < PARTS * (me + 1) / all; part++) {
-                double *here = parts + part * number * 2;
-                memset(here, 0, sizeof(double) * number * 2);
-                for (int64_t i = n * part / PARTS; i < n * (part + 1) / PARTS; i++) {
-                    here[2 * group[i]] += both[2 * i];
-                    here[2 * group[i] + 1] += both[2 * i + 1];
-                }
-            }
-            meet(&meeting, all);
-            for (int64_t leaf = number * me / all; leaf < number * (me + 1) / all; leaf++) {
-                double g = 0, h = l2;
-                for (int64_t part = 0; part < PARTS; part++) {
-                    g += parts[2 * (part * number + leaf)];
-                    h += parts[2 * (part * number + leaf) + 1];
-                }
-                values[leaf] = -rate * g / (h > tiny ? h : tiny);
-            }
-            meet(&meeting, all);
             for (int64_t i = low; i < high; i++) raw[i] += values[group[i]];
             meet(&meeting, all);
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -202,6 +203,19 @@ def test_compiled_trees_equal_those_of_numpy(l2: float, monkeypatch: pytest.Monk
     plain = boosted_trees(x, y[:3_500], **options, seed=0)
     assert found.feature.equal(plain.feature) and found.threshold.equal(plain.threshold)
     assert found.threshold.isfinite().sum() > 100
-    # Exponentials and sums of many rows are rounded differently.
-    torch.testing.assert_close(found.value, plain.value, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(scores, plain.sum(x), rtol=0, atol=1e-12)
+    # Exponentials are rounded differently, so a few slopes may be the next multiple of 2⁻³⁸; sums are exact.
+    torch.testing.assert_close(found.value, plain.value, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(scores, plain.sum(x), rtol=0, atol=1e-10)
+
+
+def test_sums_of_slopes_are_exact_in_any_order() -> None:
+    x, y = checkers(3_000)
+    order = np.random.default_rng(0).integers(0, len(x), (9_000, 2))
+    pairs = boosting._Pairs.of(order, len(x))
+    raw = np.random.default_rng(1).normal(size=len(x), scale=30)  # some rows have nearly the largest slope there is
+    growing = boosting._Growing(np.empty((0, 0), np.uint8), y.astype(np.uint8), pairs, 5.0, 10.0, 0.1, raw)
+    both = growing._derivatives()
+    assert np.abs(both).sum() > 1_000 and np.array_equal(both * growing.fine, np.rint(both * growing.fine))
+    backwards, exact = both[::-1].cumsum(axis=0)[-1], np.array([math.fsum(column) for column in both.T])
+    assert np.array_equal(both.cumsum(axis=0)[-1], exact) and np.array_equal(backwards, exact)
+    assert np.abs(both).sum() * growing.fine < 2**53

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dysat.features.rounding import rounded
 from dysat.nn.trees import Trees
-from dysat.system.compiled import PARTS, native
+from dysat.system.compiled import TREE_THREADS, native
 from dysat.system.parallel.process import in_threads
 
 Ids = NDArray[np.int64]
@@ -28,6 +28,7 @@ SAME_GAIN = 1 + 2.0**-30  # a gain that is larger by less is the same: rounding 
 MIN_CURVATURE = 2.0  # minimum sum of p (1 − p) on either side of a split
 UNLABELLED = 2  # label of a row that counts in pairs alone; others have 0 or 1
 TINY = 2.0**-40  # smaller gains count as none
+EXACT_BITS = 51  # of a float64, that sums of slopes need
 
 
 def boosted_trees(x: Reals, y: NDArray[np.bool_], **options: Any) -> Trees:
@@ -137,16 +138,22 @@ class _Growing:
         feature, cut = np.empty((2, trees, 2**depth - 1), dtype=np.int64)
         leaves = np.empty((trees, 2**depth))
         if (call := native()) is not None:
-            sums, parts = np.empty((2, 2 ** (depth - 1), number, BINS, 2)), np.empty((PARTS, 2**depth, 2))
-            space = np.empty((rows, 2)), sums, parts, *np.empty((2, rows), dtype=np.int32)
+            sums, own = (np.empty((some, 2 ** (depth - 1), number, BINS, 2)) for some in (2, TREE_THREADS))
+            space = np.empty((rows, 2)), sums, own, *np.empty((2, rows), dtype=np.int32)
             arrays = (self.bins, choices, self.labels, self.pairs.offsets, self.pairs.entries, *space)
             sizes, rates = (rows, number, BINS, depth, trees), (self.l2, MIN_CURVATURE, TINY, SAME_GAIN)
             arrays += (self.raw, feature, cut, leaves)
-            call("grow_trees", *map(torch.from_numpy, arrays), *sizes, *rates, self.rate, self.order_weight)
+            call("grow_trees", *map(torch.from_numpy, arrays), *sizes, *rates, self.rate, self.order_weight, self.fine)
             return feature, cut, leaves
         for r in range(trees):
             leaves[r] = self._tree(choices[r], depth, feature[r], cut[r])
         return feature, cut, leaves
+
+    @property
+    def fine(self) -> float:
+        """Slopes and curvatures are multiples of its inverse, so that all their sums are exact in float64."""
+        most = len(self.raw) + 2 * self.order_weight * len(self.pairs.above)
+        return 2.0 ** (EXACT_BITS - math.ceil(math.log2(most)))
 
     def _tree(self, features: Ids, depth: int, feature: Ids, cut: Ids) -> Reals:
         """Grow one tree, and write its splits; returns its leaves.  # [K]"""
@@ -172,7 +179,8 @@ class _Growing:
         for rows, sign in ((above, -1), (below, 1)):
             np.add.at(both[:, 0], rows, sign * push)
             np.add.at(both[:, 1], rows, push * (1 - wrong))
-        return both
+        rounded_: Reals = np.rint(both * self.fine) / self.fine
+        return rounded_
 
 
 def _binned(x: Reals, edges: Reals) -> NDArray[np.uint8]:
