@@ -1069,7 +1069,7 @@ void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *lab
     const int64_t number = (int64_t)1 << levels, size = K * B * 2;
     meeting_t meeting = {0, 0};
     const int members = team(n * K, threads);
-    int64_t right[members][number]; /* rows of each group that go to its right half, less those that go to its left, by thread */
+    int64_t apart[members][number]; /* rows that go to the right half of each group, less those that go left, by thread */
 #pragma omp parallel num_threads(members)
     {
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
@@ -1117,19 +1117,19 @@ void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *lab
                     }
                 }
                 meet(&meeting, all);
-                memset(right[me], 0, sizeof(int64_t) * groups);
+                memset(apart[me], 0, sizeof(int64_t) * groups);
                 for (int64_t i = low; i < high; i++) {
                     const int32_t at = group[i], side = bins[split[at] * n + i] > last[at];
                     group[i] = 2 * at + side;
-                    right[me][at] += 2 * side - 1;
+                    apart[me][at] += 2 * side - 1;
                 }
                 if (level == levels - 1) break;
                 meet(&meeting, all);
                 for (int64_t i = 0; i < groups; i++) {
-                    int64_t apart = 0;
-                    for (int64_t other = 0; other < all; other++) apart += right[other][i];
-                    added[2 * i] = apart >= 0;
-                    added[2 * i + 1] = apart < 0;
+                    int64_t more = 0;
+                    for (int64_t other = 0; other < all; other++) more += apart[other][i];
+                    added[2 * i] = more >= 0;
+                    added[2 * i + 1] = more < 0;
                 }
             }
             for (int64_t i = low; i < high; i++) raw[i] += values[group[i]];
