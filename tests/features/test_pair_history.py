@@ -113,6 +113,11 @@ def test_kinds_order_the_features_of_both_nodes() -> None:
         assert np.array_equal(np.sort(found[:, both], axis=1), np.sort(plain[:, both], axis=1))
         swapped = (found[:, both] != plain[:, both]).any(axis=1)
         assert swapped.any() and np.array_equal(found[swapped][:, both], plain[swapped][:, both[::-1]])
+    varying = [values for values in history.extended.node_values if np.ptp(values)]
+    assert len(varying) > 10
+    for values in varying:
+        wanted = np.stack([values[first], values[second]], axis=1)
+        assert any(np.array_equal(found[apart][:, both], wanted) for both in changed)
     basic = (each.basic_features(pairs, low_rank=True) for each in (history, without))
     assert np.array_equal(*basic)  # of opponents, which know no order of kinds
     earlier = history.prepared(by_kind=False)

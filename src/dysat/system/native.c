@@ -1073,7 +1073,7 @@ void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *lab
 #pragma omp parallel num_threads(members)
     {
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
-        const int64_t low = n * me / all, high = n * (me + 1) / all;         /* rows of this thread */
+        const int64_t low = n * me / all, high = n * (me + 1) / all;                       /* rows of this thread */
         const int64_t first = size / LINE * me / all, stop = size / LINE * (me + 1) / all; /* and sums */
         double *mine = own + me * (number / 2) * size;
         uint8_t added[number]; /* is this group added up? */

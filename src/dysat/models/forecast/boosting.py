@@ -28,7 +28,7 @@ SAME_GAIN = 1 + 2.0**-30  # a gain that is larger by less is the same: rounding 
 MIN_CURVATURE = 2.0  # minimum sum of p (1 − p) on either side of a split
 UNLABELLED = 2  # label of a row that counts in pairs alone; others have 0 or 1
 TINY = 2.0**-40  # smaller gains count as none
-EXACT_BITS = 51  # of a float64, that sums of slopes need
+EXACT_BITS = 52  # of a float64, that sums of slopes need
 
 
 def boosted_trees(x: Reals, y: NDArray[np.bool_], **options: Any) -> Trees:
@@ -179,8 +179,8 @@ class _Growing:
         for rows, sign in ((above, -1), (below, 1)):
             np.add.at(both[:, 0], rows, sign * push)
             np.add.at(both[:, 1], rows, push * (1 - wrong))
-        rounded_: Reals = np.rint(both * self.fine) / self.fine
-        return rounded_
+        multiples: Reals = np.rint(both * self.fine) / self.fine
+        return multiples
 
 
 def _binned(x: Reals, edges: Reals) -> NDArray[np.uint8]:
