@@ -13,7 +13,6 @@ from small import make_graph
 
 from dysat.data.csr import Snapshot
 from dysat.data.windows import DAY
-from dysat.errors import GraphError
 from dysat.features import link_memory
 from dysat.features.link_memory import (
     decayed_links,
@@ -22,7 +21,6 @@ from dysat.features.link_memory import (
     overlaps,
     past_links,
     recurrence,
-    some_past_ages,
     windows_like_next,
 )
 
@@ -74,13 +72,13 @@ def test_callers_cannot_change_kept_links(number: int) -> None:
 
 
 def test_small_snapshots_are_read_once_and_large_ones_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshots, read, links = windows(50), [], Snapshot.links
+    snapshots, read, entries = windows(50), [], Snapshot.entries
 
     def counted(snapshot: Snapshot) -> object:
         read.append(snapshot)
-        return links(snapshot)
+        return entries(snapshot)
 
-    monkeypatch.setattr(Snapshot, "links", counted)
+    monkeypatch.setattr(Snapshot, "entries", counted)
     for last in range(40, 51):
         past_links(snapshots[:last])
     assert len(read) == 50
@@ -88,7 +86,7 @@ def test_small_snapshots_are_read_once_and_large_ones_not_kept(monkeypatch: pyte
     large = windows(3)
     for _ in range(2):
         past_links(large)
-    assert len(read) == 50 + 3 + 2  # windows 1 and 2 have two links each
+    assert len(read) == 50 + 3 + 2  # windows 1 and 2 have three entries each
 
 
 def test_kept_links_are_freed_with_their_snapshots() -> None:
@@ -96,11 +94,11 @@ def test_kept_links_are_freed_with_their_snapshots() -> None:
     past_links(snapshots)
     alive = [ref(snapshot) for snapshot in snapshots]
     gc.collect()  # what other tests left behind
-    before = len(link_memory._kept_links)
+    before = len(link_memory._kept_entries)
     del snapshots
     gc.collect()
     assert not any(each() for each in alive)
-    assert len(link_memory._kept_links) == before - 5
+    assert len(link_memory._kept_entries) == before - 5
 
 
 def test_links_among_the_first_nodes() -> None:
@@ -162,21 +160,3 @@ def test_windows_like_next_are_at_most_three_days_or_weeks_old() -> None:
     assert windows_like_next(at_hours(4, [0, 6, 12, 26, 32])) == [1]  # 8 to 12 is more than half of it
     assert windows_like_next(at_hours(4, [0, 4, 10, 26, 32])) == []  # a much wider window is not like the next one
     assert windows_like_next(at_hours(60, 12)) == [18, 32, 46, 54, 56, 58]
-
-
-def test_ages_are_measured_in_lengths_of_the_last_window() -> None:
-    """Two windows, of 10 and 4 steps; a self-loop has no age."""
-    ends = np.array([0, 1, 2]), np.array([1, 2, 2])
-    first, last = (
-        Snapshot.from_links(*ends, np.array([1.0, -2.0, 1.0]), num_nodes=3, start=a, stop=b, latest=times)
-        for a, b, times in (
-            (0, 10, np.array([0, 0.5, 0], dtype=np.float32)),
-            (10, 14, np.array([0.25, 1, 0], dtype=np.float32)),
-        )
-    )
-    ((u, v, weights, ages),) = some_past_ages((first, last))
-    assert (u.tolist(), v.tolist(), weights.tolist()) == ([0, 1] * 2, [1, 2] * 2, [1, 0] * 2)
-    assert ages.tolist() == [14 / 4, 9 / 4, 3 / 4, 0]
-    assert [part[3].tolist() for part in some_past_ages((first,))] == [[1, 0.5]]
-    with pytest.raises(GraphError, match="the snapshot does not know when the last event of a link happened"):
-        list(some_past_ages(windows(2)))

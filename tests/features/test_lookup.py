@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from dysat.features import lookup
 from dysat.features.link_memory import rows_of_both_ends
-from dysat.features.lookup import add_at, find_sorted
+from dysat.features.lookup import add_at, taken
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.int32])
@@ -38,11 +38,14 @@ def test_a_row_of_a_table_is_added_to() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 7, 20])
-def test_numbers_are_found_in_parts(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "FOUND_AT_ONCE", 7)
+@pytest.mark.parametrize("integer", [np.int64, np.int32])
+def test_values_are_taken_in_parts(number: int, integer: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "TAKEN_AT_ONCE", 7)
     rng = np.random.default_rng(number)
-    ordered, wanted = np.sort(rng.integers(0, 30, 15)), rng.integers(-2, 33, number)
-    assert_array_equal(find_sorted(ordered, wanted), np.searchsorted(ordered, wanted))
+    values, which = rng.random(15).astype(np.float32), rng.integers(0, 15, number).astype(integer)
+    found = taken(values, which)
+    assert found.dtype == values.dtype
+    assert_array_equal(found, values[which])
 
 
 @pytest.mark.parametrize("integer", [np.int64, np.int32])

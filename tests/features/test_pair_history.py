@@ -18,7 +18,7 @@ from small import all_pairs, make_graph, two_blocks
 import dysat
 from dysat.data.windows import DAY
 from dysat.errors import ModelError
-from dysat.features import link_memory, longer_paths
+from dysat.features import link_memory, longer_paths, node_ranges
 from dysat.features import pair_history as module
 from dysat.features.pair_history import PairHistory, history_of, pair_history, sorted_ends
 from dysat.features.positions import low_rank_scores, pair_products
@@ -280,8 +280,8 @@ def noted(name: str, function: Callable[..., Any], events: list[str]) -> Callabl
     return call
 
 
-@pytest.mark.parametrize("at_once", [1, 400, 10**6])
-def test_links_read_in_parts_give_the_same_bits(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("at_once", "of_range"), [(1, 10**6), (400, 10**6), (10**6, 1), (10**6, 200), (1, 1)])
+def test_links_read_in_parts_give_the_same_bits(at_once: int, of_range: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of windows of six hours, which have a rhythm, with weights whose order of summation shows."""
     rng = np.random.default_rng(0)
     source = (*rng.integers(0, 20, (2, 900)), np.sort(rng.integers(0, 9, 900)))
@@ -289,8 +289,9 @@ def test_links_read_in_parts_give_the_same_bits(at_once: int, monkeypatch: pytes
     hours = tuple(replace(s, start=6 * HOUR * i, stop=6 * HOUR * (i + 1)) for i, s in enumerate(graph))
     pairs = all_pairs(20).numpy()
     whole = PairHistory(hours, True).features(pairs)[0]
-    monkeypatch.setattr(link_memory, "LINKS_AT_ONCE", at_once)
+    in_parts(monkeypatch, at_once, of_range)
     history = PairHistory(hours, True)
+    assert len(history.ranges.ranges) == {1: 20, 200: 6}.get(of_range, 1)
     assert history.extended.same_time[0].any() and np.array_equal(history.features(pairs)[0], whole)
 
 
@@ -416,12 +417,20 @@ def test_a_history_with_one_snapshot_without_times_has_none() -> None:
     assert PairHistory(mixed, True).times is None
 
 
-@pytest.mark.parametrize("at_once", [1, 15])
-def test_times_read_in_parts_give_the_same_bits(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_parts(monkeypatch: pytest.MonkeyPatch, at_once: int, of_range: int) -> None:
+    """Read few entries at once, of ranges of nodes with few entries."""
+    monkeypatch.setattr(node_ranges, "ENTRIES_AT_ONCE", at_once)
+    monkeypatch.setattr(node_ranges, "ENTRIES_OF_RANGE", of_range)
+    monkeypatch.setattr(node_ranges, "LEAST_PIECE", 1)
+    monkeypatch.setattr(module, "LINKS_AT_ONCE", max(1, at_once // 10))
+
+
+@pytest.mark.parametrize(("at_once", "of_range"), [(1, 10**6), (15, 10**6), (10**6, 7), (1, 1)])
+def test_times_read_in_parts_give_the_same_bits(at_once: int, of_range: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = uneven(with_times(random_graph(3, links=30)))
     pairs = all_pairs(graph.num_nodes).numpy()
     whole = PairHistory(graph.snapshots, True).features(pairs)[0]
-    monkeypatch.setattr(link_memory, "LINKS_AT_ONCE", at_once)
+    in_parts(monkeypatch, at_once, of_range)
     assert np.array_equal(PairHistory(graph.snapshots, True).features(pairs)[0], whole)
 
 
@@ -432,3 +441,12 @@ def test_the_oldest_links_are_as_old_as_what_never_happened() -> None:
     history = PairHistory((replace(first, start=-5_000, stop=1), last), True)
     found = history.features(all_pairs(3).numpy())[0][:, -15:]
     assert np.isfinite(found).all() and found[:, 0].max() == pytest.approx(math.log1p(100 * 1_000))
+
+
+def test_features_of_a_pair_do_not_depend_on_other_pairs() -> None:
+    """To the last bit, also those of heuristics, which are not rounded."""
+    graph = two_blocks()
+    history, pairs = history_of(graph, 2, True), all_pairs(30).numpy()
+    whole = history.basic_features(pairs, low_rank=True)
+    for step in (2, 7, 100):
+        assert np.array_equal(history.basic_features(pairs[::step].copy(), low_rank=True), whole[::step])

@@ -20,10 +20,10 @@ from torch import Tensor
 from dysat.data.csr import Snapshot, distinct
 from dysat.data.windows import DAY
 from dysat.errors import GraphError
-from dysat.features.matrix import Matrix, SparseMatrix, as_scipy, row_sums
+from dysat.features.matrix import ROWS_AT_ONCE, Matrix, SparseMatrix, as_scipy, row_sums
 from dysat.system.compiled import native
 from dysat.system.parallel.matrices import matrix_device
-from dysat.system.parallel.process import load_scipy
+from dysat.system.parallel.process import in_threads, load_scipy
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -41,58 +41,30 @@ EXACT_NODES = 7_000  # larger matrices have approximate eigenvectors; those of t
 BLOCK = 16  # vectors that are multiplied at once
 MOST_ENTRIES = 1 << 30  # of a basis; larger graphs have fewer eigenvectors, of the next smaller rank
 BASIS = 5  # vectors of the basis per wanted eigenvector
-LINKS_AT_ONCE = 1 << 22  # past links held in memory at once
 CHUNK = 1 << 24  # entries of a matrix that are multiplied at once on a GPU
 SOME_LINKS = 1_000  # looked at for a triangle, before a graph is searched for cycles of odd length
 TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ranks after the last
 
 # A fit on an hourly log reads thousands of small snapshots again and again: keep their arrays as long as they exist.
-SMALL_SNAPSHOT = 10_000  # links; reading a larger one takes no longer than everything that is done with it
-_kept_links: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDictionary()
+SMALL_SNAPSHOT = 20_000  # entries; reading a larger one takes no longer than everything that is done with it
+_kept_entries: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDictionary()
 _kept_arcs: WeakKeyDictionary[Snapshot, tuple[Ids, Ids, Reals]] = WeakKeyDictionary()
-_kept_times: WeakKeyDictionary[Snapshot, NDArray[np.float32]] = WeakKeyDictionary()
 
 
 def past_links(snapshots: Sequence[Snapshot]) -> PastLinks:
     """Return u, v, weight and step of all links u < v, in order of the steps; self-loops are left out.  # each [ΣE]"""
-    return _joined([_links_of(snapshot) for snapshot in snapshots])
+    u, v, weights, steps = past_entries(snapshots)
+    once = u < v
+    return u[once], v[once], weights[once], steps[once]
 
 
-def some_past_links(snapshots: Sequence[Snapshot]) -> Iterator[PastLinks]:
-    """Yield the same of some snapshots at a time, with weights of at least 0; at least once, even without links."""
-    for first, stop in _parts(snapshots):
-        u, v, weights, steps = past_links(snapshots[first:stop])
-        yield u, v, np.maximum(weights, 0.0), steps + first
-
-
-def some_past_ages(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Ids, Ids, Reals, Reals]]:
-    """Yield the same with the age of each link instead of its step; all snapshots must have times.  # each [ΣE]
-
-    The age is the time from the last event of the link in its window to the end of the last window, in units of the
-    last window's length.
-    """
-    end, length = snapshots[-1].stop, snapshots[-1].stop - snapshots[-1].start
-    for first, stop in _parts(snapshots):
-        u, v, weights, _ = past_links(snapshots[first:stop])
-        ages = [np.empty(0)]
-        for snapshot in snapshots[first:stop]:
-            left = (1 - _times_of(snapshot).astype(np.float64)) * (snapshot.stop - snapshot.start)
-            ages.append((end - snapshot.stop + left) / length)
-        yield u, v, np.maximum(weights, 0.0), np.concatenate(ages)
-
-
-def _parts(snapshots: Sequence[Snapshot]) -> Iterator[tuple[int, int]]:
-    """Yield runs [first, stop) of snapshots with about `LINKS_AT_ONCE` links, at least one."""
-    first, size = 0, 0
-    for stop, snapshot in enumerate(snapshots, 1):
-        size += snapshot.num_links
-        if size >= LINKS_AT_ONCE or stop == len(snapshots):
-            yield first, stop
-            first, size = stop, 0
+def past_entries(snapshots: Sequence[Snapshot]) -> PastLinks:
+    """Return the same of all links in both directions, also in order of u.  # each [2ΣE]"""
+    return _joined([_entries_of(snapshot) for snapshot in snapshots])
 
 
 def past_arcs(snapshots: Sequence[Snapshot]) -> PastLinks:
-    """Return the same of all arcs u → v of directed snapshots.  # each [ΣA]"""
+    """Return u, v, weight and step of all arcs u → v of directed snapshots, likewise.  # each [ΣA]"""
     return _joined([_arcs_of(snapshot) for snapshot in snapshots])
 
 
@@ -101,26 +73,26 @@ def _joined(parts: list[tuple[Ids, Ids, Reals]]) -> PastLinks:
     return u, v, weights, np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
 
 
-def _links_of(snapshot: Snapshot) -> tuple[Ids, Ids, Reals]:
-    """Return u, v and weight of the links u < v of one snapshot.  # each [E]"""
-    if (links := _kept_links.get(snapshot)) is None:
-        u, v, weights = (part.cpu().numpy() for part in snapshot.links())
-        upper = u < v
-        links = u[upper], v[upper], weights[upper]
-        if len(u) <= SMALL_SNAPSHOT:
-            _kept_links[snapshot] = links
-    return links
+def _entries_of(snapshot: Snapshot) -> tuple[Ids, Ids, Reals]:
+    """Return receiver, neighbour and weight of the entries of one snapshot, without self-loops.  # each [2E]"""
+    if (entries := _kept_entries.get(snapshot)) is None:
+        receivers, neighbours, weights = (part.cpu().numpy() for part in snapshot.entries())
+        entries = receivers, neighbours, weights
+        if (other := receivers != neighbours).sum() < len(other):
+            entries = receivers[other], neighbours[other], weights[other]
+        if len(neighbours) <= SMALL_SNAPSHOT:
+            _kept_entries[snapshot] = entries
+    return entries
 
 
-def _times_of(snapshot: Snapshot) -> NDArray[np.float32]:
-    """Return the times of the links u < v of one snapshot.  # [E]"""
-    if (times := _kept_times.get(snapshot)) is None:
-        if snapshot.latest is None:
-            raise GraphError("the snapshot does not know when the last event of a link happened")
+def entry_times(snapshot: Snapshot) -> NDArray[np.float32]:
+    """Return the times of the same entries of one snapshot.  # [2E]"""
+    if snapshot.latest is None:
+        raise GraphError("the snapshot does not know when the last event of a link happened")
+    times: NDArray[np.float32] = snapshot.latest.cpu().numpy()
+    if len(_entries_of(snapshot)[0]) < len(times):
         receivers, neighbours, _ = snapshot.entries()
-        times = snapshot.latest[receivers < neighbours].cpu().numpy()
-        if len(times) <= SMALL_SNAPSHOT:
-            _kept_times[snapshot] = times
+        times = times[(receivers != neighbours).cpu().numpy()]
     return times
 
 
@@ -297,10 +269,16 @@ def leading_eigenvectors(matrix: Matrix) -> Spectrum:
 
 def scaled_by_degree(matrix: Matrix) -> SparseMatrix:
     """Return a_uv / √((d_u + d)(d_v + d)) with the mean degree d."""
-    scale = degree_scale(matrix)
-    data = matrix.data * np.repeat(scale, np.diff(matrix.indptr))
-    data *= scale[matrix.indices]
-    return SparseMatrix(data.astype(matrix.data.dtype, copy=False), matrix.indices, matrix.indptr, matrix.shape)
+    scale, data = degree_scale(matrix), np.empty_like(matrix.data)
+
+    def of_rows(first: int) -> None:
+        ends = matrix.indptr[first : first + ROWS_AT_ONCE + 1]
+        entries = slice(int(ends[0]), int(ends[-1]))
+        own = np.repeat(scale[first : first + ROWS_AT_ONCE], np.diff(ends))
+        data[entries] = matrix.data[entries] * own * scale[matrix.indices[entries]]
+
+    list(in_threads(of_rows, range(0, len(scale), ROWS_AT_ONCE)))
+    return SparseMatrix(data, matrix.indices, matrix.indptr, matrix.shape)
 
 
 def degree_scale(matrix: Matrix) -> Reals:

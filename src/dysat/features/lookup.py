@@ -13,7 +13,7 @@ from dysat.system.parallel.process import in_threads
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
-FOUND_AT_ONCE = 1 << 18  # numbers that one thread looks up
+TAKEN_AT_ONCE = 1 << 20  # values that one thread looks up
 
 
 class TwoStepPaths(NamedTuple):
@@ -81,14 +81,19 @@ def expand(offsets: Ids, rows: Ids) -> tuple[Ids, Ids]:
 def add_at(total: NDArray[Any], at: Ids, values: NDArray[Any]) -> None:
     """Add values to a total in their order, as `np.bincount` does; other threads can run meanwhile.  # [K], [B], [B]"""
     values, call = values.astype(total.dtype, copy=False), native()
-    name = {"float64": "add_at", "float32": "add_at_narrow"}.get(str(total.dtype))
-    if call is None or name is None:
+    if call is None:
         np.add.at(total, at, values)
     else:
-        call(name, *map(torch.from_numpy, (values, at, total)), len(at))
+        call(f"add_at_{total.dtype}", *map(torch.from_numpy, (values, at, total)), len(at))
 
 
-def find_sorted(ordered: Ids, wanted: Ids) -> Ids:
-    """Return where numbers are, or would be, in a sorted array, as `np.searchsorted` does, on all cores.  # [E], [B]"""
-    parts = [wanted[i : i + FOUND_AT_ONCE] for i in range(0, max(1, len(wanted)), FOUND_AT_ONCE)]
-    return np.concatenate(list(in_threads(lambda part: np.searchsorted(ordered, part), parts)))
+def taken(values: NDArray[Any], which: NDArray[Any]) -> NDArray[Any]:
+    """Return chosen values, on all cores; memory answers many threads at once.  # [E], [B] → [B]"""
+    found = np.empty(len(which), dtype=values.dtype)
+
+    def take(first: int) -> None:
+        part = slice(first, first + TAKEN_AT_ONCE)
+        np.take(values, which[part], out=found[part], mode="clip")  # checked by the caller; "raise" would make a copy
+
+    list(in_threads(take, range(0, len(which), TAKEN_AT_ONCE)))
+    return found

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dysat.data.csr import distinct
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features import facts
@@ -32,7 +31,6 @@ from dysat.features.link_memory import (
     recurrence,
     rows_of_both_ends,
     scaled_by_degree,
-    some_past_links,
 )
 from dysat.features.longer_paths import LongerPaths
 from dysat.features.lookup import (
@@ -41,11 +39,12 @@ from dysat.features.lookup import (
     add_at,
     at_links,
     expand,
-    find_sorted,
     in_order,
     low_and_high,
+    taken,
 )
 from dysat.features.matrix import SparseMatrix, row_sums, times
+from dysat.features.node_ranges import NodeRange, NodeRanges
 from dysat.features.pair_direction import DirectedPaths, PairDirection
 from dysat.features.pair_times import PairTimes
 from dysat.features.positions import norms_of, position_columns
@@ -66,6 +65,7 @@ CHUNK = 1 << 13  # pairs whose paths are held in memory at once
 SMALL_SPECTRUM = 50_000  # nodes; with more, all cores or a GPU find the eigenvectors
 UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
 RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
+LINKS_AT_ONCE = 1 << 18  # of which one thread computes a value
 WIDE_LINKS = 4_000_000  # links of larger graphs are kept in 32 bits each, to save memory
 TINY = 1e-12  # avoids a division by zero
 # Columns of `features` that rank pairs on their own: `_basic_columns` has them in this order.
@@ -149,30 +149,41 @@ class PairHistory:
         self.kinds = None if kinds is None else np.frombuffer(kinds, dtype=np.uint8)
         self.now = len(snapshots) - 1
         self.num_nodes = n = snapshots[-1].num_nodes
-        self.keys = distinct(np.concatenate([u * n + v for u, v, _, _ in some_past_links(snapshots)]))
+        self.ranges = NodeRanges(snapshots)
+        self.keys = self.ranges.keys
         self._narrow = len(self.keys) > WIDE_LINKS and not three_step
         self.last_link = np.zeros(len(self.keys), dtype=self._integer)
         known = [snapshot.num_nodes for snapshot in snapshots]
         self.first_seen = np.searchsorted(known, np.arange(n), side="right")
         self.last_active = self.first_seen - 1  # one step before a node is known, if it is never linked to another
         self.weights: Reals = np.zeros((len(DECAYS), len(self.keys)), dtype=self._real)
-        strengths, degrees = np.zeros((2, len(DECAYS), 2, n))  # of each end
-        factors = np.power(np.array(DECAYS)[:, None], self.now - np.arange(len(snapshots)))  # 0⁰ = 1
-        for u, v, weights, steps in some_past_links(snapshots):
-            which, sums = self._links(u, v), list[Callable[[], None]]()
-            self.last_link[which] = steps  # the links are in order of their steps, so the last of a pair stays
-            for ends in (u, v):
-                self.last_active[ends] = np.maximum(self.last_active[ends], steps)
-            for row, factor in enumerate(factors):
-                totals = self.weights[row], strengths[row], degrees[row]
-                sums.append(partial(_add_decayed, totals, which, (u, v), weights, factor, steps))
-            list(in_threads(lambda add: add(), sums))
-        list(in_threads(lambda row: np.log1p(row, out=row), list(self.weights)))
-        self.strengths: Reals = np.log1p(strengths.sum(axis=1))
-        self.degrees: Reals = np.log1p(degrees.sum(axis=1))
+        self.strengths, self.degrees = np.zeros((2, len(DECAYS), n))
+        self.ranges.add(self._add_decayed)
         self.damping: Reals = 1 / np.log(2 + np.expm1(self.degrees))  # of paths through a node
         self.offsets, self.neighbours, self.entry_links = rows_of_both_ends(self.keys, n, self._integer)
         self.num_neighbours: Ids = np.diff(self.offsets)
+
+    def _add_decayed(self, part: NodeRange) -> None:
+        """Add up weights and numbers of links, with each decay, and find the last step of each link and node."""
+        factors = np.power(np.array(DECAYS)[:, None], self.now - np.arange(len(self.snapshots)))  # 0⁰ = 1
+        for entries, once, which in part.entries():
+            weights, steps = entries.weights[once], entries.steps[once]
+            self.last_link[part.links][which] = steps  # in order of the steps, so the last of a pair stays
+            for row, factor in zip(self.weights, factors, strict=True):
+                add_at(row[part.links], which, factor[steps] * weights)
+            rows = entries.rows()
+            nodes, steps, counts = (
+                entries.receivers[rows],
+                entries.steps[rows],
+                np.diff(rows, append=len(entries.steps)),
+            )
+            weights = np.add.reduceat(entries.weights, rows)
+            self.last_active[nodes] = np.maximum(self.last_active[nodes], steps)  # likewise
+            for strengths, degrees, factor in zip(self.strengths, self.degrees, factors, strict=True):
+                add_at(strengths, nodes, factor[steps] * weights)
+                add_at(degrees, nodes, factor[steps] * counts)
+        for totals, place in ((self.weights, part.links), (self.strengths, part.nodes), (self.degrees, part.nodes)):
+            np.log1p(totals[:, place], out=totals[:, place])
 
     @property
     def _integer(self) -> type[np.signedinteger[Any]]:
@@ -181,10 +192,6 @@ class PairHistory:
     @property
     def _real(self) -> type[np.floating[Any]]:
         return np.float32 if self._narrow else np.float64
-
-    def _links(self, u: Ids, v: Ids) -> Ids:
-        """Return the indices of linked pairs u < v into `keys`."""
-        return find_sorted(self.keys, u * self.num_nodes + v)
 
     def features(self, pairs: Ids) -> tuple[Reals, Bools]:
         """Return the features of a chunk of pairs u ≤ v, and whether each was linked before.  # [B, 2] → [B, F], [B]
@@ -390,7 +397,7 @@ class PairHistory:
 
         def eigenvectors(part: tuple[float, bool]) -> Spectrum:
             decay, scaled = part
-            matrix = self.matrix(self.weights[DECAYS.index(decay)][self.entry_links])
+            matrix = self.symmetric(self.weights[DECAYS.index(decay)])
             if scaled:
                 matrix = scaled_by_degree(matrix)  # frees the other one
             return leading_eigenvectors(matrix)
@@ -425,14 +432,18 @@ class PairHistory:
         links = self.offsets, self.neighbours
         if not self.three_step:
             return LongerPaths.of(*links, [])
-        weights = self.weights[-1][self.entry_links]
-        others = [values[self.entry_links] for values in self.extended.normalized] if extended else []
+        weights = taken(self.weights[-1], self.entry_links)
+        others = [taken(values, self.entry_links) for values in self.extended.normalized] if extended else []
         every = [(weights * self.damping[-1][self.neighbours], weights), *zip(others, others, strict=True)]
         return LongerPaths.of(*links, every)
 
     def matrix(self, entries: Reals) -> SparseMatrix:
         """Return a symmetric matrix with these CSR entries.  # [2E] → [N, N]"""
         return SparseMatrix(entries, self.neighbours, self.offsets, (self.num_nodes,) * 2)
+
+    def symmetric(self, values: NDArray[Any]) -> SparseMatrix:
+        """Return the matrix of these values of links, in both directions.  # [E] → [N, N]"""
+        return self.matrix(taken(values, self.entry_links))
 
     # ---- extended features ----
 
@@ -481,26 +492,36 @@ class PairHistory:
         counts = recurrence(self.snapshots)  # [periods, T]
         rhythm = [period for period, row in enumerate(counts) if row.any()]  # some past window counts for the next one
         sums = {period: np.zeros((2, size)) for period in rhythm}
-        for u, v, weights, steps in some_past_links(self.snapshots):
-            which = self._links(u, v)
-            add_at(num_links, which, np.ones(len(which)))
-            first_link[which[::-1]] = np.minimum(first_link[which], steps)[::-1]  # of several steps the first stays
-            for ends in (u, v):
-                add_at(links, ends, np.ones(len(ends)))
+
+        def add(part: NodeRange) -> None:
+            for entries, once, which in part.entries():
+                weights, steps = entries.weights[once], entries.steps[once]
+                add_at(num_links[part.links], which, np.ones(len(which)))
+                first = first_link[part.links]
+                first[which[::-1]] = np.minimum(first[which], steps)[::-1]  # of several steps the first stays
+                for period, (summed, counted) in sums.items():
+                    add_at(summed[part.links], which, counts[period][steps] * weights)
+                    add_at(counted[part.links], which, counts[period][steps])
+                rows = entries.rows()
+                nodes, steps, numbers = (
+                    entries.receivers[rows],
+                    entries.steps[rows],
+                    np.diff(rows, append=len(entries.steps)),
+                )
+                add_at(links, nodes, numbers)
+                add_at(active, nodes, np.ones(len(nodes)))
                 for age, row in enumerate(at_step):
-                    if (latest := steps == self.now - age).any():
-                        add_at(row, ends[latest], np.ones(np.count_nonzero(latest)))
-            active += _times_active(u, v, steps, n)
-            for period, (summed, counted) in sums.items():
-                add_at(summed, which, counts[period][steps] * weights)
-                add_at(counted, which, counts[period][steps])
+                    latest = steps == self.now - age
+                    row[nodes[latest]] = numbers[latest]
+
+        self.ranges.add(add)
         none = np.broadcast_to(np.float64(0), size)  # without any memory
         ordered = [sums[period][row] if period in sums else none for row in (0, 1) for period in range(len(counts))]
         same_time = [none if values is none else np.log1p(values) for values in ordered]
         at_nodes = np.zeros((len(ordered), n))
         for number, values in enumerate(ordered):
             if values is not none:
-                at_nodes[number] = row_sums(self.matrix(values[self.entry_links]))
+                at_nodes[number] = row_sums(self.symmetric(values))
         paths = [*(self.weights[DECAYS.index(decay)] for decay in PATH_DECAYS), *same_time[: len(counts)]]
         normalized = [self._normalized(path) if path.any() else none for path in paths]
         own = self._node_values(links, active, at_step, first_link) + columns_of(facts.RHYTHM, np.log1p(at_nodes))
@@ -509,16 +530,21 @@ class PairHistory:
 
     def _normalized(self, values: Reals) -> Reals:
         """Return values of links divided by the root of both degrees.  # [E] → [E]"""
-        scale = degree_scale(self.matrix(values[self.entry_links]))
-        low, high = np.divmod(self.keys, max(1, self.num_nodes))
-        normalized: Reals = values * scale[high] * scale[low]
-        return normalized.astype(values.dtype, copy=False)
+        scale, normalized = degree_scale(self.symmetric(values)), np.empty_like(values)
+
+        def normalize(first: int) -> None:
+            part = slice(first, first + LINKS_AT_ONCE)
+            low, high = np.divmod(self.keys[part], max(1, self.num_nodes))
+            normalized[part] = values[part] * scale[high] * scale[low]
+
+        list(in_threads(normalize, range(0, len(values), LINKS_AT_ONCE)))
+        return normalized
 
     def _node_values(self, links: Ids, active: Ids, at_step: Ids, first_link: Ids) -> list[Column]:
         """Return values of each node.  # [N], [N], [latest steps, N], [E] → k times [N]"""
         n, now, f, neighbours = self.num_nodes, self.now, DECAYS.index(0.6), self.num_neighbours
         new = self.keys[first_link == now]
-        recent = self.matrix(np.expm1(self.weights[f])[self.entry_links])
+        recent = self.symmetric(np.expm1(self.weights[f]))
         ever = self.matrix(np.broadcast_to(1.0, len(self.entry_links)))
         degrees = self.degrees[[DECAYS.index(decay) for decay in SHARE_DECAYS]].T
         partners = [
@@ -542,7 +568,7 @@ class PairHistory:
     def times(self) -> PairTimes | None:
         """What the times of events inside windows say; None if they are not known."""
         known = all(snapshot.timed for snapshot in self.snapshots)
-        return PairTimes.of(self.snapshots, self.keys, self._real) if known else None
+        return PairTimes.of(self.ranges, self._real) if known else None
 
 
 def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> Ids:
@@ -551,25 +577,3 @@ def sorted_ends(pairs: NDArray[Any], known: int, *, directed: bool = False) -> I
     if len(ends) and not (ends.min() >= 0 and ends.max() < known):
         raise ModelError(f"nodes {ends.min()} to {ends.max()}, where 0 to {known - 1} are known")
     return ends if directed else np.sort(ends, axis=1)
-
-
-def _add_decayed(
-    totals: tuple[Reals, Reals, Reals], which: Ids, ends: tuple[Ids, Ids], weights: Reals, factors: Reals, steps: Ids
-) -> None:
-    """Add links of some steps to the sums of pairs [E], and of weights and counts at both ends [2, N]."""
-    factor = factors[steps]
-    terms = factor * weights
-    add_at(totals[0], which, terms)
-    for strength, degree, nodes in zip(*totals[1:], ends, strict=True):
-        add_at(strength, nodes, terms)
-        add_at(degree, nodes, factor)
-
-
-def _times_active(u: Ids, v: Ids, steps: Ids, num_nodes: int) -> Ids:
-    """Return the number of steps in which each node has a link.  # [E], [E], [E] → [N]"""
-    if len(steps) and steps[0] == steps[-1]:
-        active = np.zeros(num_nodes, dtype=np.int64)
-        active[u] = active[v] = 1
-        return active
-    both = distinct(np.concatenate([steps * num_nodes + u, steps * num_nodes + v]))
-    return np.bincount(both % max(1, num_nodes), minlength=num_nodes)

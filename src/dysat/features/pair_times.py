@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dysat.features import facts
 from dysat.features.facts import Column, columns_of
-from dysat.features.link_memory import Snapshots, some_past_ages
 from dysat.features.lookup import Ends, TwoStepPaths, add_at, at_links, low_and_high
+from dysat.features.node_ranges import NodeRange, NodeRanges
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -36,23 +36,27 @@ class PairTimes(NamedTuple):
     strengths: Reals
 
     @classmethod
-    def of(cls, snapshots: Snapshots, keys: Ids, real: type[np.floating[Any]]) -> PairTimes:
-        """Compute all sums over snapshots with times; `keys` are u · N + v with u < v of all links, sorted.  # [E]"""
-        n, size, number = snapshots[-1].num_nodes, len(keys), len(HALF_LIVES)
+    def of(cls, ranges: NodeRanges, real: type[np.floating[Any]]) -> PairTimes:
+        """Compute all sums over snapshots with times."""
+        n, size, number = ranges.num_nodes, len(ranges.keys), len(HALF_LIVES)
         ages, weights = np.zeros(size, dtype=real), np.zeros((number, size), dtype=real)
-        node_ages, strengths = np.full(n, OLDEST), np.zeros((number, 2, n))  # of each end
-        for u, v, amounts, age in some_past_ages(snapshots):
-            which, age = np.searchsorted(keys, u * n + v), np.minimum(age, OLDEST)
-            ages[which] = age  # the links are in order of their windows, so the latest of a pair stays
-            for ends in (u, v):
-                np.minimum.at(node_ages, ends, age)
-            for row, half_life in enumerate(HALF_LIVES):
-                terms = np.exp2(-age / half_life) * amounts
-                add_at(weights[row], which, terms)
-                for side, ends in enumerate((u, v)):
-                    add_at(strengths[row, side], ends, terms)
+        node_ages, strengths = np.full(n, OLDEST), np.zeros((number, n))
+
+        def add(part: NodeRange) -> None:
+            for entries, once, which in part.entries(ages=True):
+                rows, age = entries.rows(), np.minimum(entries.ages, OLDEST)
+                nodes = entries.receivers[rows]
+                # In order of the windows, so the latest of a pair or node stays.
+                ages[part.links][which] = age[once]
+                node_ages[nodes] = np.minimum.reduceat(age, rows)
+                for row, half_life in enumerate(HALF_LIVES):
+                    terms = np.exp2(-age / half_life) * entries.weights
+                    add_at(weights[row, part.links], which, terms[once])
+                    add_at(strengths[row], nodes, np.add.reduceat(terms, rows))
+
+        ranges.add(add)
         logs = (np.log1p(AGE_SCALE * values) for values in (ages, node_ages))
-        return cls(*logs, *(np.log1p(SUM_SCALE * values) for values in (weights, strengths.sum(axis=1))))
+        return cls(*logs, *(np.log1p(SUM_SCALE * values) for values in (weights, strengths)))
 
     def columns(self, ends: Ends, links: Ids, paths: TwoStepPaths, damping: Reals) -> list[Column]:
         """Return the features of pairs; `damping` is that of paths through a node.  # links [B], damping [N]"""

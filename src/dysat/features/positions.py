@@ -41,7 +41,7 @@ def position_columns(
     for number, ((values, vectors), lengths) in enumerate(zip(spectra, norms, strict=True)):
         products = pair_products(vectors, ends.pairs)
         scores, both = low_rank_scores(values, products), low_and_high(lengths, ends)
-        cube = [products @ values**3] if number else []
+        cube = [_sums(products, values**3)] if number else []
         if steady:
             most = lengths[ends.pairs].prod(axis=1)  # that any of these scores can be
             scores, cube = ([without_noise(score, most) for score in part] for part in (scores, cube))
@@ -63,4 +63,11 @@ def low_rank_scores(values: Reals, products: Reals) -> list[Reals]:
     bipartite graph λ come in pairs ±σ, whose vectors agree on one side and differ in sign on the other: Σ σ x_u x_v is
     0 across and Σ λ x_u x_v within.
     """
-    return [*(products[:, :rank] @ values[:rank] for rank in RANKS), products @ np.abs(values)]
+    every = [(products[:, :rank], values[:rank]) for rank in RANKS] + [(products, np.abs(values))]
+    return [_sums(*each) for each in every]
+
+
+def _sums(products: Reals, values: Reals) -> Reals:
+    """Return products @ values; unlike with a library of matrix products, a sum does not depend on the other rows."""
+    sums: Reals = np.einsum("bk,k->b", products, values)
+    return sums

@@ -797,21 +797,24 @@ void draw_contexts(const int32_t *walks, const int32_t *order, const int64_t *fi
         (void)threads;                                                                                      \
         for (int64_t i = 0; i < n; i++) total[at[i]] += values[i];                                          \
     }
-ADD_AT(add_at, double)
-ADD_AT(add_at_narrow, float)
+ADD_AT(add_at_float64, double)
+ADD_AT(add_at_float32, float)
+ADD_AT(add_at_int64, int64_t)
+ADD_AT(add_at_int32, int32_t)
 
 /* Links u < v, given as sorted keys u · N + v, as rows of both ends: neighbours in rising order, and the link of each
-   entry.  keys [E] → offsets [N + 1], neighbours, links [2E] */
+   entry. A thread reads all keys, and writes the rows of some nodes: rows of v are in no order, so that is what takes
+   long.  keys [E] → offsets [N + 1], neighbours, links [2E] */
 #define BOTH_ENDS(name, type)                                                                               \
     void name(const int64_t *keys, int64_t *offsets, type *neighbours, type *links, int64_t E, int64_t N,   \
               int64_t threads) {                                                                            \
-        (void)threads;                                                                                      \
         int64_t *smaller = calloc(2 * N + 1, sizeof(int64_t)), *larger = smaller + N;                       \
-        for (int64_t e = 0, u = 0; e < E; e++) {                                                            \
+        IN_THREADS(E, NULL, N, for (int64_t e = 0, u = 0; e < E; e++) {                                     \
             while (keys[e] >= (u + 1) * N) u++;                                                             \
-            larger[u]++;                                                                                    \
-            smaller[keys[e] - u * N]++;                                                                     \
-        }                                                                                                   \
+            const int64_t v = keys[e] - u * N;                                                              \
+            if (u >= low && u < high) larger[u]++;                                                          \
+            if (v >= low && v < high) smaller[v]++;                                                         \
+        })                                                                                                  \
         offsets[0] = 0;                                                                                     \
         for (int64_t i = 0; i < N; i++) { /* smaller neighbours of a node come first */                     \
             const int64_t first = offsets[i], middle = first + smaller[i];                                  \
@@ -819,13 +822,18 @@ ADD_AT(add_at_narrow, float)
             smaller[i] = first;                                                                             \
             larger[i] = middle;                                                                             \
         }                                                                                                   \
-        for (int64_t e = 0, u = 0; e < E; e++) {                                                            \
+        IN_THREADS(E, offsets, N, for (int64_t e = 0, u = 0; e < E; e++) {                                  \
             while (keys[e] >= (u + 1) * N) u++;                                                             \
-            const int64_t v = keys[e] - u * N, at = larger[u]++, back = smaller[v]++;                       \
-            neighbours[at] = (type)v;                                                                       \
-            neighbours[back] = (type)u;                                                                     \
-            links[at] = links[back] = (type)e;                                                              \
-        }                                                                                                   \
+            const int64_t v = keys[e] - u * N;                                                              \
+            if (u >= low && u < high) {                                                                     \
+                neighbours[larger[u]] = (type)v;                                                            \
+                links[larger[u]++] = (type)e;                                                               \
+            }                                                                                               \
+            if (v >= low && v < high) {                                                                     \
+                neighbours[smaller[v]] = (type)u;                                                           \
+                links[smaller[v]++] = (type)e;                                                              \
+            }                                                                                               \
+        })                                                                                                  \
         free(smaller);                                                                                      \
     }
 BOTH_ENDS(both_ends, int64_t)
