@@ -77,7 +77,7 @@ def test_transitions_prepared_at_once_need_less_time_and_more_memory(monkeypatch
     try:
         torch.set_num_threads(2 * CORES_EACH)
         two = module._PairWork.measure(small_graph(), model, 0)
-        monkeypatch.setattr(module, "MANY_LINKS", 0)  # too large to prepare several at once
+        monkeypatch.setattr("dysat.models.forecast.examples.free_memory", lambda: 0.0)
         one = module._PairWork.measure(small_graph(), model, 0)
     finally:
         torch.set_num_threads(before)

@@ -251,7 +251,7 @@ def leading_eigenvectors(matrix: Matrix) -> Spectrum:
     Up to signs this is the SVD of the symmetric matrix.
     """
     n = matrix.shape[0]
-    most = max([min(RANKS[1:]), *(rank for rank in RANKS if BASIS * rank * n <= MOST_ENTRIES)])
+    most = num_eigenvectors(n)
     if not matrix.data.any():
         return np.zeros(0), np.zeros((n, 0), dtype=np.float32)
     side = _bipartite_side(matrix)
@@ -265,6 +265,11 @@ def leading_eigenvectors(matrix: Matrix) -> Spectrum:
         values, vectors = lanczos(matrix, most, tol=TOLERANCE)
     order = np.argsort(-np.abs(values), kind="stable")[:most]
     return values[order], np.take(vectors, order, axis=1).astype(np.float32, copy=False)
+
+
+def num_eigenvectors(nodes: int) -> int:
+    """Return the largest number of eigenvectors that a graph with this many nodes has."""
+    return max([min(RANKS[1:]), *(rank for rank in RANKS if BASIS * rank * nodes <= MOST_ENTRIES)])
 
 
 def scaled_by_degree(matrix: Matrix) -> SparseMatrix:

@@ -23,11 +23,13 @@ from dysat.errors import ModelError
 from dysat.features import facts
 from dysat.features.facts import Column, columns_of, stacked
 from dysat.features.link_memory import (
+    BASIS,
     BLOCK_NODES,
     Snapshots,
     Spectrum,
     degree_scale,
     leading_eigenvectors,
+    num_eigenvectors,
     recurrence,
     rows_of_both_ends,
     scaled_by_degree,
@@ -67,6 +69,8 @@ UNIFORM_PAIRS = 2_000  # random pairs that features are compared with
 RECENT_SNAPSHOTS = 3  # snapshots whose links are counted separately
 LINKS_AT_ONCE = 1 << 18  # of which one thread computes a value
 WIDE_LINKS = 4_000_000  # links of larger graphs are kept in 32 bits each, to save memory
+# Memory at the peak, rounded up from four made-up logs of 5 and 10 million events, with and without times.
+BYTES_PER_LINK, BYTES_PER_NODE = 100, 600  # per link of a snapshot, and per node without eigenvectors
 TINY = 1e-12  # avoids a division by zero
 # Columns of `features` that rank pairs on their own: `_basic_columns` has them in this order.
 _NODES = 2 * len(DECAYS)  # columns of strengths, and of degrees
@@ -81,9 +85,24 @@ PLAIN_COLUMNS = {
 @lru_cache(maxsize=2)
 def pair_history(snapshots: Snapshots, three_step: bool, kinds: bytes | None = None) -> PairHistory:
     """Return the history of the last of these snapshots, with three-step paths or without; kinds are a byte a node."""
-    if sum(snapshot.num_links for snapshot in snapshots) > WIDE_LINKS:
-        pair_history.cache_clear()  # there may not be enough memory for two
+    forget_large(snapshots)
     return PairHistory(snapshots, three_step, kinds)
+
+
+def forget_large(snapshots: Snapshots) -> None:
+    """Free what is kept if there may not be enough memory for another history as large as that of these snapshots."""
+    if sum(snapshot.num_links for snapshot in snapshots) > WIDE_LINKS:
+        pair_history.cache_clear()
+
+
+def history_bytes(snapshots: Snapshots) -> int:
+    """Return about how much memory the history of these snapshots takes at its peak."""
+    links, nodes = sum(snapshot.num_links for snapshot in snapshots), snapshots[-1].num_nodes
+    basis = 0 if on_gpu() else 4 * BASIS  # of the search for eigenvectors
+    return (
+        BYTES_PER_LINK * (1 if links > WIDE_LINKS else 2) * links
+        + (BYTES_PER_NODE + (8 + basis) * num_eigenvectors(nodes)) * nodes
+    )
 
 
 def history_of(graph: DynamicGraph, step: int, three_step: bool) -> PairHistory:
@@ -172,11 +191,7 @@ class PairHistory:
             for row, factor in zip(self.weights, factors, strict=True):
                 add_at(row[part.links], which, factor[steps] * weights)
             rows = entries.rows()
-            nodes, steps, counts = (
-                entries.receivers[rows],
-                entries.steps[rows],
-                np.diff(rows, append=len(entries.steps)),
-            )
+            nodes, steps, counts = entries.at_rows(rows)
             weights = np.add.reduceat(entries.weights, rows)
             self.last_active[nodes] = np.maximum(self.last_active[nodes], steps)  # likewise
             for strengths, degrees, factor in zip(self.strengths, self.degrees, factors, strict=True):

@@ -42,13 +42,14 @@ from dysat.models.forecast.examples import (
     recent_transitions,
     same_time_transitions,
     training_transitions,
+    transitions_at_once,
 )
 from dysat.models.forecast.mixture import rule
-from dysat.models.forecast.pair_score import MANY_LINKS, THREE_STEP_NODES, PairScore
+from dysat.models.forecast.pair_score import THREE_STEP_NODES, PairScore
 from dysat.models.forecast.parts import learn_parts
 from dysat.nn.device import choose_device
 from dysat.system.hardware import peak_gib, reset_peak, resident_gib
-from dysat.system.parallel.process import few_blas_threads, parts_at_once
+from dysat.system.parallel.process import few_blas_threads
 from dysat.system.progress import report
 from dysat.training import Epoch
 
@@ -189,7 +190,7 @@ class _PairWork:
             examples=sum(number.values()),
             rows=sum(number[step] for fit in fits for step in fit or number) / len(fits),
             fits=len(fits),
-            at_once=1 if sum(s.num_links for s in snapshots) > MANY_LINKS else parts_at_once(len(number)),
+            at_once=transitions_at_once(snapshots, len(number)),
             num_columns=len(score.means),
             num_candidates=len(candidates),
             num_taught=len(own._taught_pairs()) if model.embeddings and model.agreement else 0,

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from by_time import mornings_and_evenings
 from event_times import with_times
 from small import all_pairs, make_graph, two_blocks
 
 import dysat
-from dysat.features.pair_history import PairHistory, history_of, pair_history
+from dysat.features.pair_history import PairHistory, history_bytes, history_of, pair_history
 from dysat.models.forecast import examples as module
 from dysat.models.forecast.examples import (
     examples_of,
@@ -27,6 +28,7 @@ from dysat.models.forecast.pair_score import PairScore
 @pytest.fixture
 def no_cache() -> Iterator[None]:
     module._examples.cache_clear()
+    pair_history.cache_clear()
     yield
     module._examples.cache_clear()
 
@@ -131,13 +133,38 @@ def test_dropped_pairs_of_many_are_drawn_one_by_one(no_cache: None, monkeypatch:
 
 def test_consecutive_models_share_histories_and_examples(no_cache: None) -> None:
     graph = two_blocks(steps=4)
-    pair_history.cache_clear()
     for _ in range(2):
         examples_of(graph, graph.snapshots[:3], True, 1, 0)
     assert module._examples.cache_info().misses == 1 and pair_history.cache_info().misses == 1
     history_of(graph, 2, True)  # a model scores step 2, the next one learns from it
     examples_of(graph, graph.snapshots, True, 1, 0)
     assert pair_history.cache_info().misses == 2
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_history_of_a_large_graph_is_freed_when_its_examples_are_made(
+    wide: bool, no_cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dysat.features.pair_history.WIDE_LINKS", 0 if wide else 10**6)
+    examples_of(two_blocks(), two_blocks().snapshots, True, 2, 0)
+    assert pair_history.cache_info().currsize == (0 if wide else 1)
+
+
+@pytest.mark.parametrize(
+    ("cores", "transitions", "fit", "at_once"), [(16, 3, 2.5, 2), (16, 3, 0.1, 1), (16, 9, 8, 4), (4, 3, 9, 1)]
+)
+def test_as_many_transitions_are_prepared_at_once_as_cores_and_memory_allow(
+    cores: int, transitions: int, fit: float, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots = two_blocks().snapshots
+    free = fit * history_bytes(snapshots) / module.FREE_SHARE
+    monkeypatch.setattr(module, "free_memory", lambda: free)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(cores)
+        assert module.transitions_at_once(snapshots, transitions) == at_once
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_random_halves_keep_every_link_with_probability_one_half() -> None:

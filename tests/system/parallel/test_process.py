@@ -218,7 +218,8 @@ def test_a_few_parts_are_computed_at_the_same_time_if_there_are_cores(enough: bo
         list(side_by_side(lambda part: 1 // part, [1, 0]))
 
 
-def test_no_more_parts_than_cores_allow_are_computed_at_the_same_time(torch_threads: None) -> None:
+@pytest.mark.parametrize("limit", [None, 1, 2, 5])
+def test_no_more_parts_than_cores_allow_are_computed_at_the_same_time(limit: int | None, torch_threads: None) -> None:
     torch.set_num_threads(3 * CORES_EACH)
     running, most = [0], [0]
 
@@ -229,7 +230,7 @@ def test_no_more_parts_than_cores_allow_are_computed_at_the_same_time(torch_thre
         running[0] -= 1
         return part
 
-    assert list(side_by_side(compute, range(9))) == list(range(9)) and most[0] == 3
+    assert list(side_by_side(compute, range(9), most=limit)) == list(range(9)) and most[0] == min(3, limit or 3)
 
 
 def test_a_score_learned_side_by_side_has_the_same_bits(monkeypatch: pytest.MonkeyPatch, torch_threads: None) -> None:

@@ -14,9 +14,10 @@ from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.features.link_memory import Snapshots, links_among, windows_like_next
 from dysat.features.pair_attributes import with_attributes
-from dysat.features.pair_history import kinds_at, pair_history
+from dysat.features.pair_history import forget_large, history_bytes, kinds_at, pair_history
 from dysat.sampling.pairs import replaced_ends, unlinked_pairs
-from dysat.system.parallel.process import return_freed_memory
+from dysat.system.hardware import free_memory
+from dysat.system.parallel.process import parts_at_once, return_freed_memory
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -31,6 +32,7 @@ MAX_LINKS = 8_000  # links per transition; more are sampled, so that the time to
 UNIFORM_PER_LINK = 4
 MAX_UNIFORM = 20_000  # uniform pairs per transition, which also bound the time to learn
 MAX_SHUFFLED = 1 << 22  # pairs that are shuffled to draw some; of more, each is drawn by itself
+FREE_SHARE = 0.7  # of free memory that transitions prepared at the same time may take
 DROPPED_PAIRS = 500  # dropped pairs per transition, for the regression of pairs linked before
 
 
@@ -112,6 +114,11 @@ def training_transitions(recent: list[int], same_time: list[int]) -> list[int]:
     return [*recent, *(step for step in same_time for _ in range(SAME_TIME_WEIGHT - (step in recent)))]
 
 
+def transitions_at_once(snapshots: Snapshots, number: int) -> int:
+    """Return how many of these transitions are prepared at the same time: as many as cores and free memory allow."""
+    return parts_at_once(min(number, max(1, int(FREE_SHARE * free_memory() / history_bytes(snapshots)))))
+
+
 def num_uniform(links: int, negatives: int = UNIFORM_PER_LINK) -> int:
     """Return the number of uniform pairs of a transition with this many links."""
     return min(negatives * links, MAX_UNIFORM)
@@ -164,6 +171,7 @@ def _examples(
         pairs = np.concatenate([links, uniform, reversed_, np.stack([keys // known, keys % known], axis=1), replaced])
         begun = history.begun_in_parts(pairs)
     features, found_ranks, linked_before = history.finished_parts(begun)
+    forget_large(snapshots[:-1])
     return pairs, Examples(
         features=features,
         ranks=found_ranks,

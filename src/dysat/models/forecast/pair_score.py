@@ -25,6 +25,7 @@ from dysat.models.forecast.examples import (
     recent_transitions,
     same_time_transitions,
     training_transitions,
+    transitions_at_once,
 )
 from dysat.models.forecast.mixture import MIN_SLOPE, learned_weights, mixed, rule
 from dysat.models.forecast.parts import LINEAR, TREE_SUM, TREES, Parts, learn_parts, learned_by_ranks, standardised
@@ -39,7 +40,6 @@ Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 MIN_CLASS = 10  # links, and other pairs, that a calibration of new pairs or of pairs linked before needs
 SMALL_LINKS = 20_000  # graphs with at most these prepare several transitions at once, each on one core
-MANY_LINKS = 20_000_000  # and with more, there may not be enough memory for several at once
 THREE_STEP_NODES = 32_768  # graphs with fewer nodes have three-step paths among their features
 # Stored names: do not change.
 TREE_WEIGHTS = "tree_weights"
@@ -179,9 +179,12 @@ class PairScore:
             missing = [target for target in dict.fromkeys(targets) if target not in examples]
             own = ranks().share(missing)
             links = sum(snapshot.num_links for snapshot in snapshots)
-            every = in_threads if links <= SMALL_LINKS else side_by_side if links <= MANY_LINKS else map
+            if links <= SMALL_LINKS:
+                every = in_threads(of_transition, own)
+            else:
+                every = side_by_side(of_transition, own, most=transitions_at_once(snapshots, max(1, len(own))))
             report("pair score: transition", 0, len(missing))
-            for number, found in enumerate(every(of_transition, own)):
+            for number, found in enumerate(every):
                 examples[own[number]] = found
                 report("pair score: transition", min(len(missing), (number + 1) * ranks().size), len(missing))
             if ranks().size > 1:

@@ -88,16 +88,18 @@ def in_threads(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iter
             pool.shutdown(cancel_futures=True)
 
 
-def side_by_side(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
+def side_by_side(
+    compute: Callable[[Part], Result], parts: Sequence[Part], *, most: int | None = None
+) -> Iterator[Result]:
     """Yield the results of a few parts, in order; with many cores, several at once, each on at least four of them.
 
-    NumPy has one core inside of each part, as in `in_threads`.
+    NumPy has one core inside of each part, as in `in_threads`. At most `most` parts are computed at the same time.
     """
     import torch
 
     from dysat.system.compiled import native
 
-    call, cores, at_once = native(), torch.get_num_threads(), parts_at_once(len(parts))
+    call, cores, at_once = native(), torch.get_num_threads(), parts_at_once(min(len(parts), most or len(parts)))
     if at_once < 2:
         yield from map(compute, parts)
         return
