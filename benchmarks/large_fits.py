@@ -75,7 +75,7 @@ def draw(timings: list[dict[str, Any]], out: Path) -> None:
             axis.set(xlabel="events", ylabel=label)
             axis.grid(which="major", color="#e4e7eb")
         axes[1].minorticks_off()
-        axes[1].set_yticks([2, 4, 8, 16], ["2", "4", "8", "16"])
+        axes[1].set_yticks([2, 4, 8, 16, 32], ["2", "4", "8", "16", "32"])
         few = min(row["events"] for row in timings), max(row["events"] for row in timings)
         least = min(row["seconds"] for row in timings)
         axes[0].loglog(few, [least, least * few[1] / few[0]], ":", color="#7b8794", label="in proportion to events")

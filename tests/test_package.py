@@ -105,6 +105,30 @@ import dysat
     assert python(code).split() == [expected]
 
 
+LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not LARGE_PAGES.exists() or "[never]" in LARGE_PAGES.read_text(), reason="this system has no large pages"
+)
+def test_large_tensors_have_large_pages_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that is written for the first time is a fault: 65,536 of them in 256 MiB with pages of 4 KB."""
+    monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
+    code = """
+import os, resource
+import dysat, torch
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+torch.ones(1 << 26)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    assert int(python(code)) < 16_384
+
+
+def test_large_pages_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")
+    assert python("import os, dysat; print(os.environ['THP_MEM_ALLOC_ENABLE'])").split() == ["0"]
+
+
 def test_public_names_exist_and_are_documented() -> None:
     for name in dysat.__all__:
         assert getattr(dysat, name).__doc__, name
