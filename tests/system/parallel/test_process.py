@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -283,6 +284,31 @@ def test_freed_memory_is_kept_unless_there_are_many_links(
     monkeypatch.setattr("ctypes.CDLL", lambda name: library)
     keep_freed_memory(links)
     assert library.mallopt.call_count == calls
+
+
+KEPT = """
+import resource
+import numpy as np
+from dysat.system.parallel.process import keep_freed_memory
+
+def faults():  # of writing 24 MB
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(3 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+keep_freed_memory()
+print(faults(), faults())
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallopt"), reason="this system has no such setting"
+)
+def test_kept_memory_needs_no_fresh_pages() -> None:
+    environment = os.environ | {"NUMPY_MADVISE_HUGEPAGE": "0"}  # not all systems have large pages
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True, env=environment)
+    first, second = map(int, done.stdout.split())
+    assert second < first / 10
 
 
 LATE = """
