@@ -115,7 +115,7 @@ def test_large_tensors_have_large_pages_by_default(monkeypatch: pytest.MonkeyPat
     """A page that is written for the first time is a fault: 65,536 of them in 256 MiB with pages of 4 KB."""
     monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
     code = """
-import os, resource
+import resource
 import dysat, torch
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 torch.ones(1 << 26)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 # was many times slower. torch reads this once, when it is loaded; a value that is already set is kept
 # (docs/performance.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# Large tensors in pages of 2 MB instead of 4 KB, on Linux: fresh memory then costs less. torch reads this once,
-# before its first tensor.
+# On Linux, torch then asks for pages of 2 MB instead of 4 KB for large tensors, and fresh memory costs less. torch
+# reads this once, when it allocates its first tensor; a value that is already set is kept.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 from dysat.data.csr import Snapshot

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 MAX_THREADS = 16  # of `in_threads`: each holds the memory of one part
 CORES_EACH = 4  # that each part of `side_by_side` needs, or they are computed one after the other
 MANY_LINKS = 4_000_000  # of a graph for which freed memory goes back to the system
-KEPT_BYTES = 1 << 25  # of an allocation that is kept when it is freed; the C library takes no more
+KEPT_BYTES = 1 << 25  # largest allocation that is kept when it is freed; glibc accepts no higher limit
 ROWS_PER_THREAD = 2_000  # matrix rows that make one more thread worthwhile
 _lock = RLock()  # two overlapping calls would restore each other's limits
 _loading = Lock()
@@ -186,13 +186,14 @@ if hasattr(os, "register_at_fork"):
 def keep_freed_memory(links: int = 0) -> None:
     """Let the C library reuse freed memory instead of returning it to the system (glibc only).
 
-    Fresh memory is slow, because the system must clear it page by page. Very large arrays are returned: they have
-    large pages, which are cleared faster, and would leave gaps. With many links, there are so many of them that
-    nothing is done. The setting applies to the whole process, so programs call this, not the library.
+    Fresh memory is slow, because the system clears it page by page. Allocations above `KEPT_BYTES` still go back to the
+    system: they start at large pages, and keeping them would fragment the heap. A graph with many links has so many
+    large arrays that nothing is changed. The setting applies to the whole process, so programs call this, not the
+    library.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None and links <= MANY_LINKS:
-        mallopt(-3, KEPT_BYTES)  # M_MMAP_THRESHOLD: larger ones have pages of their own
+        mallopt(-3, KEPT_BYTES)  # M_MMAP_THRESHOLD: larger allocations have their own pages
         mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: free memory at the end of the heap is kept
 
 
