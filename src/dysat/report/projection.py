@@ -6,9 +6,8 @@ after it, which also hold its nodes in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from dysat.data.csr import Snapshot
 from dysat.errors import ModelError
 from dysat.features.link_memory import decayed_links, lanczos, scaled_by_degree
 from dysat.system.compiled import native
+from dysat.system.parallel.process import on_one_core
 
 Floats = NDArray[np.float32]
 UNKNOWN = -32768  # position of a node that is not known yet
@@ -59,15 +59,19 @@ def positions(
         raise ModelError("embeddings of two steps differ in width")
     layout = np.zeros((len(known), max(known, default=0), 2), dtype=np.float32)
     later, later_rows = torch.zeros(0, 2), torch.zeros(0, 0)
-    with _few_threads(max(known, default=0)) as call:
-        for step in reversed(range(len(known))):
-            if known[step]:
-                rows = _unit_rows(embeddings[step])
-                after = (later, later_rows, seed) if len(later) else None
-                later = call(_last_layout, rows, seed) if after is None else call(_earlier_layout, rows, *after)
-                layout[step, : known[step]], later_rows = later.numpy(), rows
-            if on_progress is not None:
-                on_progress(1 - step / len(known))
+    few = max(known, default=0) <= EXACT_NODES
+    for step in reversed(range(len(known))):
+        if known[step]:
+            rows = _unit_rows(embeddings[step])
+            place = (
+                partial(_earlier_layout, rows, later, later_rows, seed)
+                if len(later)
+                else partial(_last_layout, rows, seed)
+            )
+            later, later_rows = on_one_core(place) if few else place(), rows
+            layout[step, : known[step]] = later.numpy()
+        if on_progress is not None:
+            on_progress(1 - step / len(known))
     return _on_square(layout, known)
 
 
@@ -148,17 +152,6 @@ def _refined(matrix: Any, groups: NDArray[np.int64], number: int, seed: int) -> 
             break
         best, highest = groups.copy(), now
     return best
-
-
-@contextmanager
-def _few_threads(nodes: int) -> Iterator[Callable[..., Tensor]]:
-    """Yield a function that calls others on one core if there are few nodes, where waking a second one takes longer."""
-    library = native()
-    if nodes > EXACT_NODES or library is None:
-        yield lambda function, *args: function(*args)
-        return
-    with ThreadPoolExecutor(1, initializer=library.limit_this_thread) as pool:
-        yield lambda function, *args: pool.submit(function, *args).result()
 
 
 def _last_layout(rows: Tensor, seed: int) -> Tensor:

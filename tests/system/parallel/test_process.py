@@ -35,6 +35,7 @@ from dysat.system.parallel.process import (
     in_threads,
     keep_freed_memory,
     meanwhile,
+    on_one_core,
     side_by_side,
 )
 
@@ -185,6 +186,18 @@ def test_parts_are_computed_in_order_on_one_core_each() -> None:
 def test_an_error_in_a_part_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         list(in_threads(lambda part: 1 / part, [1, 2, 0, 3]))
+    with pytest.raises(ZeroDivisionError):
+        on_one_core(lambda: 1 / 0)
+
+
+def test_small_steps_have_one_core_and_the_caller_keeps_its_own(torch_threads: None) -> None:
+    call = native()
+    if call is None or call.single_threaded:
+        pytest.skip("no compiled functions that share the threads of torch")
+    torch.set_num_threads(3)
+    limits = threads()
+    assert on_one_core(lambda: (torch.get_num_threads(), threads())) == (1, {1})
+    assert torch.get_num_threads() == 3 and threads() == limits
 
 
 @pytest.fixture

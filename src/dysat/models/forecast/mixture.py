@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from dysat.models.forecast.parts import (
     first_of_each,
 )
 from dysat.nn.logistic import fit_logistic
-from dysat.system.parallel.process import in_threads
+from dysat.system.parallel.process import on_one_core
 
 EVEN_LINKS = 4_000  # links from which the rule gives the trees as much weight as the regression
 REPEATED_SHARE = 1 / 3  # that the rule gives the regression of pairs linked before, for these
@@ -32,6 +31,7 @@ ERRORS = 2.0  # standard errors by which a mixture may be worse than an expert: 
 MIN_SLOPE = 0.1  # of the rule: one window that contradicts all others must not reverse the order
 FLOOR_LINKS = 30  # that a window needs for the floor: fewer say too little
 SLOPE_L2 = 1.0  # of the slope of a score, so that it stays finite
+SLOPE_ROWS = 4_000  # examples that slope and shift of a score are fitted to: they are two numbers
 
 
 def rule(num_links: int) -> Reals:
@@ -66,26 +66,24 @@ def learned_weights(experts: Reals, last: Examples, start: Reals, *, floor: bool
     """
     held, ways = _Window.of(last), _directions(start)
     floor &= last.num_links >= FLOOR_LINKS
-    columns = np.stack([held.mixed(experts, way) for way in ways], axis=1)  # [B, J]
-
+    columns = held.columns(experts, ways)
     if not floor:
         return held.fitted(columns, ways, PENALTIES[0])
 
-    def alone(expert: Reals) -> tuple[Reals, _Losses]:
-        weights = held.scaled(experts, expert)
+    def scaled(weights: Reals) -> tuple[Reals, _Losses]:
+        weights = held.scaled(experts, weights)
         return weights, held.losses(experts, weights)
 
-    def mixture(penalty: float) -> tuple[Reals, _Losses]:
-        weights = held.fitted(columns, ways, penalty)
-        return weights, alone(weights)[1]
+    def chosen() -> Reals:
+        others = [scaled(weights) for weights in _experts_alone()]
+        for penalty in PENALTIES:
+            weights = held.fitted(columns, ways, penalty)
+            _, losses = scaled(weights)
+            if not any(losses.worse_than(other) for _, other in others):
+                return weights
+        return min(others, key=lambda other: other[1].mean)[0]
 
-    tasks = [partial(mixture, PENALTIES[0]), *(partial(alone, expert) for expert in _experts_alone())]
-    first, *others = in_threads(lambda task: task(), tasks)
-    for penalty in PENALTIES:
-        weights, losses = first if penalty == PENALTIES[0] else mixture(penalty)
-        if not any(losses.worse_than(other) for _, other in others):
-            return weights
-    return min(others, key=lambda other: other[1].mean)[0]
+    return on_one_core(chosen)
 
 
 def _directions(start: Reals) -> list[Reals]:
@@ -158,11 +156,17 @@ class _Window:
         """Return scores with these weights.  # [B, X], [2, X] → [B]"""
         return mixed(experts, weights, self.linked_before)
 
+    def columns(self, experts: Reals, ways: list[Reals]) -> Reals:
+        """Return the scores with each of these weights.  # [B, X], J times [2, X] → [B, J]"""
+        new, known = (experts @ np.stack([way[class_] for way in ways], axis=1) for class_ in (0, 1))
+        found: Reals = np.where(self.linked_before[:, None], known, new)
+        return found
+
     def fitted(self, columns: Reals, ways: list[Reals], penalty: float) -> Reals:
         """Return the sum of directions that fits best, with this penalty on all but the first.  # [B, J] → [2, X]"""
         l2 = np.full(len(ways), penalty)
         l2[0] = SLOPE_L2
-        steps, _ = self._regression(columns, l2)
+        steps, _ = self._regression(columns, l2, 1)
         if steps[0] < MIN_SLOPE:
             return ways[0]
         found: Reals = np.tensordot(steps / steps[0], np.stack(ways), axes=1)
@@ -170,18 +174,20 @@ class _Window:
 
     def scaled(self, experts: Reals, weights: Reals) -> Reals:
         """Return weights with the slope and the shift that fit best.  # [B, X], [2, X] → [2, X]"""
-        slope, shift = self._regression(self.mixed(experts, weights)[:, None], np.array([SLOPE_L2]))
+        every = max(1, len(self.linked) // SLOPE_ROWS)
+        slope, shift = self._regression(self.mixed(experts, weights)[:, None], np.array([SLOPE_L2]), every)
         found: Reals = slope[0] * weights
         found[:, CONSTANT] += shift
         return found
 
-    def _regression(self, columns: Reals, l2: Reals) -> tuple[Reals, float]:
-        x, (above, below) = torch.from_numpy(columns), torch.from_numpy(self.order).unbind(1)
+    def _regression(self, columns: Reals, l2: Reals, every: int) -> tuple[Reals, float]:
+        """Return slopes and shift that fit every second row, or every third, and so on.  # [B, J], [J] → [J], []"""
+        x, (above, below) = torch.from_numpy(columns), torch.from_numpy(self.order[::every]).unbind(1)
         slopes, shift = fit_logistic(
-            x[: len(self.linked)],
-            torch.from_numpy(self.linked),
+            x[: len(self.linked) : every],
+            torch.from_numpy(self.linked[::every]),
             l2=torch.from_numpy(l2),
-            sample_weight=torch.from_numpy(self.weights),
+            sample_weight=torch.from_numpy(self.weights[::every]),
             differences=x[above] - x[below],
         )
         return slopes.numpy(), float(shift)

@@ -107,7 +107,7 @@ def standardised(features: Reals, ranks: Reals, means: Tensor, scales: Tensor) -
     if columns.shape[1] != len(means):
         counts = f"{len(means)} columns, and there are {columns.shape[1]} now"
         raise ModelError(f"the pair score was learned from {counts}; fit the model again")
-    return ((torch.from_numpy(columns) - means) / scales).clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS)
+    return torch.from_numpy(columns).sub_(means).div_(scales).clamp_(-MAX_DEVIATIONS, MAX_DEVIATIONS)
 
 
 def learn_parts(past: Sequence[Examples], seed: int) -> Parts:

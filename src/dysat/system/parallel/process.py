@@ -89,6 +89,19 @@ def in_threads(compute: Callable[[Part], Result], parts: Sequence[Part]) -> Iter
             pool.shutdown(cancel_futures=True)
 
 
+def on_one_core(work: Callable[[], Result]) -> Result:
+    """Do work of many small steps, for which waking other cores takes longer than they save."""
+    import torch
+
+    from dysat.system.compiled import native
+
+    call = native()
+    if call is None or call.single_threaded or torch.get_num_threads() < 2:
+        return work()
+    with few_blas_threads(0), ThreadPoolExecutor(1, initializer=call.limit_this_thread) as pool:
+        return pool.submit(work).result()
+
+
 def side_by_side(
     compute: Callable[[Part], Result], parts: Sequence[Part], *, most: int | None = None
 ) -> Iterator[Result]:
