@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,14 +28,16 @@ class Distinct:
         """Find the distinct ones of these numbers, which are at least 0 and smaller than `size`.  # [B]"""
         if len(numbers) < FEW * size:
             return cls(torch.unique(numbers), None, None)
-        marked = torch.zeros(size, dtype=torch.bool, device=numbers.device)
-        marked[numbers] = True
-        return cls(marked.nonzero()[:, 0], marked, marked.cumsum(0) - 1)
+        marked = torch.zeros(size, dtype=torch.bool, device=numbers.device).index_fill_(0, numbers, True)
+        # NumPy is five times faster on a CPU.
+        found = torch.from_numpy(np.flatnonzero(marked.numpy())) if marked.is_cpu else marked.nonzero()[:, 0]
+        place = torch.zeros(size, dtype=torch.int64, device=numbers.device)
+        return cls(found, marked, place.scatter_(0, found, torch.arange(len(found), device=found.device)))
 
     def has(self, others: Tensor) -> Tensor:
         """Return which of these numbers are among them.  # [B] → [B]"""
-        return torch.isin(others, self.numbers) if self.marked is None else self.marked[others]
+        return torch.isin(others, self.numbers) if self.marked is None else self.marked.index_select(0, others)
 
     def places(self, some: Tensor) -> Tensor:
         """Return where these numbers are, all of which must be among them.  # [B] → [B]"""
-        return torch.searchsorted(self.numbers, some) if self.place is None else self.place[some]
+        return torch.searchsorted(self.numbers, some) if self.place is None else self.place.index_select(0, some)

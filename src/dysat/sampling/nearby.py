@@ -44,27 +44,31 @@ def nearby(block: Block, rows: Tensor, side: Side, fan_out: int, generator: torc
     links = block.links
     summed, at, scale = _entries(links.offsets, rows, fan_out, generator)  # entries, index into rows, [E'']
     entries, shift = Distinct.of(summed, links.num_entries), None
-    senders = Distinct.of(links.senders[entries.numbers], links.num_senders)
+    senders = Distinct.of(links.senders.index_select(0, entries.numbers), links.num_senders)
     if side == "sender":
         entries, shift = _columns(links, senders.numbers, entries, fan_out, generator)
     elif scale is not None:  # a softmax over the drawn entries needs no scale, and each entry once
         summed, scale = entries.numbers, None
-        at = torch.searchsorted(rows, links.receivers[summed])
-    receivers = links.receivers[entries.numbers]
+        at = torch.searchsorted(rows, links.receivers.index_select(0, summed))
+    receivers = links.receivers.index_select(0, entries.numbers)
     near = Distinct.of(torch.cat([rows, senders.numbers, receivers]), links.num_senders)
     number = len(near.numbers)
     pattern = Pattern.from_counts(
-        torch.bincount(near.places(receivers), minlength=number), near.places(links.senders[entries.numbers]), number
+        torch.bincount(near.places(receivers), minlength=number),
+        near.places(links.senders.index_select(0, entries.numbers)),
+        number,
     )
     part = Part(
         near.places(rows),
         near.places(senders.numbers),
         entries.places(summed),
         Pattern.from_counts(
-            torch.bincount(at, minlength=len(rows)), senders.places(links.senders[summed]), len(senders.numbers)
+            torch.bincount(at, minlength=len(rows)),
+            senders.places(links.senders.index_select(0, summed)),
+            len(senders.numbers),
         ),
     )
-    return Nearby(near.numbers, pattern, block.weights[entries.numbers], part, shift, scale)
+    return Nearby(near.numbers, pattern, block.weights.index_select(0, entries.numbers), part, shift, scale)
 
 
 def _columns(
@@ -75,7 +79,7 @@ def _columns(
     The entries in `computed` are always among them.
     """
     found, _, scale = _entries(links.transposed.offsets, senders, fan_out, generator)
-    found = links.by_sender[found]
+    found = links.by_sender.index_select(0, found)
     if scale is None:
         return Distinct.of(found, links.num_entries), None
     other = ~computed.has(found)
@@ -96,16 +100,17 @@ def _entries(
 
     Rows with more than `fan_out` entries draw that many; the scale is None if there is no such row.
     """
-    first = offsets[rows]
-    counts = offsets[rows + 1] - first
+    first = offsets.index_select(0, rows)
+    counts = offsets.index_select(0, rows + 1) - first
     kept = counts if generator is None else counts.clamp(max=fan_out)
     total = int(kept.sum()) if len(kept) else 0
     at = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), kept, output_size=total)
-    within = torch.arange(total, device=rows.device) - (kept.cumsum(0) - kept)[at]
+    entries = torch.arange(total, device=rows.device) + (first - (kept.cumsum(0) - kept)).index_select(0, at)
     if generator is None or not bool((kept < counts).any()):
-        return first[at] + within, at, None
-    drawn = (kept < counts)[at]
+        return entries, at, None
+    drawn = (kept < counts).index_select(0, at)
     random = torch.rand(total, generator=generator, device=rows.device, dtype=torch.float64)
-    within = torch.where(drawn, (random * counts[at]).long().clamp(max=counts[at] - 1), within)
-    scale = torch.where(drawn, counts[at] / kept[at], 1.0).float()
-    return first[at] + within, at, scale
+    number = counts.index_select(0, at)
+    within = (random * number).long().clamp(max=number - 1)
+    scale = (counts / kept).float().index_select(0, at)  # 1 for a row of which nothing is drawn
+    return torch.where(drawn, first.index_select(0, at) + within, entries), at, scale
