@@ -1,7 +1,7 @@
 """AUC and MRR of the forecast on made-up large logs, beside boosting, regression and every heuristic.
 
     python benchmarks/large_scores.py --events 107000 1000000    # 10 minutes on two cores
-    python benchmarks/large_scores.py --events 10000000          # hours
+    python benchmarks/large_scores.py --events 10000000          # half an hour
 
 Each row is added to results/large_scores.json as soon as it is measured, in place of the one measured before.
 Models learn from all snapshots but the last. AUC: links of the last snapshot among nodes known before it, against as
