@@ -1066,7 +1066,8 @@ static void best_split(const double *sums, const int64_t *features, int64_t *whi
    (Σh + l2), which are added to `raw`. Of the two halves of a group, only the rows of the smaller are added up: the sums of
    the larger are what is left. Every thread adds up rows of its own, so that it reads what it has written itself: that takes
    less time than the additions of others. All g and h are multiples of 1 / fine, small enough that every sum is exact, so it
-   is the same in any order. sums, own, both, group and rows are working space.
+   is the same in any order. A group without a split is closed: its rows go left at all further levels, and nothing is added
+   up for it again. sums, own, both, group and rows are working space.
    bins [F, n], features [R, K], label [n], offsets [n + 1], entries [2P], both [n, 2], sums [2, 2^(levels − 1), K, B, 2],
    own [threads, 2^(levels − 1), K, B, 2], group, rows, raw [n] → which, cut [R, 2^levels − 1], leaves [R, 2^levels] */
 void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *label, const int64_t *offsets,
@@ -1078,6 +1079,7 @@ void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *lab
     meeting_t meeting = {0, 0};
     const int members = team(n * K, threads);
     int64_t apart[members][number]; /* rows that go to the right half of each group, less those that go left, by thread */
+    double totals[2][number][2];    /* g and h of each closed group, at this level and at the one before */
 #pragma omp parallel num_threads(members)
     {
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
@@ -1094,17 +1096,20 @@ void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *lab
             added[0] = 1;
             for (int64_t level = 0; level < levels; level++) {
                 const int64_t groups = (int64_t)1 << level, pairs = (groups + 1) / 2;
-                int64_t *split = splits + groups - 1, *last = cuts + groups - 1;
+                int64_t *split = splits + groups - 1, *last = cuts + groups - 1, *before = cuts + groups / 2 - 1;
+#define OPEN(pair) (level == 0 || before[pair] < B - 1)
                 double *here = sums + (level % 2) * (number / 2) * size, *above = sums + (1 - level % 2) * (number / 2) * size;
                 int64_t count = 0;
                 for (int64_t i = low; i < high; i++) {
                     rows[low + count] = (int32_t)i;
                     count += added[group[i]];
                 }
-                memset(mine, 0, sizeof(double) * pairs * size);
+                for (int64_t pair = 0; pair < pairs; pair++)
+                    if (OPEN(pair)) memset(mine + pair * size, 0, sizeof(double) * size);
                 add_bin_sums(bins, chosen, group, both, rows + low, mine, n, count, K, B);
                 meet(&meeting, all);
                 for (int64_t pair = 0; pair < pairs; pair++) {
+                    if (!OPEN(pair)) continue;
                     const line_t *part = (const line_t *)(own + pair * size), *whole = (const line_t *)(above + pair * size);
                     line_t *sum = (line_t *)(here + 2 * pair * size), *rest = sum + size / LINE;
                     if (!added[2 * pair]) sum = rest, rest = sum - size / LINE;
@@ -1117,8 +1122,14 @@ void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *lab
                 }
                 meet(&meeting, all);
                 for (int64_t i = groups * me / all; i < groups * (me + 1) / all; i++) {
-                    double sides[4];
-                    best_split(here + i * size, chosen, split + i, last + i, sides, K, B, l2, least, tiny, same);
+                    double sides[4] = {0, 0, 0, 0}, *total = totals[level % 2][i];
+                    if (OPEN(i / 2)) {
+                        best_split(here + i * size, chosen, split + i, last + i, sides, K, B, l2, least, tiny, same);
+                    } else {
+                        split[i] = chosen[0], last[i] = B - 1;
+                        if (i % 2 == 0) memcpy(sides, totals[1 - level % 2][i / 2], sizeof(double) * 2);
+                    }
+                    total[0] = sides[0], total[1] = sides[1];
                     for (int64_t side = 0; side < 2 && level == levels - 1; side++) {
                         const double h = sides[2 * side + 1] + l2;
                         values[2 * i + side] = -rate * sides[2 * side] / (h > tiny ? h : tiny);
@@ -1136,10 +1147,11 @@ void grow_trees(const uint8_t *bins, const int64_t *features, const uint8_t *lab
                 for (int64_t i = 0; i < groups; i++) {
                     int64_t more = 0;
                     for (int64_t other = 0; other < all; other++) more += apart[other][i];
-                    added[2 * i] = more >= 0;
-                    added[2 * i + 1] = more < 0;
+                    added[2 * i] = last[i] < B - 1 && more >= 0;
+                    added[2 * i + 1] = last[i] < B - 1 && more < 0;
                 }
             }
+#undef OPEN
             for (int64_t i = low; i < high; i++) raw[i] += values[group[i]];
             meet(&meeting, all);
         }
