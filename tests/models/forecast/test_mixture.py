@@ -117,6 +117,17 @@ def test_best_expert_is_used_alone_if_no_penalty_is_small_enough(monkeypatch: py
     assert not others.any() and (found[:, PLAIN.start] > 1).all() and found[0, CONSTANT] == found[1, CONSTANT] < 0
 
 
+def test_slopes_of_a_sample_are_nearly_as_good_as_those_of_all_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    experts, last = window(8_000, **{f"e{REGRESSION}_all": 1.0})
+    held = mixture._Window.of(last)
+    some = [held.scaled(experts, weights) for weights in mixture._experts_alone()]
+    monkeypatch.setattr(mixture, "SLOPE_ROWS", len(experts))
+    for weights, sampled in zip(mixture._experts_alone(), some, strict=True):
+        every = held.scaled(experts, weights)
+        assert not np.array_equal(every, sampled)
+        assert held.losses(experts, sampled).mean < held.losses(experts, every).mean + 0.002
+
+
 def test_directions_keep_the_sum_of_regressions_and_trees() -> None:
     start, *ways = mixture._directions(rule(2_000))
     assert len(ways) == 4 + 2 * len(PLAIN_COLUMNS) and np.array_equal(start, rule(2_000))
