@@ -1,7 +1,8 @@
 """Importing this module gives the functions of native.c copies of their arrays in memory that a sanitizer watches.
 
 torch may bring an allocator of its own, whose memory AddressSanitizer knows nothing about. Every array is therefore
-copied to memory from `malloc` of exactly its size, and back after the call. `python -m pytest -p guarded` loads it.
+copied to memory from `malloc` of exactly its size, and what the call changed back after it: other threads may have
+changed other elements meanwhile. `python -m pytest -p guarded` loads it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def span(tensor: Tensor) -> int:
 def call(self: Native, name: str, *args: Any) -> None:
     """Call a function on copies of its tensors."""
     copies: dict[tuple[int, int], Tensor] = {}
+    before: dict[tuple[int, int], Tensor] = {}
     values: list[Any] = []
     for arg in args:
         if not isinstance(arg, Tensor) or not arg.numel() or not arg.is_cpu:
@@ -38,12 +40,14 @@ def call(self: Native, name: str, *args: Any) -> None:
             memory = LIBC.malloc(key[1])
             ctypes.memmove(memory, *key)
             raw = torch.frombuffer((ctypes.c_char * key[1]).from_address(memory), dtype=torch.uint8)
-            copies[key] = raw.view(arg.dtype)
+            copies[key], before[key] = raw.view(arg.dtype), raw.clone()
         values.append(copies[key].as_strided(arg.shape, arg.stride()))
     try:
         CALL(self, name, *values)
         for (memory, size), copy in copies.items():
-            ctypes.memmove(memory, copy.data_ptr(), size)  # also into inputs, which have not changed
+            after, whole = copy.view(torch.uint8), (ctypes.c_char * size).from_address(memory)
+            changed = after != before[memory, size]
+            torch.frombuffer(whole, dtype=torch.uint8)[changed] = after[changed]
     finally:
         for copy in copies.values():
             LIBC.free(copy.data_ptr())

@@ -288,11 +288,9 @@ def test_links_read_in_parts_give_the_same_bits(at_once: int, of_range: int, mon
     graph = dysat.build_snapshots(dysat.read_events((*source, rng.random(900)), time_unit="step"), every=1)
     hours = tuple(replace(s, start=6 * HOUR * i, stop=6 * HOUR * (i + 1)) for i, s in enumerate(graph))
     pairs = all_pairs(20).numpy()
-    first = PairHistory(hours, True)
-    whole = first.features(pairs)[0]
+    whole = PairHistory(hours, True).features(pairs)[0]
     in_parts(monkeypatch, at_once, of_range)
     history = PairHistory(hours, True)
-    history.spectra = first.spectra  # their rounding depends on where arrays lie in memory
     assert len(history.ranges.ranges) == {1: 20, 200: 6}.get(of_range, 1)
     assert history.extended.same_time[0].any() and np.array_equal(history.features(pairs)[0], whole)
 
