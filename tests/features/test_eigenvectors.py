@@ -78,6 +78,29 @@ def test_blocks_of_a_large_matrix_find_eigenvectors_that_stand_apart(
     assert_allclose(vectors.T @ vectors, np.eye(32), atol=1e-4)
 
 
+def hubs(number: int, size: int) -> csr_array[np.float64]:
+    """Everyone is linked with some of a few hubs, and two others with each other: a matrix of low rank."""
+    rng = np.random.default_rng(2)
+    half = np.zeros((size, size))
+    half[rng.integers(0, number, 4 * size), rng.integers(number, size, 4 * size)] = 1.0
+    half[size - 2, size - 1] = 1.0
+    return csr_array(half + half.T)
+
+
+@pytest.mark.parametrize("number", [1, 7, 30])
+@pytest.mark.usefixtures("each_path")
+def test_blocks_of_a_matrix_of_low_rank(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The basis soon holds all that the matrix can give, and what products add to it is rounding error."""
+    monkeypatch.setattr(link_memory, "BLOCK_NODES", 100)
+    matrix = hubs(number, 480)
+    values, vectors = leading_eigenvectors(matrix)
+    every = np.linalg.eigvalsh(matrix.toarray())
+    largest = np.abs(every).max()
+    assert_allclose(np.abs(values), np.sort(np.abs(every))[::-1][: len(values)], atol=1e-4 * largest)
+    assert_allclose(vectors.T @ vectors, np.eye(len(values)), atol=1e-4)
+    assert_allclose(matrix @ vectors, vectors * values, atol=1e-3 * largest)
+
+
 def test_blocks_of_a_large_bipartite_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = bipartite(180, 270)
     exact = leading_eigenvectors(matrix)

@@ -41,6 +41,7 @@ EXACT_NODES = 7_000  # larger matrices have approximate eigenvectors; those of t
 BLOCK = 16  # vectors that are multiplied at once
 MOST_ENTRIES = 1 << 30  # of a basis; larger graphs have fewer eigenvectors, of the next smaller rank
 BASIS = 5  # vectors of the basis per wanted eigenvector
+MOSTLY_NOISE = 1e-3  # length of a new vector of a basis, relative to the largest product, that has rounding errors
 CHUNK = 1 << 24  # entries of a matrix that are multiplied at once on a GPU
 SOME_LINKS = 1_000  # looked at for a triangle, before a graph is searched for cycles of odd length
 TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ranks after the last
@@ -326,11 +327,22 @@ def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Rea
     n, size = matrix.shape[0], BLOCK * math.ceil(BASIS * number / BLOCK)
     device = matrix_device(4 * (size * n + BLOCK * CHUNK))
     multiply, random = _product(matrix, device), np.random.default_rng(seed)
+
+    def gaussian() -> Tensor:
+        return torch.from_numpy(random.standard_normal((n, BLOCK), dtype=np.float32)).to(device)
+
     basis, small = torch.empty(size, n, device=device), torch.zeros(size, size, device=device)  # basis A basisᵀ
-    fresh = torch.from_numpy(random.standard_normal((n, BLOCK), dtype=np.float32)).to(device)
+    fresh = gaussian()
     for first in range(0, size, BLOCK):
         now = slice(first, first + BLOCK)
-        block = torch.linalg.qr(fresh)[0]
+        block, lengths = torch.linalg.qr(fresh)
+        if first and lengths.diagonal().abs().min() < MOSTLY_NOISE * (largest := float(small.abs().max())):
+            # The span holds all eigenvectors that some of these could lead to: random directions take their places.
+            noise = 100 * torch.finfo(fresh.dtype).eps / math.sqrt(n) * largest
+            block = fresh + noise * gaussian()
+            for _ in range(2):
+                block -= ((basis[:first] @ block).mT @ basis[:first]).mT
+                block = torch.linalg.qr(block)[0]
         basis[now] = block.mT
         fresh = multiply(block.contiguous())
         # But for rounding errors, A X is orthogonal to all blocks before the last two.

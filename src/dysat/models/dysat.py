@@ -155,8 +155,8 @@ class DySAT(AttentionModel):
     def version(self) -> int:
         # 2: the pair score learns to rank; 3: its trees learn from half of the rows each; 4: its weights follow the
         # log; 5: its trees are deeper, and learn from all rows; 6: it learns from more uniform pairs, and its
-        # features are in the order of kinds
-        return 6 if self.pair_score or self.agreement else 1
+        # features are in the order of kinds; 7: eigenvectors of large networks of few hubs are right
+        return 7 if self.pair_score or self.agreement else 1
 
     def check(self) -> None:
         super().check()
