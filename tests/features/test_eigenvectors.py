@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +100,33 @@ def test_blocks_of_a_matrix_of_low_rank(number: int, monkeypatch: pytest.MonkeyP
     assert_allclose(np.abs(values), np.sort(np.abs(every))[::-1][: len(values)], atol=1e-4 * largest)
     assert_allclose(vectors.T @ vectors, np.eye(len(values)), atol=1e-4)
     assert_allclose(matrix @ vectors, vectors * values, atol=1e-3 * largest)
+
+
+def test_eigenvectors_of_a_similar_matrix_need_a_smaller_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    matrix, (before, size) = communities(480), (communities(480)[:420, :420], 8)
+    similar = lanczos(before, size)[1] * np.arange(1, size + 1)  # only their span counts
+    every = np.linalg.eigvalsh(matrix.toarray())
+    expected = np.sort(every[np.argsort(-np.abs(every))[:size]])
+
+    def error(similar: NDArray[np.floating[Any]] | None) -> float:
+        values, vectors = lanczos(matrix, size, similar=similar)
+        assert_allclose(vectors.T @ vectors, np.eye(size), atol=1e-4)
+        return float(np.abs(np.sort(values) / expected - 1).max())
+
+    assert error(similar) < error(None) / 10
+
+
+def test_of_a_similar_matrix_only_eigenvectors_of_some_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix of lower rank has fewer: the others are zeros."""
+    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    matrix = hubs(7, 480)
+    similar = np.zeros((480, 32), dtype=np.float32)
+    similar[:, :2] = lanczos(hubs(1, 480), 2)[1]
+    values, vectors = lanczos(matrix, 32, similar=similar)
+    every = np.sort(np.abs(np.linalg.eigvalsh(matrix.toarray())))[::-1]
+    assert_allclose(np.sort(np.abs(values))[::-1][:14], every[:14], rtol=1e-3)
+    assert_allclose(vectors.T @ vectors, np.eye(32), atol=1e-4)
 
 
 def test_blocks_of_a_large_bipartite_graph(monkeypatch: pytest.MonkeyPatch) -> None:

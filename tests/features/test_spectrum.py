@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from dysat import DynamicGraph
+from dysat.features import link_memory
+from dysat.features.link_memory import lanczos
 from dysat.features.spectrum import DECAY, _both_ends, spectrum
 
 # Two nodes appear later; one has a self-loop, which does not count; snapshot 2 is empty.
@@ -87,6 +90,33 @@ def test_lanczos_gives_the_same_products() -> None:
         for mine, expected in zip(products(found[step]), ends(log_memory(graph, step), number), strict=True):
             assert_close(mine, torch.from_numpy(expected), atol=0.03, rtol=0.03)
     assert all(torch.equal(one, other) for one, other in zip(found, spectrum(graph, number), strict=True))
+
+
+@pytest.mark.parametrize("most_are_new", [False, True])
+def test_a_large_graph_begins_with_the_step_before(most_are_new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_memory, "EXACT_NODES", 50)
+    graph, number = drawn(200, 4), 4
+    if most_are_new:  # few nodes of the step before say little
+        far = [{(u, u + step): 1.0 for step in (1, 7, 30) for u in range(size - step)} for size in (90, 200)]
+        graph = graph_of([90, 200], far)
+    given: list[bool] = []
+
+    def watched(*args: Any, similar: NDArray[np.float32] | None, **options: Any) -> Any:
+        given.append(similar is not None)
+        return lanczos(*args, similar=similar, **options)
+
+    alone = tuple(spectrum(graph, number))
+    monkeypatch.setattr("dysat.features.spectrum.lanczos", watched)
+    monkeypatch.setattr("dysat.features.spectrum.CONTINUED_NODES", 50)
+    found = tuple(spectrum(graph, number))
+    assert given == [False, *[not most_are_new] * (len(graph) - 1)]
+    for step, (mine, other) in enumerate(zip(found, alone, strict=True)):
+        expected = ends(log_memory(graph, step), number)
+        one, two = (
+            sum(float((part - torch.from_numpy(e)).norm()) for part, e in zip(products(x), expected, strict=True))
+            for x in (mine, other)
+        )
+        assert one < 0.9 * two if given[step] else one == two
 
 
 def test_consecutive_steps_are_as_close_as_rotations_allow() -> None:

@@ -42,6 +42,7 @@ BLOCK = 16  # vectors that are multiplied at once
 MOST_ENTRIES = 1 << 30  # of a basis; larger graphs have fewer eigenvectors, of the next smaller rank
 BASIS = 5  # vectors of the basis per wanted eigenvector
 MOSTLY_NOISE = 1e-3  # length of a new vector of a basis, relative to the largest product, that has rounding errors
+CONTINUED_BASIS = 3  # the same, if it begins with eigenvectors of a similar matrix
 CHUNK = 1 << 24  # entries of a matrix that are multiplied at once on a GPU
 SOME_LINKS = 1_000  # looked at for a triangle, before a graph is searched for cycles of odd length
 TOLERANCE = 1e-2  # of eigenvalues; smaller than the error of leaving out all ranks after the last
@@ -298,14 +299,23 @@ def degree_scale(matrix: Matrix) -> Reals:
 
 
 def lanczos(
-    matrix: Any, number: int, *, which: Literal["LM", "BE"] = "LM", tol: float = 0.0, seed: int = 0
+    matrix: Any,
+    number: int,
+    *,
+    which: Literal["LM", "BE"] = "LM",
+    tol: float = 0.0,
+    seed: int = 0,
+    similar: NDArray[np.floating[Any]] | None = None,
 ) -> tuple[Reals, NDArray[np.floating[Any]]]:
-    """Return the eigenvalues of largest size (LM) or at both ends (BE), and their eigenvectors.  # [k], [N, k]
+    """Return the eigenvalues of largest size (LM) or at both ends (BE), and their eigenvectors.
 
-    A matrix with more than `EXACT_NODES` rows gives approximations, whatever the tolerance; see `_block_lanczos`.
+    A matrix with more than `EXACT_NODES` rows gives approximations, whatever the tolerance; see `_block_lanczos`. With
+    eigenvectors of a similar matrix, perhaps of fewer rows, these take less time.
+
+    Shapes: similar [n, k] with n ≤ N → [k], [N, k]
     """
     if matrix.shape[0] > EXACT_NODES:
-        return _block_lanczos(matrix, number, which, seed)
+        return _block_lanczos(matrix, number, which, seed, similar)
     load_scipy()
     from scipy.sparse.linalg import eigsh
 
@@ -317,24 +327,33 @@ def lanczos(
     return values, vectors
 
 
-def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Reals, NDArray[np.float32]]:
-    """Return approximate eigenvalues and eigenvectors from a few products with blocks of vectors.  # [k], [N, k]
+def _block_lanczos(
+    matrix: Any, number: int, which: str, seed: int, similar: NDArray[np.floating[Any]] | None = None
+) -> tuple[Reals, NDArray[np.float32]]:
+    """Return approximate eigenvalues and eigenvectors from a few products with blocks of vectors.
 
-    Ritz vectors in the span of X, A X, A² X, … for random X, in float32. Extreme eigenvalues that stand apart are
-    exact; of a dense part of the spectrum, the vectors span most of the same space. Many times faster than one vector
-    at a time, and the time grows with the number of links.
+    Ritz vectors in the span of X, A X, A² X, …, in float32. Extreme eigenvalues that stand apart are exact; of a dense
+    part of the spectrum, the vectors span most of the same space. Many times faster than one vector at a time, and the
+    time grows with the number of links. X is random, or eigenvectors of a similar matrix: then the first product shows
+    what they lack, and a smaller span is enough.
+
+    Shapes: similar [n, k] with n ≤ N → [k], [N, k]
     """
-    n, size = matrix.shape[0], BLOCK * math.ceil(BASIS * number / BLOCK)
-    device = matrix_device(4 * (size * n + BLOCK * CHUNK))
-    multiply, random = _product(matrix, device), np.random.default_rng(seed)
+    n, (width, per_vector) = matrix.shape[0], (BLOCK, BASIS) if similar is None else (number, CONTINUED_BASIS)
+    size = width * math.ceil(per_vector * number / width)
+    device = matrix_device(4 * (size * n + width * CHUNK))
+    multiply = _product(matrix, device)
+    basis, small = torch.empty(size, n, device=device), torch.zeros(size, size, device=device)  # basis A basisᵀ
+    random = np.random.default_rng(seed)
 
     def gaussian() -> Tensor:
-        return torch.from_numpy(random.standard_normal((n, BLOCK), dtype=np.float32)).to(device)
+        return torch.from_numpy(random.standard_normal((n, width), dtype=np.float32)).to(device)
 
-    basis, small = torch.empty(size, n, device=device), torch.zeros(size, size, device=device)  # basis A basisᵀ
-    fresh = gaussian()
-    for first in range(0, size, BLOCK):
-        now = slice(first, first + BLOCK)
+    fresh = gaussian() if similar is None else torch.zeros(n, width, device=device)
+    if similar is not None:
+        fresh[: len(similar)] = torch.from_numpy(similar).to(fresh)
+    for first in range(0, size, width):
+        now = slice(first, first + width)
         block, lengths = torch.linalg.qr(fresh)
         if first and lengths.diagonal().abs().min() < MOSTLY_NOISE * (largest := float(small.abs().max())):
             # The span holds all eigenvectors that some of these could lead to: random directions take their places.
@@ -346,7 +365,7 @@ def _block_lanczos(matrix: Any, number: int, which: str, seed: int) -> tuple[Rea
         basis[now] = block.mT
         fresh = multiply(block.contiguous())
         # But for rounding errors, A X is orthogonal to all blocks before the last two.
-        for seen in (slice(max(0, first - BLOCK), now.stop), slice(now.stop)):
+        for seen in (slice(max(0, first - width), now.stop), slice(now.stop)):
             along = basis[seen] @ fresh
             small[seen, now] += along
             if now.stop == size:

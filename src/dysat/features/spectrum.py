@@ -18,6 +18,7 @@ from dysat.system.parallel.ranks import ranks
 from dysat.system.progress import report
 
 DECAY = 0.8  # weight of a snapshot relative to the one after it
+CONTINUED_NODES = 50_000  # eigenvectors of larger graphs are found from those of the step before
 
 
 def spectrum(graph: DynamicGraph, number: int) -> Iterator[Tensor]:
@@ -41,26 +42,35 @@ def spectrum(graph: DynamicGraph, number: int) -> Iterator[Tensor]:
 
 def _parts_by_step(graph: DynamicGraph, number: int) -> Iterator[tuple[Reals, Reals]]:
     """Yield P and M of each step; as many steps as there are ranks are computed at the same time."""
-    links = decayed_links_by_step(graph.snapshots, DECAY)
+    links, before = decayed_links_by_step(graph.snapshots, DECAY), None
     for first in range(0, len(graph), ranks().size):
         report("spectrum: step", first, len(graph))
         group, own = list(islice(links, ranks().size)), tuple[Reals, ...]()
         for sums in ranks().share(group):
             with few_blas_threads(graph.num_nodes):
                 matrix = sums.matrix()
-                own = _both_ends(replace(matrix, data=np.log1p(matrix.data)), number)
+                own = _both_ends(replace(matrix, data=np.log1p(matrix.data)), number, before)
         for _, parts in ranks().gathered(None, {str(i): torch.from_numpy(part) for i, part in enumerate(own)}):
             if parts:
-                yield parts["0"].numpy(), parts["1"].numpy()
+                before = parts["0"].numpy(), parts["1"].numpy()
+                yield before
 
 
-def _both_ends(matrix: SparseMatrix, number: int) -> tuple[Reals, Reals]:
-    """Return P and M, padded with zeros if there are fewer eigenvalues of that sign.  # [N, number] each"""
+def _both_ends(matrix: SparseMatrix, number: int, before: tuple[Reals, Reals] | None = None) -> tuple[Reals, Reals]:
+    """Return P and M, padded with zeros if there are fewer eigenvalues of that sign.
+
+    Those of a large graph are found from the ones of the step before, unless most of its nodes are new.
+
+    Shapes: [N, number] each; before [n, number] each
+    """
     size = matrix.shape[0]
     if size <= 4 * number or not matrix.nnz:
         values, vectors = np.linalg.eigh(matrix.toarray())
     else:
-        values, vectors = lanczos(matrix, 2 * number, which="BE", tol=1e-3)
+        similar = None
+        if before is not None and size > CONTINUED_NODES and 2 * len(before[0]) >= size:
+            similar = np.concatenate(before, axis=1)
+        values, vectors = lanczos(matrix, 2 * number, which="BE", tol=1e-3, similar=similar)
     parts = []
     for sign in (1, -1):
         chosen = np.flatnonzero(sign * values > 1e-9 * np.abs(values).max(initial=0.0))
