@@ -21,7 +21,7 @@ SIZES, REPEATS = (500, 2_000, 8_000, 20_000), 5
 
 def seconds(matrix: Any) -> float:
     """Seconds of one call."""
-    from dysat.features.link_memory import lanczos
+    from dysat.features.eigenvectors import lanczos
 
     begin = time.perf_counter()
     lanczos(matrix, 64, tol=1e-2)

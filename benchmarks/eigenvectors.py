@@ -22,7 +22,7 @@ from torch import Tensor
 
 import dysat
 from dysat.experiments.scale import made_graph
-from dysat.features.link_memory import BLOCK, scaled_by_degree
+from dysat.features.eigenvectors import BLOCK, scaled_by_degree
 from dysat.features.matrix import SparseMatrix, times
 from dysat.features.pair_history import PairHistory
 from dysat.system.hardware import hardware

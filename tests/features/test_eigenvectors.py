@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
-from dysat.features import link_memory
-from dysat.features.link_memory import lanczos, leading_eigenvectors
+from dysat.features import eigenvectors
+from dysat.features.eigenvectors import lanczos, leading_eigenvectors
 from dysat.system.parallel.matrices import matrices_on
 
 
@@ -54,9 +54,9 @@ def communities(size: int) -> csr_array[np.float64]:
 def test_very_large_matrices_have_fewer_eigenvectors(
     matrix: csr_array[np.float64], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    monkeypatch.setattr(eigenvectors, "EXACT_NODES", 100)
     many = leading_eigenvectors(matrix)[0]
-    monkeypatch.setattr(link_memory, "MOST_ENTRIES", 480 * link_memory.BASIS * 63)
+    monkeypatch.setattr(eigenvectors, "MOST_ENTRIES", 480 * eigenvectors.BASIS * 63)
     values, vectors = leading_eigenvectors(matrix)
     assert len(many) == 64 and vectors.shape == (480, 16)
     assert_allclose(values[:8], many[:8], rtol=0.05)
@@ -67,7 +67,7 @@ def test_very_large_matrices_have_fewer_eigenvectors(
 def test_blocks_of_a_large_matrix_find_eigenvectors_that_stand_apart(
     which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    monkeypatch.setattr(eigenvectors, "EXACT_NODES", 100)
     matrix = communities(480)
     values, vectors = lanczos(matrix, 32, which=which)  # type: ignore[arg-type]
     every = np.linalg.eigvalsh(matrix.toarray())
@@ -92,7 +92,7 @@ def hubs(number: int, size: int) -> csr_array[np.float64]:
 @pytest.mark.usefixtures("each_path")
 def test_blocks_of_a_matrix_of_low_rank(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The basis soon holds all that the matrix can give, and what products add to it is rounding error."""
-    monkeypatch.setattr(link_memory, "BLOCK_NODES", 100)
+    monkeypatch.setattr(eigenvectors, "BLOCK_NODES", 100)
     matrix = hubs(number, 480)
     values, vectors = leading_eigenvectors(matrix)
     every = np.linalg.eigvalsh(matrix.toarray())
@@ -103,7 +103,7 @@ def test_blocks_of_a_matrix_of_low_rank(number: int, monkeypatch: pytest.MonkeyP
 
 
 def test_eigenvectors_of_a_similar_matrix_need_a_smaller_span(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    monkeypatch.setattr(eigenvectors, "EXACT_NODES", 100)
     matrix, (before, size) = communities(480), (communities(480)[:420, :420], 8)
     similar = lanczos(before, size)[1] * np.arange(1, size + 1)  # only their span counts
     every = np.linalg.eigvalsh(matrix.toarray())
@@ -119,7 +119,7 @@ def test_eigenvectors_of_a_similar_matrix_need_a_smaller_span(monkeypatch: pytes
 
 def test_of_a_similar_matrix_only_eigenvectors_of_some_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
     """A matrix of lower rank has fewer: the others are zeros."""
-    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    monkeypatch.setattr(eigenvectors, "EXACT_NODES", 100)
     matrix = hubs(7, 480)
     similar = np.zeros((480, 32), dtype=np.float32)
     similar[:, :2] = lanczos(hubs(1, 480), 2)[1]
@@ -132,7 +132,7 @@ def test_of_a_similar_matrix_only_eigenvectors_of_some_eigenvalues(monkeypatch: 
 def test_blocks_of_a_large_bipartite_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = bipartite(180, 270)
     exact = leading_eigenvectors(matrix)
-    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    monkeypatch.setattr(eigenvectors, "EXACT_NODES", 100)
     values, vectors = leading_eigenvectors(matrix)
     assert_allclose(np.abs(values), np.abs(exact[0]), rtol=0.05)
     assert_allclose(np.abs(vectors[:, :2].T @ exact[1][:, :2]), np.eye(2), atol=1e-2)
@@ -140,10 +140,10 @@ def test_blocks_of_a_large_bipartite_graph(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("matrix", [communities(480), bipartite(180, 270)], ids=["one", "two"])
 def test_parts_of_a_product_change_nothing(matrix: csr_array[np.float64], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
-    monkeypatch.setattr(link_memory, "native", lambda: None)
+    monkeypatch.setattr(eigenvectors, "EXACT_NODES", 100)
+    monkeypatch.setattr(eigenvectors, "native", lambda: None)
     values, vectors = leading_eigenvectors(matrix)
-    monkeypatch.setattr(link_memory, "CHUNK", 50)  # entries of less than two rows
+    monkeypatch.setattr(eigenvectors, "CHUNK", 50)  # entries of less than two rows
     in_parts = leading_eigenvectors(matrix)
     assert_array_equal(values, in_parts[0])
     assert_array_equal(vectors, in_parts[1])
@@ -153,7 +153,7 @@ def test_parts_of_a_product_change_nothing(matrix: csr_array[np.float64], monkey
 def test_a_gpu_finds_the_same_eigenvectors(matrix: csr_array[np.float64], monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    monkeypatch.setattr(link_memory, "EXACT_NODES", 100)
+    monkeypatch.setattr(eigenvectors, "EXACT_NODES", 100)
     values, vectors = leading_eigenvectors(matrix)
     with matrices_on(torch.device("cuda")):
         found, again = leading_eigenvectors(matrix), leading_eigenvectors(matrix)
@@ -172,7 +172,7 @@ def test_the_first_eigenvectors_of_a_process_on_a_gpu_can_be_found_by_several_th
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np, torch
 from scipy.sparse import random_array
-from dysat.features.link_memory import leading_eigenvectors
+from dysat.features.eigenvectors import leading_eigenvectors
 from dysat.system.parallel.matrices import matrices_on
 
 matrix = random_array((3_000, 3_000), density=0.01, rng=0).tocsr()
@@ -201,7 +201,7 @@ def test_only_the_seed_changes_the_result() -> None:
 def test_leading_eigenvectors_are_the_truncated_svd(
     matrix: csr_array[np.float64], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_memory, "TOLERANCE", 0.0)
+    monkeypatch.setattr(eigenvectors, "TOLERANCE", 0.0)
     values, vectors = leading_eigenvectors(matrix)
     left, sigma, right = np.linalg.svd(matrix.toarray())
     assert vectors.shape == (matrix.shape[0], 64)

@@ -18,7 +18,7 @@ from small import all_pairs, make_graph, two_blocks
 import dysat
 from dysat.data.windows import DAY
 from dysat.errors import ModelError
-from dysat.features import link_memory, longer_paths, node_ranges
+from dysat.features import eigenvectors, longer_paths, node_ranges
 from dysat.features import pair_history as module
 from dysat.features.pair_history import PairHistory, history_of, pair_history, sorted_ends
 from dysat.features.positions import low_rank_scores, pair_products
@@ -250,7 +250,7 @@ def test_features_are_the_same_while_eigenvectors_are_found(all_cores: bool, mon
     graph, rng = dysat.load_dataset("uci")[:3], np.random.default_rng(0)
     pairs = np.sort(rng.integers(0, graph.num_nodes, (3_000, 2)), axis=1)
     monkeypatch.setattr(module, "CHUNK", 700)
-    monkeypatch.setattr(link_memory, "BLOCK_NODES", 10)  # UCI has only a few hundred nodes in its first snapshots
+    monkeypatch.setattr(eigenvectors, "BLOCK_NODES", 10)  # UCI has only a few hundred nodes in its first snapshots
     monkeypatch.setattr(module, "BLOCK_NODES", 10)
     if all_cores:
         monkeypatch.setattr(module, "SMALL_SPECTRUM", 10)

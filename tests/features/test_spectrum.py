@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from dysat import DynamicGraph
-from dysat.features import link_memory
-from dysat.features.link_memory import lanczos
+from dysat.features import eigenvectors
+from dysat.features.eigenvectors import lanczos
 from dysat.features.spectrum import DECAY, _both_ends, spectrum
 
 # Two nodes appear later; one has a self-loop, which does not count; snapshot 2 is empty.
@@ -94,7 +94,7 @@ def test_lanczos_gives_the_same_products() -> None:
 
 @pytest.mark.parametrize("most_are_new", [False, True])
 def test_a_large_graph_begins_with_the_step_before(most_are_new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_memory, "EXACT_NODES", 50)
+    monkeypatch.setattr(eigenvectors, "EXACT_NODES", 50)
     graph, number = drawn(200, 4), 4
     if most_are_new:  # few nodes of the step before say little
         far = [{(u, u + step): 1.0 for step in (1, 7, 30) for u in range(size - step)} for size in (90, 200)]

@@ -21,19 +21,17 @@ from numpy.typing import NDArray
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features import facts
-from dysat.features.facts import Column, columns_of, stacked
-from dysat.features.link_memory import (
+from dysat.features.eigenvectors import (
     BASIS,
     BLOCK_NODES,
-    Snapshots,
     Spectrum,
     degree_scale,
     leading_eigenvectors,
     num_eigenvectors,
-    recurrence,
-    rows_of_both_ends,
     scaled_by_degree,
 )
+from dysat.features.facts import Column, columns_of, stacked
+from dysat.features.link_memory import Snapshots, recurrence, rows_of_both_ends
 from dysat.features.longer_paths import LongerPaths
 from dysat.features.lookup import (
     Ends,

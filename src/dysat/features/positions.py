@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dysat.features import facts
+from dysat.features.eigenvectors import RANKS, Spectrum
 from dysat.features.facts import Column, columns_of
-from dysat.features.link_memory import RANKS, Spectrum
 from dysat.features.lookup import Ends, low_and_high
 from dysat.features.rounding import without_noise
 from dysat.system.parallel.process import in_threads

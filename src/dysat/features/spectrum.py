@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
-from dysat.features.link_memory import Reals, decayed_links_by_step, lanczos
+from dysat.features.eigenvectors import lanczos
+from dysat.features.link_memory import Reals, decayed_links_by_step
 from dysat.features.matrix import SparseMatrix
 from dysat.system.parallel.process import few_blas_threads
 from dysat.system.parallel.ranks import ranks

@@ -21,7 +21,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.activity import COLUMNS as ACTIVITY
 from dysat.features.activity import activity
-from dysat.features.link_memory import BLOCK_NODES
+from dysat.features.eigenvectors import BLOCK_NODES
 from dysat.features.pair_history import history_of
 from dysat.features.spectrum import spectrum
 from dysat.models.attention import FAN_OUT, MOST_ROWS, NODES_AT_ONCE, AttentionModel, Sizes

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from dysat.data.csr import Snapshot
 from dysat.errors import ModelError
-from dysat.features.link_memory import decayed_links, lanczos, scaled_by_degree
+from dysat.features.eigenvectors import lanczos, scaled_by_degree
+from dysat.features.link_memory import decayed_links
 from dysat.system.compiled import native
 from dysat.system.parallel.process import on_one_core
 

@@ -24,7 +24,8 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import DysatError, GraphError
 from dysat.evaluation.probe import validation_auc
 from dysat.evaluation.protocols import LinkSplit, single_step
-from dysat.features.link_memory import EXACT_NODES, RANKS, links_among
+from dysat.features.eigenvectors import EXACT_NODES, RANKS
+from dysat.features.link_memory import links_among
 from dysat.features.pair_attributes import with_attributes
 from dysat.features.pair_history import CHUNK, UNIFORM_PAIRS, PairHistory
 from dysat.features.spectrum import spectrum

@@ -145,7 +145,7 @@ def test_pair_features_are_computed_in_one_thread(monkeypatch: pytest.MonkeyPatc
 
     names = {
         "dysat.features.spectrum.lanczos",
-        "dysat.features.link_memory.lanczos",
+        "dysat.features.eigenvectors.lanczos",
         "dysat.features.pair_history.fractional_ranks",
     }
     for name in names:

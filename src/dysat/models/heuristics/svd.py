@@ -14,7 +14,8 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.link_memory import BASIS, EXACT_NODES, Reals, decayed_links, lanczos
+from dysat.features.eigenvectors import BASIS, EXACT_NODES, lanczos
+from dysat.features.link_memory import Reals, decayed_links
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.memory import GraphSize
 
