@@ -102,6 +102,20 @@ def test_blocks_of_a_matrix_of_low_rank(number: int, monkeypatch: pytest.MonkeyP
     assert_allclose(matrix @ vectors, vectors * values, atol=1e-3 * largest)
 
 
+def test_pairs_of_a_large_graph_are_compared_in_a_smaller_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many vectors of the basis as nodes, eigenvectors are exact; with half of them, they are not."""
+    matrix = communities(192)
+    for name, value in (("BLOCK_NODES", 100), ("BASIS", 3), ("LARGE_BASIS", 2)):
+        monkeypatch.setattr(eigenvectors, name, value)
+    every = np.linalg.eigvalsh(matrix.toarray())
+    expected = np.sort(np.abs(every))[::-1][:64].sum()
+    whole = np.abs(leading_eigenvectors(matrix)[0]).sum()
+    monkeypatch.setattr(eigenvectors, "LARGE_NODES", 100)
+    rough = np.abs(leading_eigenvectors(matrix)[0]).sum()
+    assert_allclose(whole, expected, rtol=1e-4)
+    assert 0.9 * expected < rough < 0.999 * expected
+
+
 def test_eigenvectors_of_a_similar_matrix_need_a_smaller_span(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eigenvectors, "EXACT_NODES", 100)
     matrix, (before, size) = communities(480), (communities(480)[:420, :420], 8)

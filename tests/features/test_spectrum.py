@@ -107,7 +107,7 @@ def test_a_large_graph_begins_with_the_step_before(most_are_new: bool, monkeypat
 
     alone = tuple(spectrum(graph, number))
     monkeypatch.setattr("dysat.features.spectrum.lanczos", watched)
-    monkeypatch.setattr("dysat.features.spectrum.CONTINUED_NODES", 50)
+    monkeypatch.setattr("dysat.features.spectrum.LARGE_NODES", 50)
     found = tuple(spectrum(graph, number))
     assert given == [False, *[not most_are_new] * (len(graph) - 1)]
     for step, (mine, other) in enumerate(zip(found, alone, strict=True)):

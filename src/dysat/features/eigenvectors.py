@@ -26,6 +26,8 @@ EXACT_NODES = 7_000  # larger matrices have approximate eigenvectors; those of t
 BLOCK = 16  # vectors that are multiplied at once
 MOST_ENTRIES = 1 << 30  # of a basis; larger graphs have fewer eigenvectors, of the next smaller rank
 BASIS = 5  # vectors of the basis per wanted eigenvector
+LARGE_NODES = 50_000
+LARGE_BASIS = 4  # the same for features of pairs of larger graphs, which rank better with rougher eigenvectors
 CONTINUED_BASIS = 3  # the same, if it begins with eigenvectors of a similar matrix
 MOSTLY_NOISE = 1e-3  # length of a new vector of a basis, relative to the largest product, that has rounding errors
 CHUNK = 1 << 24  # entries of a matrix that are multiplied at once on a GPU
@@ -48,7 +50,8 @@ def leading_eigenvectors(matrix: Matrix) -> Spectrum:
     elif side is not None and most < side.sum() < n - most:
         values, vectors = _bipartite_eigenvectors(matrix, side, most)
     elif n > BLOCK_NODES:
-        values, vectors = _block_lanczos(matrix, most, "LM", seed=0)
+        basis = LARGE_BASIS if n > LARGE_NODES and most == RANKS[-1] else BASIS
+        values, vectors = _block_lanczos(matrix, most, "LM", seed=0, basis=basis)
     else:
         values, vectors = lanczos(matrix, most, tol=TOLERANCE)
     order = np.argsort(-np.abs(values), kind="stable")[:most]
@@ -101,7 +104,7 @@ def lanczos(
     Shapes: similar [n, k] with n ≤ N → [k], [N, k]
     """
     if matrix.shape[0] > EXACT_NODES:
-        return _block_lanczos(matrix, number, which, seed, similar)
+        return _block_lanczos(matrix, number, which, seed, similar=similar)
     load_scipy()
     from scipy.sparse.linalg import eigsh
 
@@ -114,22 +117,28 @@ def lanczos(
 
 
 def _block_lanczos(
-    matrix: Any, number: int, which: str, seed: int, similar: NDArray[np.floating[Any]] | None = None
+    matrix: Any,
+    number: int,
+    which: str,
+    seed: int,
+    *,
+    basis: int = BASIS,
+    similar: NDArray[np.floating[Any]] | None = None,
 ) -> tuple[Reals, NDArray[np.float32]]:
     """Return approximate eigenvalues and eigenvectors from a few products with blocks of vectors.
 
     Ritz vectors in the span of X, A X, A² X, …, in float32. Extreme eigenvalues that stand apart are exact; of a dense
     part of the spectrum, the vectors span most of the same space. Many times faster than one vector at a time, and the
-    time grows with the number of links. X is random, or eigenvectors of a similar matrix: then the first product shows
-    what they lack, and a smaller span is enough.
+    time grows with the number of links. X is random, and the span has `basis` vectors for each that is wanted. Or X has
+    the eigenvectors of a similar matrix: then the first product shows what they lack, and a smaller span is enough.
 
     Shapes: similar [n, k] with n ≤ N → [k], [N, k]
     """
-    n, (width, per_vector) = matrix.shape[0], (BLOCK, BASIS) if similar is None else (number, CONTINUED_BASIS)
+    n, (width, per_vector) = matrix.shape[0], (BLOCK, basis) if similar is None else (number, CONTINUED_BASIS)
     size = width * math.ceil(per_vector * number / width)
     device = matrix_device(4 * (size * n + width * CHUNK))
     multiply, decomposed = _product(matrix, device), torch.linalg.qr if similar is None else _orthonormal
-    basis, small = torch.empty(size, n, device=device), torch.zeros(size, size, device=device)  # basis A basisᵀ
+    span, small = torch.empty(size, n, device=device), torch.zeros(size, size, device=device)  # span A spanᵀ
     random = np.random.default_rng(seed)
 
     def gaussian() -> Tensor:
@@ -146,24 +155,24 @@ def _block_lanczos(
             noise = 100 * torch.finfo(fresh.dtype).eps / math.sqrt(n) * largest
             block = fresh + noise * gaussian()
             for _ in range(2):
-                block -= ((basis[:first] @ block).mT @ basis[:first]).mT
+                block -= ((span[:first] @ block).mT @ span[:first]).mT
                 block = decomposed(block)[0]
-        basis[now] = block.mT
+        span[now] = block.mT
         fresh = multiply(block.contiguous())
         # But for rounding errors, A X is orthogonal to all blocks before the last two.
         for seen in (slice(max(0, first - width), now.stop), slice(now.stop)):
-            along = basis[seen] @ fresh
+            along = span[seen] @ fresh
             small[seen, now] += along
             if now.stop == size:
                 break
-            fresh -= (along.mT @ basis[seen]).mT  # on a CPU much faster than basis[seen].mT @ along
+            fresh -= (along.mT @ span[seen]).mT  # on a CPU much faster than span[seen].mT @ along
     upper = small.double().cpu().triu()
     values, mixture = torch.linalg.eigh(upper + upper.triu(1).mT)
     if which == "LM":
         chosen = values.abs().argsort(descending=True, stable=True)[:number].sort().values
     else:
         chosen = torch.cat([torch.arange(number // 2), torch.arange(size - (number - number // 2), size)])
-    return values[chosen].numpy(), (basis.mT @ mixture[:, chosen].float().to(device)).cpu().numpy()
+    return values[chosen].numpy(), (span.mT @ mixture[:, chosen].float().to(device)).cpu().numpy()
 
 
 def _orthonormal(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dysat.data.graph import DynamicGraph
-from dysat.features.eigenvectors import lanczos
+from dysat.features.eigenvectors import LARGE_NODES, lanczos
 from dysat.features.link_memory import Reals, decayed_links_by_step
 from dysat.features.matrix import SparseMatrix
 from dysat.system.parallel.process import few_blas_threads
@@ -19,7 +19,6 @@ from dysat.system.parallel.ranks import ranks
 from dysat.system.progress import report
 
 DECAY = 0.8  # weight of a snapshot relative to the one after it
-CONTINUED_NODES = 50_000  # eigenvectors of larger graphs are found from those of the step before
 
 
 def spectrum(graph: DynamicGraph, number: int) -> Iterator[Tensor]:
@@ -69,7 +68,7 @@ def _both_ends(matrix: SparseMatrix, number: int, before: tuple[Reals, Reals] | 
         values, vectors = np.linalg.eigh(matrix.toarray())
     else:
         similar = None
-        if before is not None and size > CONTINUED_NODES and 2 * len(before[0]) >= size:
+        if before is not None and size > LARGE_NODES and 2 * len(before[0]) >= size:
             similar = np.concatenate(before, axis=1)
         values, vectors = lanczos(matrix, 2 * number, which="BE", tol=1e-3, similar=similar)
     parts = []

@@ -155,7 +155,7 @@ class DySAT(AttentionModel):
     def version(self) -> int:
         # 2: the pair score learns to rank; 3: its trees learn from half of the rows each; 4: its weights follow the
         # log; 5: its trees are deeper, and learn from all rows; 6: it learns from more uniform pairs, and its
-        # features are in the order of kinds; 7: eigenvectors of large networks of few hubs are right
+        # features are in the order of kinds; 7: other eigenvectors of networks of few hubs, and of large ones
         return 7 if self.pair_score or self.agreement else 1
 
     def check(self) -> None:
