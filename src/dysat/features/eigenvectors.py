@@ -122,7 +122,7 @@ def _block_lanczos(
     which: str,
     seed: int,
     *,
-    basis: int = BASIS,
+    basis: int | None = None,
     similar: NDArray[np.floating[Any]] | None = None,
 ) -> tuple[Reals, NDArray[np.float32]]:
     """Return approximate eigenvalues and eigenvectors from a few products with blocks of vectors.
@@ -134,7 +134,7 @@ def _block_lanczos(
 
     Shapes: similar [n, k] with n ≤ N → [k], [N, k]
     """
-    n, (width, per_vector) = matrix.shape[0], (BLOCK, basis) if similar is None else (number, CONTINUED_BASIS)
+    n, (width, per_vector) = matrix.shape[0], (BLOCK, basis or BASIS) if similar is None else (number, CONTINUED_BASIS)
     size = width * math.ceil(per_vector * number / width)
     device = matrix_device(4 * (size * n + width * CHUNK))
     multiply, decomposed = _product(matrix, device), torch.linalg.qr if similar is None else _orthonormal
