@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import os
 import re
 import signal
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,7 @@ from run_folders import (
 )
 
 import dysat
+from dysat.cli import learn
 from dysat.cli.output import watching
 from dysat.cli.output.show import score_text
 from dysat.runs.checkpoints import CHECKPOINTS
@@ -117,6 +120,25 @@ def test_fit_a_dataset(cli: Cli) -> None:
     expected = [[str(u), str(v), f"{s:.3f}", "yes" if known else "no"] for u, v, s, known in model.top_links(10)]
     assert link_lines(out) == expected and len(expected) == 10
     assert "1 epoch on cpu, " in out and f"written to {Path('run').absolute()}" in out
+
+
+def test_a_graph_that_was_read_is_freed_before_training(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_graph().save("graph")
+    find_graph, train, read, freed = learn.find_graph, Run.train, list[Any](), list[bool]()
+
+    def found(*args: Any) -> Any:
+        graph, made = find_graph(*args)
+        read.append(weakref.ref(graph.snapshots[0]))
+        return graph, made
+
+    def trained(run: Run, *args: Any, **options: Any) -> bool:
+        gc.collect()
+        freed.append(read[0]() is None)
+        return train(run, *args, **options)
+
+    monkeypatch.setattr(learn, "find_graph", found)
+    monkeypatch.setattr(Run, "train", trained)
+    assert cli("fit", "graph", *PAPER, "--model", "dysat:text")[0] == 0 and freed == [True]
 
 
 def test_fit_a_graph_folder_as_json(cli: Cli) -> None:

@@ -153,6 +153,7 @@ def fit(
             reading = time.monotonic() - began
             return print_estimate(graph, learner, windows=windows, reading=reading, as_json=as_json)
     keep_freed_memory(sum(snapshot.num_links for snapshot in graph))
+    del graph  # the run has a copy, which is mapped
     with watching() as watch:
         ended = run.train(watch, device=device, began=began) if on_ray is None else on_ray(run, watch, device)
     if not ended:
