@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
 from dysat.features import eigenvectors
-from dysat.features.eigenvectors import lanczos, leading_eigenvectors
+from dysat.features.eigenvectors import by_rule, lanczos, leading_eigenvectors
 from dysat.system.parallel.matrices import matrices_on
 
 
@@ -221,3 +221,16 @@ def test_leading_eigenvectors_are_the_truncated_svd(
     assert vectors.shape == (matrix.shape[0], 64)
     assert_allclose(np.abs(values), sigma[:64], rtol=1e-6)
     assert_allclose(vectors * values @ vectors.T, left[:, :64] * sigma[:64] @ right[:64], atol=1e-5)
+
+
+def test_a_rule_chooses_signs_and_the_axes_of_equal_eigenvalues() -> None:
+    values = np.array([3.0, -1.0, 3.0, 2.0, -1.0, 0.5])
+    vectors = np.linalg.qr(np.random.default_rng(0).standard_normal((9, 6)))[0]
+    found = by_rule(values, vectors)
+    np.testing.assert_allclose((found * values) @ found.T, (vectors * values) @ vectors.T, atol=1e-12)
+    other = vectors * [1, -1, 1, -1, 1, 1]
+    for pair in ([0, 2], [1, 4]):
+        other[:, pair] = other[:, pair] @ np.array([[0.6, 0.8], [0.8, -0.6]])
+    assert np.abs(other - vectors).max() > 0.1
+    np.testing.assert_allclose(by_rule(values, other), found, atol=1e-12)
+    assert by_rule(np.empty(0), np.empty((4, 0))).shape == (4, 0)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from by_links import graph_of
 from numpy.typing import NDArray
+from other_processor import choose_other_eigenvectors
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -134,6 +135,30 @@ def test_consecutive_steps_are_as_close_as_rotations_allow() -> None:
     plain = [torch.cat([0.5 * part / part.square().mean().sqrt() for part in parts], 1) for parts in plain]
     apart = [sum(float((b - a).square().sum()) for a, b in pairwise(s)) for s in (steps, plain)]
     assert apart[0] < 0.5 * apart[1]
+
+
+SEPARATE_PAIRS = graph_of(
+    [0, 12, 12, 20],  # six equal eigenvalues of either sign, then eight, and two others
+    [
+        {},
+        {(u, u + 1): 1.0 for u in range(0, 12, 2)},
+        {(u, u + 1): 1.0 for u in range(0, 12, 2)},
+        {(0, 2): 3.0, **{(u, u + 1): 2.952 for u in range(12, 20, 2)}},
+    ],
+)
+
+
+@pytest.mark.parametrize("number", [3, 5, 9])  # 5 of six; more than there are
+@pytest.mark.parametrize("graph", [MEETINGS, SEPARATE_PAIRS, drawn(60, 3)], ids=["meetings", "pairs", "sixty nodes"])
+def test_processors_that_choose_other_eigenvectors_find_the_same(
+    graph: DynamicGraph, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, earlier = tuple(spectrum(graph, number)), tuple(spectrum(graph, number, oriented=False))
+    choose_other_eigenvectors(monkeypatch)
+    for one, two in zip(spectrum(graph, number), expected, strict=True):
+        assert_close(one, two, atol=1e-5, rtol=1e-5)
+    without = tuple(spectrum(graph, number, oriented=False))
+    assert not all(torch.allclose(*both, atol=0.1) for both in zip(without, earlier, strict=True))
 
 
 def test_a_bipartite_graph_needs_both_signs() -> None:

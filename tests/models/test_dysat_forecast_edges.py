@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from other_processor import choose_other_eigenvectors
 from run_folders import quick
 from small import FORECASTING, QUICK, all_pairs, make_graph, meetings
 from torch.testing import assert_close
 
 from dysat import DynamicGraph, DySAT, ModelError
+from dysat.models.dysat import ORIENTED
 
 __all__ = ["quick"]
 
@@ -70,6 +72,20 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
         assert torch.equal(loaded.pair_scores(pairs, step), model.pair_scores(pairs, step))
     assert loaded.top_links(9) == model.top_links(9)
     assert loaded._state().keys() == model._state().keys()
+
+
+def test_another_processor_computes_the_same_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a saved model, although eigenvectors are found again; those of earlier versions depend on the processor."""
+    model, options = DySAT(**QUICK, spectrum=4).fit(meetings()), {"atol": 1e-5, "rtol": 1e-5}
+    model.save(tmp_path / "new")
+    model._oriented = False
+    model.save(tmp_path / "old")  # its embeddings are those of weights that were learned with other coordinates
+    old = DySAT.load(tmp_path / "old", device="cpu").embed()
+    choose_other_eigenvectors(monkeypatch)
+    loaded = DySAT.load(tmp_path / "new", device="cpu")
+    assert_close(loaded.embed(), model.embed(), **options)
+    assert loaded._state().keys() - DySAT.load(tmp_path / "old", device="cpu")._state().keys() == {ORIENTED}
+    assert not torch.allclose(DySAT.load(tmp_path / "old", device="cpu").embed(), old, atol=0.01)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ BASIS = 5  # vectors of the basis per wanted eigenvector
 LARGE_NODES = 50_000
 LARGE_BASIS = 4  # the same for features of pairs of larger graphs, which rank better with rougher eigenvectors
 CONTINUED_BASIS = 3  # the same, if it begins with eigenvectors of a similar matrix
+SAME = 1e-6  # difference of equal eigenvalues, relative to the largest
 MOSTLY_NOISE = 1e-3  # length of a new vector of a basis, relative to the largest product, that has rounding errors
 CHUNK = 1 << 24  # entries of a matrix that are multiplied at once on a GPU
 SOME_LINKS = 1_000  # looked at for a triangle, before a graph is searched for cycles of odd length
@@ -114,6 +115,32 @@ def lanczos(
     start = rng.standard_normal(matrix.shape[0])
     values, vectors = eigsh(as_scipy(matrix), number, which=which, v0=start, tol=tol, **options)
     return values, vectors
+
+
+def by_rule(values: Reals, vectors: NDArray[Any]) -> NDArray[Any]:
+    """Return eigenvectors that are the same on all processors, which choose different signs.
+
+    Each is turned towards a random direction. Those of an eigenvalue that occurs several times, which span a plane
+    whose axes are arbitrary, are turned together. The rule also holds for eigenvectors of any length.
+
+    Shapes: [k], [N, k] → [N, k]
+    """
+    order, random = np.argsort(values, kind="stable"), np.random.default_rng(0).standard_normal(vectors.shape)
+    gaps, found = np.diff(values[order]), np.empty_like(vectors)
+    for same in np.split(order, np.flatnonzero(gaps > SAME * np.abs(values).max(initial=0.0)) + 1):
+        same.sort()
+        found[:, same] = rotated(vectors[:, same], random[:, same])
+    return found
+
+
+def rotated(vectors: NDArray[Any], towards: NDArray[Any]) -> NDArray[Any]:
+    """Rotate so that the first rows are as close as possible to others (orthogonal Procrustes).
+
+    Shapes: [N, k], [n, k] with n ≤ N → [N, k]
+    """
+    left, _, right = np.linalg.svd(vectors[: len(towards)].T @ towards)
+    found: NDArray[Any] = vectors @ (left @ right)
+    return found
 
 
 def _block_lanczos(

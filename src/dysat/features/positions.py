@@ -11,7 +11,7 @@ from dysat.features import facts
 from dysat.features.eigenvectors import RANKS, Spectrum
 from dysat.features.facts import Column, columns_of
 from dysat.features.lookup import Ends, low_and_high
-from dysat.features.rounding import without_noise
+from dysat.features.rounding import row_products, without_noise
 from dysat.system.parallel.process import in_threads
 
 Ids = NDArray[np.int64]
@@ -41,7 +41,7 @@ def position_columns(
     for number, ((values, vectors), lengths) in enumerate(zip(spectra, norms, strict=True)):
         products = pair_products(vectors, ends.pairs)
         scores, both = low_rank_scores(values, products), low_and_high(lengths, ends)
-        cube = [_sums(products, values**3)] if number else []
+        cube = [row_products(products, values**3)] if number else []
         if steady:
             most = lengths[ends.pairs].prod(axis=1)  # that any of these scores can be
             scores, cube = ([without_noise(score, most) for score in part] for part in (scores, cube))
@@ -64,10 +64,4 @@ def low_rank_scores(values: Reals, products: Reals) -> list[Reals]:
     0 across and Σ λ x_u x_v within.
     """
     every = [(products[:, :rank], values[:rank]) for rank in RANKS] + [(products, np.abs(values))]
-    return [_sums(*each) for each in every]
-
-
-def _sums(products: Reals, values: Reals) -> Reals:
-    """Return products @ values; unlike with a library of matrix products, a sum does not depend on the other rows."""
-    sums: Reals = np.einsum("bk,k->b", products, values)
-    return sums
+    return [row_products(*each) for each in every]

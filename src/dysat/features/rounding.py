@@ -36,6 +36,16 @@ def without_noise(values: Reals, size: Reals) -> Reals:
     return found
 
 
+def row_products(x: Reals, weights: Reals) -> Reals:
+    """Return x @ weights; unlike with a library of matrix products, a row does not depend on the others.
+
+    Shapes: [B, k], [k] → [B], or [B, k], [k, j] → [B, j]
+    """
+    rows = x if x.strides[1] == x.itemsize else np.ascontiguousarray(x)
+    found: Reals = np.einsum("bk,k...->b...", rows, np.asarray(weights, order="F"))
+    return found
+
+
 def fractional_ranks(values: Reals, ordered: NDArray[np.float32]) -> Reals:
     """Return the fraction of each sorted column that is smaller; equal ones count half.  # [B, F], [B', F] → [B, F]
 

@@ -50,6 +50,7 @@ from dysat.system.progress import report
 from dysat.training import Callbacks, Settings, minimize
 
 SCORE, PAIR, AXES, TARGET_AXES = "score/", "pair/", "axes", "axes_target"
+ORIENTED = "coordinates/oriented"  # a flag; models of earlier versions lack it
 Role = Literal["source", "target"]
 TAUGHT = 12  # pairs per node and kind on which embeddings learn to agree with the pair score
 SCORED_AT_ONCE = 1 << 17  # pairs between two reports of progress
@@ -150,13 +151,16 @@ class DySAT(AttentionModel):
     _ready_coordinates: list[Tensor] | None = field(
         init=False, repr=False, default=None
     )  # computed before they are needed
+    _oriented: bool = field(init=False, repr=False, default=True)  # coordinates do not depend on the processor
 
     @property
     def version(self) -> int:
         # 2: the pair score learns to rank; 3: its trees learn from half of the rows each; 4: its weights follow the
         # log; 5: its trees are deeper, and learn from all rows; 6: it learns from more uniform pairs, and its
         # features are in the order of kinds; 7: other eigenvectors of networks of few hubs, and of large ones
-        return 7 if self.pair_score or self.agreement else 1
+        if self.pair_score or self.agreement:
+            return 7
+        return 2 if self.spectrum else 1  # 2: the signs of coordinates follow a rule
 
     def check(self) -> None:
         super().check()
@@ -296,7 +300,8 @@ class DySAT(AttentionModel):
     def _coordinates(self, device: torch.device, steps: int) -> Iterator[Tensor]:
         """Yield the spectral coordinates of the last steps.  # each [known, 2 · spectrum]"""
         with matrices_on(device):
-            yield from islice(spectrum(self.graph_, self.spectrum), len(self.graph_) - steps, None)
+            every = spectrum(self.graph_, self.spectrum, oriented=self._oriented)
+            yield from islice(every, len(self.graph_) - steps, None)
 
     def _times(self) -> Tensor | None:
         if self.positions == "absolute":
@@ -310,6 +315,7 @@ class DySAT(AttentionModel):
 
     def _prepare(self, device: torch.device, generator: torch.Generator) -> Task:
         self.score_ = self.pair_score_ = self.axes_ = self.target_axes_ = None
+        self._oriented = True
         with self._getting_ready(device) as begin:
             if self.pair_score or self.agreement:
                 self.pair_score_ = self._learn_pair_score(begin)
@@ -588,7 +594,8 @@ class DySAT(AttentionModel):
         pair = {} if self.pair_score_ is None else self.pair_score_.tensors()
         named = {AXES: self.axes_, TARGET_AXES: self.target_axes_}
         axes = {name: value for name, value in named.items() if value is not None}
-        return {**self.weights(), **axes, **{f"{PAIR}{name}": value for name, value in pair.items()}}
+        flag = {ORIENTED: torch.tensor(True)} if self.embeddings and self.spectrum and self._oriented else {}
+        return {**self.weights(), **axes, **flag, **{f"{PAIR}{name}": value for name, value in pair.items()}}
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights of the network and of the product score."""
@@ -604,7 +611,7 @@ class DySAT(AttentionModel):
         super()._take_state(tensors) if self.embeddings else self._restore(tensors)
 
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        parts: dict[str, dict[str, Tensor]] = {SCORE: {}, PAIR: {}, AXES: {}, "": {}}
+        parts: dict[str, dict[str, Tensor]] = {SCORE: {}, PAIR: {}, AXES: {}, ORIENTED: {}, "": {}}
         for name, value in tensors.items():
             prefix = next(p for p in parts if name.startswith(p))
             parts[prefix][name.removeprefix(prefix)] = value
@@ -612,6 +619,7 @@ class DySAT(AttentionModel):
             self._forget()
             self.pair_score_ = PairScore.of(parts[PAIR])
             return
+        self._oriented = bool(parts[ORIENTED])
         try:
             super()._restore(parts[""])
         except ModelError:

@@ -16,6 +16,7 @@ from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
 from dysat.features.pair_attributes import with_attributes
 from dysat.features.pair_history import chunks, history_of, sorted_ends
+from dysat.features.rounding import row_products
 from dysat.models.forecast.examples import (
     UNIFORM_PER_LINK,
     Examples,
@@ -137,11 +138,11 @@ class PairScore:
 
     def raw(self, features: Reals, ranks: Reals, linked_before: Bools) -> Reals:
         """Return scores that are not calibrated.  # [B, F], [B, F − K], [B] → [B]"""
-        linear = self.standard(features, ranks) @ self.weights.mT + self.bias
-        of_class = torch.from_numpy(linked_before).long().unsqueeze(1)
+        of_class = linked_before.astype(np.intp)
+        linear = row_products(self.standard(features, ranks).numpy(), self.weights.numpy().T) + self.bias.numpy()
         with np.errstate(over="ignore", invalid="ignore"):  # of a hostile file; the caller refuses what is not finite
-            trees = self.tree_weights[of_class[:, 0]].numpy() * self.trees.sum(features)
-            score: Reals = linear.gather(1, of_class)[:, 0].numpy() + trees
+            trees = self.tree_weights.numpy()[of_class] * self.trees.sum(features)
+            score: Reals = np.take_along_axis(linear, of_class[:, None], axis=1)[:, 0] + trees
         return score
 
     def standard(self, features: Reals, ranks: Reals) -> Tensor:

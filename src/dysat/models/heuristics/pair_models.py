@@ -19,6 +19,7 @@ from dysat.errors import ModelError
 from dysat.features.link_memory import Snapshots, links_among
 from dysat.features.pair_attributes import with_attributes
 from dysat.features.pair_history import history_of, kinds_at, pair_history, sorted_ends
+from dysat.features.rounding import row_products
 from dysat.models.base.link_model import LinkModel
 from dysat.models.base.memory import GraphSize
 from dysat.nn.logistic import fit_logistic
@@ -181,7 +182,8 @@ class PairLogistic(PairModel):
         if x.shape[1] != len(self.means_):
             counts = f"{len(self.means_)} columns, and there are {x.shape[1]} now"
             raise ModelError(f"{self.method} was learned from {counts}; fit the model again")
-        scores: Reals = (self._standardized(torch.from_numpy(x)) @ self.weights_ + self.bias_).numpy()
+        standard = self._standardized(torch.from_numpy(x)).numpy()
+        scores: Reals = row_products(standard, self.weights_.numpy()) + self.bias_.numpy()
         return scores
 
     def _learned(self) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from dysat.data.csr import Snapshot
 from dysat.data.graph import DynamicGraph
 from dysat.errors import ModelError
-from dysat.features.eigenvectors import BASIS, EXACT_NODES, lanczos
+from dysat.features.eigenvectors import BASIS, EXACT_NODES, by_rule, lanczos
 from dysat.features.link_memory import Reals, decayed_links
 from dysat.models.base.embedding import EmbeddingModel
 from dysat.models.base.memory import GraphSize
@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
+NOISE = 1e-9  # smaller entries, relative to the largest, are rounding errors
+
+
 @dataclass(kw_only=True, eq=False)
 class TruncatedSVD(EmbeddingModel):
     """Embeddings U √Σ from the rank-d approximation log(1 + m) ≈ U Σ Vᵀ, m_uv = Σ_k decay^(t−k) w_uv^k.
 
     Self-loops are ignored. The matrix is symmetric, so U are its eigenvectors and Σ the absolute eigenvalues. In a
     bipartite graph every singular value occurs twice, for λ and −λ: a plain SVD returns an arbitrary mixture of both
-    vectors, which depends on the start of the iteration; an eigendecomposition keeps them apart. The largest entry of
-    each column is positive. With fewer than d nodes, the last columns are 0.
+    vectors, which depends on the start of the iteration; an eigendecomposition keeps them apart. Signs follow a rule
+    (`by_rule`). With fewer than d nodes, the last columns are 0.
 
     Attributes:
         graph_: The graph.
@@ -49,6 +52,10 @@ class TruncatedSVD(EmbeddingModel):
     features: Annotated[int, "Number of singular values: the embedding size"] = 128
     decay: Annotated[float, "Weight of a snapshot relative to the next one"] = 0.5
     seed: Annotated[int, "Random seed of the start vector"] = 0
+
+    @property
+    def version(self) -> int:
+        return 2  # 2: rounding errors are 0
 
     def check(self) -> None:
         if self.features < 1:
@@ -96,10 +103,10 @@ def _decompose(snapshots: tuple[Snapshot, ...], features: int, decay: float, see
     active = np.flatnonzero(matrix.sum(axis=1))  # all other rows are 0
     values, vectors = _leading(matrix[active][:, active], features, seed)
     columns = vectors * np.sqrt(np.abs(values))  # [active, ≤ d]
-    largest = np.abs(columns).argmax(0) if len(active) else np.empty(0, dtype=np.int64)
-    signs = np.where(columns[largest, np.arange(len(values))] < 0, -1.0, 1.0)
+    # Of nodes that are not connected with those of an eigenvector, it has rounding errors, which a probe could enlarge.
+    columns[np.abs(columns) < NOISE * np.abs(columns).max(initial=0.0)] = 0.0
     e = torch.zeros(matrix.shape[0], features)
-    e[torch.from_numpy(active), : len(values)] = torch.from_numpy(columns * signs).to(e.dtype)
+    e[torch.from_numpy(active), : len(values)] = torch.from_numpy(columns).to(e.dtype)
     return e
 
 
@@ -110,6 +117,7 @@ def _leading(matrix: csr_array[np.float64], features: int, seed: int) -> tuple[R
         values, vectors = np.linalg.eigh(matrix.toarray())
     else:
         values, vectors = lanczos(matrix, features, seed=seed)
+    vectors = by_rule(values, vectors)
     order = np.argsort(-np.abs(values), kind="stable")[:features]
     values, vectors = values[order], vectors[:, order]
     # Rounding makes zero eigenvalues slightly non-zero, with arbitrary vectors.
