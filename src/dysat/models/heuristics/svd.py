@@ -53,10 +53,6 @@ class TruncatedSVD(EmbeddingModel):
     decay: Annotated[float, "Weight of a snapshot relative to the next one"] = 0.5
     seed: Annotated[int, "Random seed of the start vector"] = 0
 
-    @property
-    def version(self) -> int:
-        return 2  # 2: rounding errors are 0
-
     def check(self) -> None:
         if self.features < 1:
             raise ModelError(f"features={self.features} must be at least 1")
