@@ -7,7 +7,8 @@ GRAPHS comes from benchmarks/wide_logs.py; only logs of the development half are
 windows of a log, the pair score learns from the windows before it, with different weights of its parts:
 
 - rule: those from which learning starts.
-- learned: how well the parts ranked the last window before, without the floor. With it, this is the default.
+- learned: how well the parts ranked the last windows before, without the floor. With it, this is the default.
+- learned in the last window alone: no older windows join it.
 - a part alone: the regression of all pairs, that of pairs linked before (for new pairs, that of all pairs), the trees,
   degrees, memory of the link, or common neighbours.
 
@@ -34,6 +35,7 @@ from forecasting_wide import DEVELOPMENT_LOGS, FIGURES, examples, figures, predi
 import dysat
 from dysat.features.pair_history import PLAIN_COLUMNS
 from dysat.models.forecast import mixture, pair_score
+from dysat.models.forecast import parts as pair_parts
 from dysat.models.forecast.examples import Examples, forget_histories
 from dysat.models.forecast.mixture import learned_weights
 from dysat.models.forecast.pair_score import PairScore
@@ -41,27 +43,32 @@ from dysat.models.forecast.parts import Parts, Reals, learn_parts
 from dysat.system.hardware import hardware
 from dysat.system.parallel.pool import THREAD_VARIABLES, worker_pool
 
-Weights = Callable[..., Reals]  # of experts, the last window, weights to start from, and whether there is a floor
+Weights = Callable[..., Reals]  # of experts in past windows, these, weights to start from, and whether there is a floor
 WINDOWS = 4
 DEFAULT = "learned, with a floor"
 ALONE = ("regression", "regression of repeated pairs", *PLAIN_COLUMNS, "trees")
 
 
-def _rule(experts: Reals, last: Examples, start: Reals, *, floor: bool) -> Reals:
+def _rule(scores: Sequence[Reals], windows: Sequence[Examples], start: Reals, *, floor: bool) -> Reals:
     return start
 
 
-def _learned(experts: Reals, last: Examples, start: Reals, *, floor: bool) -> Reals:
-    return learned_weights(experts, last, start, floor=False)
+def _learned(scores: Sequence[Reals], windows: Sequence[Examples], start: Reals, *, floor: bool) -> Reals:
+    return learned_weights(scores, windows, start, floor=False)
 
 
-def _alone(expert: int, experts: Reals, last: Examples, start: Reals, *, floor: bool) -> Reals:
-    return mixture._Window.of(last).scaled(experts, mixture._experts_alone()[expert])
+def _last(scores: Sequence[Reals], windows: Sequence[Examples], start: Reals, *, floor: bool) -> Reals:
+    return learned_weights(scores[:1], windows[:1], start, floor=floor)
+
+
+def _alone(expert: int, scores: Sequence[Reals], windows: Sequence[Examples], start: Reals, *, floor: bool) -> Reals:
+    return mixture._Windows.of(windows).scaled(mixture._joined(scores, windows), mixture._experts_alone()[expert])
 
 
 WAYS: Mapping[str, Weights] = {
     DEFAULT: learned_weights,
     "learned": _learned,
+    "learned in the last window alone, with a floor": _last,
     "rule": _rule,
     **{name: partial(_alone, expert) for expert, name in enumerate(ALONE)},
 }
@@ -79,7 +86,7 @@ def window(folder: str, target: int, seed: int) -> dict[str, dict[str, float]]:
         return parts[key]
 
     for name, way in WAYS.items():
-        with patch.multiple(pair_score, learned_weights=way, learn_parts=learn_once):
+        with patch.object(pair_score, "learned_weights", way), patch.object(pair_parts, "learn_parts", learn_once):
             score = PairScore.learn(past, transitions=dysat.DySAT().transitions, seed=seed)
         if score is None:
             raise ValueError(f"{folder}: nothing to learn from before window {target}")

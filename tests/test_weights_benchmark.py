@@ -16,17 +16,17 @@ weights = pytest.importorskip("weights")
 
 
 def test_all_ways_are_measured_on_the_same_examples(tmp_path: Path) -> None:
-    graph = two_blocks(steps=5)
+    graph = two_blocks(steps=7)
     graph.save(tmp_path / "blocks")
-    found = weights.window(str(tmp_path / "blocks"), 4, 0)
+    found = weights.window(str(tmp_path / "blocks"), 6, 0)
     assert found.keys() == weights.WAYS.keys()
-    model = dysat.DySAT(embeddings=False).fit(graph[:4])
-    given = weights.examples(graph, 4, 0)
+    model = dysat.DySAT(embeddings=False).fit(graph[:6])
+    given = weights.examples(graph, 6, 0)
     expected = weights.figures(model.pair_scores, given)
     assert found[weights.DEFAULT] == {name: expected[name] for name in ("auc", "mrr", "new_mrr")}
     assert len({tuple(figures.values()) for figures in found.values()}) > 5
-    again = weights.PairScore.learn(graph[:4], transitions=model.transitions)
-    assert torch.equal(again.log_odds(graph[:4], 3, given.pairs), model.pair_scores(given.pairs))
+    again = weights.PairScore.learn(graph[:6], transitions=model.transitions)
+    assert torch.equal(again.log_odds(graph[:6], 5, given.pairs), model.pair_scores(given.pairs))
 
 
 def test_table_has_differences_from_the_default(capsys: pytest.CaptureFixture[str]) -> None:

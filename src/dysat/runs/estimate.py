@@ -39,10 +39,9 @@ from dysat.models.forecast.examples import (
     REPLACED_PER_LINK,
     UNIFORM_PER_LINK,
     Examples,
+    Plan,
     num_uniform,
-    recent_transitions,
-    same_time_transitions,
-    training_transitions,
+    planned,
     transitions_at_once,
 )
 from dysat.models.forecast.mixture import rule
@@ -147,8 +146,9 @@ class _PairWork:
     learning_once: float  # learning, whatever the number of examples
     transitions: int  # distinct ones of all fits
     examples: int  # of these transitions
-    rows: float  # that one fit learns from; transitions at the next window's time of day or week count several times
-    fits: int
+    learnings: int  # in all fits: from all transitions, and before each window that weighs the parts
+    rows: int  # of all learnings; transitions that count more are there several times
+    most_rows: int  # of one learning
     at_once: int  # transitions that are prepared at the same time
     num_columns: int
     num_candidates: int
@@ -166,7 +166,8 @@ class _PairWork:
         with few_blas_threads(n):
             seconds, history = _timed(lambda: _history(snapshots, three_step))
             eigenvectors = _eigenvector_seconds(graph, history)
-            fits = [_transitions(snapshots[: len(snapshots) - back], model.transitions) for back in range(windows + 1)]
+            plans = [planned(snapshots[: len(snapshots) - back], model.transitions) for back in range(windows + 1)]
+            learned = [steps for plan in plans for steps in _learnings(plan)]
             links = links_among(snapshots[-1], n)
             if not len(links):
                 links = np.stack(np.divmod(history.keys, n), axis=1)
@@ -175,9 +176,11 @@ class _PairWork:
             row, once, score = examples.learning_seconds(model.seed, three_step)
             candidates = likely_pairs(graph, torch.zeros(n, 1), torch.ones(1), 1000, _no_score).numpy()
             candidate = _unit_seconds(lambda number: examples.score(score, _slices(candidates, number)), CHUNK)
-        steps = sorted({step for fit in fits for step in fit})
+        targets = [windows.targets for plan in plans if plan for windows in plan.windows]
+        steps = sorted({step for some in (*learned, *targets) for step in some})
         known = {step: len(links_among(snapshots[step], snapshots[step - 1].num_nodes)) for step in steps}
         number = {step: _num_examples(known[step]) + DROPPED_PAIRS for step in steps} or {0: _num_examples(len(links))}
+        rows = [sum(number[step] for step in steps or number) for steps in learned]
         own = replace(model)
         own.graph_ = graph
         return cls(
@@ -189,8 +192,9 @@ class _PairWork:
             learning_once=once,
             transitions=len(number),
             examples=sum(number.values()),
-            rows=sum(number[step] for fit in fits for step in fit or number) / len(fits),
-            fits=len(fits),
+            learnings=len(rows),
+            rows=sum(rows),
+            most_rows=max(rows),
             at_once=transitions_at_once(snapshots, len(number)),
             num_columns=len(score.means),
             num_candidates=len(candidates),
@@ -200,9 +204,9 @@ class _PairWork:
         )
 
     def learning(self) -> float:
-        """Examples of all transitions; regression and trees of every fit, once more for its calibration."""
+        """Examples of all transitions; regression and trees of every fit, once more before each window."""
         sums = self.history + self.eigenvectors + UNIFORM_PAIRS * self.pair
-        learning = 2 * self.fits * (self.learning_once + self.rows * self.row)
+        learning = self.learnings * self.learning_once + self.rows * self.row
         return math.ceil(self.transitions / self.at_once) * sums + self.examples * self.pair + learning
 
     def scoring(self, number: int) -> float:
@@ -211,7 +215,7 @@ class _PairWork:
 
     def memory(self) -> float:
         """GiB of what was measured, and of the examples with their copies for regression, trees and later fits."""
-        return self.at_once * self.grown + COPIES * 8 * self.rows * self.num_columns / 2**30
+        return self.at_once * self.grown + COPIES * 8 * self.most_rows * self.num_columns / 2**30
 
 
 class _PairSample:
@@ -370,10 +374,9 @@ def sampled(graph: DynamicGraph, number: int) -> DynamicGraph:
     return DynamicGraph(graph.nodes[keep], tuple(snapshots), graph.clock, kinds, graph.kind_names)
 
 
-def _transitions(snapshots: tuple[Snapshot, ...], number: int) -> list[int]:
-    """The transitions that a pair score learns from, as target steps."""
-    recent = recent_transitions(snapshots, number)
-    return training_transitions(recent, same_time_transitions(snapshots)) if recent else []
+def _learnings(plan: Plan | None) -> list[list[int]]:
+    """The transitions that parts of the pair score learn from, each time; none if they learn from halves of links."""
+    return [plan.training, *(windows.earlier for windows in plan.windows)] if plan else [[]]
 
 
 def _history(snapshots: tuple[Snapshot, ...], three_step: bool) -> PairHistory:

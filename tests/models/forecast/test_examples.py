@@ -16,7 +16,10 @@ import dysat
 from dysat.features.pair_history import PairHistory, history_bytes, history_of, pair_history
 from dysat.models.forecast import examples as module
 from dysat.models.forecast.examples import (
+    Plan,
+    Windows,
     examples_of,
+    planned,
     random_halves,
     recent_transitions,
     same_time_transitions,
@@ -53,6 +56,33 @@ def test_transitions_at_the_same_time_of_day_count_three_times() -> None:
     assert sorted(training_transitions([13, 19], [9, 13, 17])) == [9] * 3 + [13] * 3 + [17] * 3 + [19]
     assert same_time_transitions(snapshots[:20]) == []  # no links in the evening
     assert training_transitions([1, 2], []) == [1, 2]
+
+
+def test_older_windows_weigh_the_parts_until_they_have_enough_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = make_graph([5] * 9, [[(0, 1), (2, 3)]] * 9).snapshots
+    training, last = [1, 2, 3, 4, 5, 6, 7, 8], Windows([8], [1, 2, 3, 4, 5, 6, 7])
+    assert planned(snapshots, 2) == Plan(training, (last, Windows([7, 6, 5, 4, 3], [1, 2])))
+    assert planned(snapshots, 6) == Plan(training, (last, Windows([7], [1, 2, 3, 4, 5, 6])))
+    assert planned(snapshots, 7) == Plan(training, (last,))  # as many transitions are left to learn from
+    monkeypatch.setattr(module, "WINDOWS", 3)
+    assert planned(snapshots, 2) == Plan(training, (last, Windows([7, 6], [1, 2, 3, 4, 5])))
+    monkeypatch.setattr(module, "WINDOW_LINKS", 4)
+    assert planned(snapshots, 2) == Plan(training, (last, Windows([7], [1, 2, 3, 4, 5, 6])))
+    monkeypatch.setattr(module, "MAX_LINKS", 1)  # of a window
+    assert planned(snapshots, 2) == Plan(training, (last, Windows([7, 6], [1, 2, 3, 4, 5])))
+
+
+def test_a_window_that_is_learned_alone_is_preceded_by_others() -> None:
+    snapshots = make_graph([5] * 4, [[(0, 1)]] * 4).snapshots
+    assert planned(snapshots, 2) == Plan([1, 2, 3], (Windows([3], [1, 2]),))
+    assert planned(snapshots[:2], 2) == Plan([1])  # nothing before the only transition
+    assert planned(snapshots[:1], 2) is None
+
+
+def test_a_window_at_the_same_time_of_day_is_alone_and_has_no_floor() -> None:
+    plan = planned(mornings_and_evenings().snapshots[:21], 3)
+    assert plan is not None and len(plan.windows) == 1 and not plan.floor
+    assert plan.windows[0].targets == [17] and set(plan.windows[0].earlier) == {t for t in plan.training if t < 17}
 
 
 def test_examples_are_links_uniform_pairs_and_dropped_pairs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def window(links: int, seed: int = 0, **helpful: float) -> tuple[Reals, Examples
 
 
 def loss(experts: Reals, last: Examples, weights: Reals) -> float:
-    held = mixture._Window.of(last)
+    held = mixture._Windows.of([last])
     return held.losses(experts, held.scaled(experts, weights)).mean
 
 
@@ -54,7 +55,7 @@ def test_weights_move_to_the_expert_that_ranked_the_window_best(expert: int) -> 
     helpful = {f"e{REGRESSION}_all": 1.0, f"e{expert}_all": 2.0}
     experts, last = window(4_000, **helpful)
     start = rule(4_000)
-    found = learned_weights(experts, last, start, floor=False)
+    found = learned_weights([experts], [last], start, floor=False)
     assert (found[:, expert] > start[:, expert] + 0.05).all()
     assert loss(experts, last, found) < loss(experts, last, start) - 0.01
     new = window(4_000, seed=1, **helpful)
@@ -65,23 +66,59 @@ def test_pairs_linked_before_have_weights_of_their_own() -> None:
     helpful = {f"e{REGRESSION}_all": 1.0, f"e{PLAIN.start}_old": 2.0, f"e{REPEATED}_old": 2.0}
     experts, last = window(4_000, **helpful)
     start = rule(4_000)
-    moved = learned_weights(experts, last, start, floor=False) - start
+    moved = learned_weights([experts], [last], start, floor=False) - start
     assert moved[1, PLAIN.start] > 0.1 > abs(moved[0, PLAIN.start])
     assert moved[1, REPEATED] > 0.1 and moved[0, REPEATED] == 0
+
+
+def halves(experts: Reals, last: Examples) -> tuple[list[Reals], list[Examples]]:
+    """The same rows as two windows: every link with its pair to rank below, and half of the uniform pairs."""
+    links, scores, windows = last.num_links, list[Reals](), list[Examples]()
+    for rows in (np.arange(links // 3), np.arange(links // 3, links)):
+        uniform = links + np.concatenate([2 * rows, 2 * rows + 1])
+        chosen = np.concatenate([rows, uniform, 3 * links + rows])
+        scores.append(experts[chosen])
+        numbers = {"num_links": len(rows), "num_uniform": 3 * len(rows)}
+        arrays = {name: getattr(last, name)[chosen] for name in ("features", "ranks", "linked_before")}
+        windows.append(replace(last, **arrays, **numbers, above=np.arange(len(rows))))
+    return scores, windows
+
+
+@pytest.mark.parametrize("floor", [False, True])
+def test_several_windows_count_as_one_with_all_of_their_pairs(floor: bool) -> None:
+    helpful = {f"e{REGRESSION}_all": 0.5, f"e{PLAIN.start}_all": 3.0, f"e{REPEATED}_old": 1.0}
+    experts, last = window(600, **helpful)
+    whole, parts = mixture._Windows.of([last]), mixture._Windows.of(halves(experts, last)[1])
+    assert not np.array_equal(whole.linked, parts.linked) and whole.linked.sum() == parts.linked.sum()
+    expected = learned_weights([experts], [last], rule(600), floor=floor)
+    found = learned_weights(*halves(experts, last), rule(600), floor=floor)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert not np.allclose(found, rule(600), atol=0.01)
+    one = learned_weights(*(part[:1] for part in halves(experts, last)), rule(600), floor=floor)
+    assert not np.allclose(found, one, atol=0.01)
+
+
+def test_few_windows_with_few_links_have_no_floor_but_many_have() -> None:
+    every = [window(20, seed, **{f"e{REGRESSION}_all": 0.3, f"e{PLAIN.start}_all": 9.0}) for seed in range(2)]
+    for some in (every[:1], every):
+        free, held = (
+            learned_weights(*map(list, zip(*some, strict=True)), rule(20), floor=floor) for floor in (False, True)
+        )
+        assert np.array_equal(free, held) == (len(some) == 1)
 
 
 def test_few_links_change_little() -> None:
     start, moved = rule(30), []
     for seed in range(5):
         experts, last = window(30, seed, **{f"e{REGRESSION}_all": 1.0})
-        moved.append(np.abs(learned_weights(experts, last, start, floor=False) - start).max())
+        moved.append(np.abs(learned_weights([experts], [last], start, floor=False) - start).max())
     assert max(moved) < 0.1
 
 
 def test_a_window_that_contradicts_all_others_changes_nothing() -> None:
     experts, last = window(500, **{f"e{REGRESSION}_all": -2.0, f"e{TREE_SUM}_all": -2.0, f"e{REPEATED}_all": -2.0})
     start = rule(500)
-    assert np.array_equal(learned_weights(experts, last, start, floor=False), start)
+    assert np.array_equal(learned_weights([experts], [last], start, floor=False), start)
 
 
 def test_floor_is_the_best_expert_of_the_window() -> None:
@@ -89,7 +126,7 @@ def test_floor_is_the_best_expert_of_the_window() -> None:
     experts, last = window(200, **{f"e{REGRESSION}_all": 0.3, f"e{PLAIN.start}_all": 3.0})
     start, alone = rule(200), np.zeros((2, NUM_EXPERTS))
     alone[:, PLAIN.start] = 1.0
-    free, held = (learned_weights(experts, last, start, floor=floor) for floor in (False, True))
+    free, held = (learned_weights([experts], [last], start, floor=floor) for floor in (False, True))
     best = loss(experts, last, alone)
     assert loss(experts, last, free) > best + 0.05
     assert loss(experts, last, held) < best + 0.05
@@ -98,28 +135,28 @@ def test_floor_is_the_best_expert_of_the_window() -> None:
 def test_floor_does_nothing_where_no_expert_is_better() -> None:
     helpful = {f"e{expert}_all": 1.0 for expert in (REGRESSION, TREE_SUM, REPEATED)}
     experts, last = window(500, **helpful)
-    free, held = (learned_weights(experts, last, rule(500), floor=floor) for floor in (False, True))
+    free, held = (learned_weights([experts], [last], rule(500), floor=floor) for floor in (False, True))
     assert np.array_equal(free, held)
 
 
 def test_a_window_with_few_links_has_no_floor() -> None:
     for links, floor in ((29, False), (30, True)):
         experts, last = window(links, **{f"e{REGRESSION}_all": 0.3, f"e{PLAIN.start}_all": 9.0})
-        free, held = (learned_weights(experts, last, rule(links), floor=floor) for floor in (False, True))
+        free, held = (learned_weights([experts], [last], rule(links), floor=floor) for floor in (False, True))
         assert np.array_equal(free, held) != floor
 
 
 def test_best_expert_is_used_alone_if_no_penalty_is_small_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixture, "PENALTIES", (1e12,))
     experts, last = window(500, **{f"e{PLAIN.start}_all": 3.0})
-    found = learned_weights(experts, last, rule(500), floor=True)
+    found = learned_weights([experts], [last], rule(500), floor=True)
     others = np.delete(found, [PLAIN.start, CONSTANT], axis=1)
     assert not others.any() and (found[:, PLAIN.start] > 1).all() and found[0, CONSTANT] == found[1, CONSTANT] < 0
 
 
 def test_slopes_of_a_sample_are_nearly_as_good_as_those_of_all_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     experts, last = window(8_000, **{f"e{REGRESSION}_all": 1.0})
-    held = mixture._Window.of(last)
+    held = mixture._Windows.of([last])
     some = [held.scaled(experts, weights) for weights in mixture._experts_alone()]
     monkeypatch.setattr(mixture, "SLOPE_ROWS", len(experts))
     for weights, sampled in zip(mixture._experts_alone(), some, strict=True):

@@ -458,13 +458,16 @@ def test_one_transition_is_mixed_by_the_rule_and_not_calibrated(score: PairScore
     assert score.tree_weights.tolist() != rule(links + BLOCKS[2].num_links)[:, TREE_SUM].tolist()
 
 
-def test_weights_are_learned_from_the_window_that_earlier_parts_have_not_seen(
+def test_weights_are_learned_from_windows_that_earlier_parts_have_not_seen(
     loyal_examples: list[Examples], loyal_parts: Parts, earlier_score: PairScore
 ) -> None:
-    found = learned(LOYAL, transitions=5, negatives=3)
+    found = learned(LOYAL, transitions=3, negatives=3)
     earlier, last = learn_parts(loyal_examples[:-1], 0), loyal_examples[-1]
     experts = earlier.experts(last.features, last.ranks)
-    weights = learned_weights(experts, last, rule(loyal_parts.num_links), floor=True)
+    before, older = learn_parts(loyal_examples[:-2], 0), loyal_examples[-2]
+    scores = [experts, before.experts(older.features, older.ranks)]
+    weights = learned_weights(scores, [last, older], rule(loyal_parts.num_links), floor=True)
+    assert not np.allclose(weights, learned_weights([experts], [last], rule(loyal_parts.num_links), floor=True))
     expected = PairScore.mixed(loyal_parts, weights, True)
     assert_close(found.weights, expected.weights)
     assert_close(found.tree_weights, expected.tree_weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 ENOUGH_LINKS = 3_000  # no older transitions beyond these: the past changes
 MAX_TRANSITIONS = 24  # to go back for them
+WINDOWS = 8  # at most, to weigh the parts with
+WINDOW_LINKS = 4_000  # no older windows beyond these
 SAME_TIME_WEIGHT = 3  # of a transition whose window is at the next window's time of day or week
 ADDED_PER_LINK = 0.04  # dropped pairs added per link; many more would cost what uniform pairs gain
 REVERSED_PER_LINK = 0.25  # reversed pairs added per link, so that the score learns who sends
@@ -91,6 +93,52 @@ class Examples:
         return np.column_stack([self.features[rows], self.ranks[rows]]), rows < self.num_links
 
 
+class Windows(NamedTuple):
+    """Past windows that weigh the parts of a score, as target steps, and transitions to learn these parts from."""
+
+    targets: list[int]
+    earlier: list[int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a score learns from, as target steps of transitions."""
+
+    training: list[int]  # several times if they count more
+    windows: tuple[Windows, ...] = ()  # the last one, and older ones if it has few links
+    floor: bool = True  # see `learned_weights`
+
+
+def planned(snapshots: Snapshots, transitions: int) -> Plan | None:
+    """Return what to learn from; None without any transition."""
+    recent = recent_transitions(snapshots, transitions)
+    if not recent:
+        return None
+    same_time = same_time_transitions(snapshots)
+    training = training_transitions(recent, same_time)
+    for target in (*same_time[-1:], recent[-1]):
+        earlier = [step for step in training if step < target] or recent_transitions(snapshots[:target], transitions)
+        if earlier:
+            last = Windows([target], earlier)
+            if target != recent[-1]:  # it lies further back, when less was known than now
+                return Plan(training, (last,), floor=False)
+            return Plan(training, (last, *_older_windows(snapshots, sorted(set(training)), transitions)))
+    return Plan(training)
+
+
+def _older_windows(snapshots: Snapshots, training: list[int], transitions: int) -> list[Windows]:
+    """Return windows before the last one, the latest first, until all have `WINDOW_LINKS`; at most one list of them.
+
+    They are among the transitions to learn from, and so are those before them, so that no other examples are needed.
+    """
+    *before, last = training
+    targets, links = list[int](), _num_drawn(snapshots, last)
+    while len(before) > transitions and 1 + len(targets) < WINDOWS and links < WINDOW_LINKS:
+        targets.append(before.pop())
+        links += _num_drawn(snapshots, targets[-1])
+    return [Windows(targets, before)] if targets else []
+
+
 def recent_transitions(snapshots: Snapshots, transitions: int) -> list[int]:
     """Return the target steps of the last transitions that have examples, in order."""
     steps: list[int] = []
@@ -129,6 +177,11 @@ def _num_positives(snapshots: Snapshots, target: int) -> int:
     known = snapshots[target - 1].num_nodes
     links = len(links_among(snapshots[target], known))
     return links if links < _num_pairs(known, snapshots[target]) else 0
+
+
+def _num_drawn(snapshots: Snapshots, target: int) -> int:
+    """Return the number of links among the examples of a transition."""
+    return min(MAX_LINKS, _num_positives(snapshots, target))
 
 
 def _num_pairs(known: int, snapshot: Snapshot) -> int:

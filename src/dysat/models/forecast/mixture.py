@@ -1,9 +1,10 @@
-"""Weights of the parts of the pair score: a rule, and how well each part ranked the last window of this very log."""
+"""Weights of the parts of the pair score: a rule, and how well each part ranked past windows of this very log."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ REPEATED_SHARE = 1 / 3  # that the rule gives the regression of pairs linked bef
 PENALTIES = (1_000.0, 300.0, 100.0, 30.0, 10.0)  # on weights far from the rule; the next if the floor is not reached
 ERRORS = 2.0  # standard errors by which a mixture may be worse than an expert: the floor
 MIN_SLOPE = 0.1  # of the rule: one window that contradicts all others must not reverse the order
-FLOOR_LINKS = 30  # that a window needs for the floor: fewer say too little
+FLOOR_LINKS = 30  # that windows need for the floor: fewer say too little
 SLOPE_L2 = 1.0  # of the slope of a score, so that it stays finite
 SLOPE_ROWS = 4_000  # examples that slope and shift of a score are fitted to: they are two numbers
 
@@ -54,18 +55,18 @@ def mixed(experts: Reals, weights: Reals, linked_before: NDArray[np.bool_]) -> R
     return found
 
 
-def learned_weights(experts: Reals, last: Examples, start: Reals, *, floor: bool) -> Reals:
-    """Return weights that rank the links of a window best, from scores of experts that learned from windows before it.
+def learned_weights(scores: Sequence[Reals], windows: Sequence[Examples], start: Reals, *, floor: bool) -> Reals:
+    """Return weights that rank the links of windows best, from scores of experts that learned before each of them.
 
     They minimise the loss that the parts learn from, with a penalty on the distance from the weights to `start`, for
     new pairs and for pairs linked before. With `floor`, the penalty is lowered until no single expert has a smaller
-    loss in this window, by more than `ERRORS` standard errors. If the smallest penalty is not enough, the best expert
-    is used alone. A window with few links has no floor.
+    loss in these windows, by more than `ERRORS` standard errors. If the smallest penalty is not enough, the best expert
+    is used alone. Windows with few links have no floor.
 
-    Shapes: [B, X], [2, X] → [2, X]
+    Shapes: [B, X] of each window, [2, X] → [2, X]
     """
-    held, ways = _Window.of(last), _directions(start)
-    floor &= last.num_links >= FLOOR_LINKS
+    held, experts, ways = _Windows.of(windows), _joined(scores, windows), _directions(start)
+    floor &= sum(window.num_links for window in windows) >= FLOOR_LINKS
     columns = held.columns(experts, ways)
     if not floor:
         return held.fitted(columns, ways, PENALTIES[0])
@@ -133,12 +134,19 @@ class _Losses(NamedTuple):
         return bool(sum(part.mean() for part in apart) > ERRORS * error)
 
 
+def _joined(parts: Sequence[NDArray[Any]], windows: Sequence[Examples]) -> NDArray[Any]:
+    """Put links and uniform pairs of all windows first, and then all of their other pairs.  # [B, …] each"""
+    cuts = [window.num_uniform for window in windows]
+    first = [part[:cut] for part, cut in zip(parts, cuts, strict=True)]
+    return np.concatenate([*first, *(part[cut:] for part, cut in zip(parts, cuts, strict=True))])
+
+
 @dataclass(frozen=True, eq=False)
-class _Window:
-    """Examples of a window: links and uniform pairs, and links with a pair that should rank below each.
+class _Windows:
+    """Examples of some windows: links and uniform pairs, and links with a pair that should rank below each.
 
     Shapes:
-        linked_before [B]; linked, weights [b]: of the first b rows; order [C, 2]: rows
+        linked_before [B]: in the order of `_joined`; linked, weights [b]: of the first b rows; order [C, 2]: rows
     """
 
     linked_before: NDArray[np.bool_]
@@ -147,10 +155,19 @@ class _Window:
     order: Ids
 
     @classmethod
-    def of(cls, last: Examples) -> _Window:
-        rows, number = len(last.linked_before), len(last.above)
-        order = np.stack([last.above, np.arange(rows - number, rows)], axis=1)
-        return cls(last.linked_before, *last.labels(last.num_uniform), first_of_each(order))
+    def of(cls, windows: Sequence[Examples]) -> _Windows:
+        every = [window.linked_before for window in windows]
+        rows = [np.arange(len(before)) for before in every]
+        starts = np.cumsum([0, *map(len, every)])
+        at = np.empty(starts[-1], dtype=np.int64)  # where each row went
+        at[_joined([start + part for start, part in zip(starts, rows, strict=False)], windows)] = np.arange(len(at))
+        order = [
+            at[start + np.stack([window.above, part[len(part) - len(window.above) :]], axis=1)]
+            for start, window, part in zip(starts, windows, rows, strict=False)
+        ]
+        labels = zip(*(window.labels(window.num_uniform) for window in windows), strict=True)
+        linked, weights = (np.concatenate(part) for part in labels)
+        return cls(_joined(every, windows), linked, weights, first_of_each(np.concatenate(order)))
 
     def mixed(self, experts: Reals, weights: Reals) -> Reals:
         """Return scores with these weights.  # [B, X], [2, X] → [B]"""
@@ -195,6 +212,6 @@ class _Window:
     def losses(self, experts: Reals, weights: Reals) -> _Losses:
         score = self.mixed(experts, weights)
         every = np.logaddexp(0, np.where(self.linked, -1, 1) * score[: len(self.linked)])
-        links = every[self.linked]  # links are the first rows
-        links[self.order[:, 0]] += np.logaddexp(0, score[self.order[:, 1]] - score[self.order[:, 0]])
+        links, number = every[self.linked], np.cumsum(self.linked) - 1
+        links[number[self.order[:, 0]]] += np.logaddexp(0, score[self.order[:, 1]] - score[self.order[:, 0]])
         return _Losses(links, every[~self.linked])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,15 @@ from dysat.features.rounding import row_products
 from dysat.models.forecast.examples import (
     UNIFORM_PER_LINK,
     Examples,
+    Plan,
     examples_of,
     forget_histories,
+    planned,
     random_halves,
-    recent_transitions,
-    same_time_transitions,
-    training_transitions,
     transitions_at_once,
 )
 from dysat.models.forecast.mixture import MIN_SLOPE, learned_weights, mixed, rule
-from dysat.models.forecast.parts import LINEAR, TREE_SUM, TREES, Parts, learn_parts, learned_by_ranks, standardised
+from dysat.models.forecast.parts import LINEAR, TREE_SUM, TREES, Parts, learned_by_ranks, standardised
 from dysat.nn.logistic import fit_logistic
 from dysat.nn.trees import Trees
 from dysat.system.parallel.process import few_blas_threads, in_threads, side_by_side
@@ -55,10 +55,11 @@ class PairScore:
     """Log-odds of a link, slope · s + shift, where s = w · z + b + tree weight · trees, on standardised features z.
 
     New pairs and pairs linked before have weights of their own. They are mixed from `Parts` and a few plain features:
-    at first by a rule, and then by how well the parts ranked the last window of this log, as learned from the windows
-    before it (`mixture`). That window is the latest one at the next window's time of day or week, if there is any.
+    at first by a rule, and then by how well the parts ranked the last windows of this log (`mixture`): the last one as
+    learned from the windows before it, and if it has few links, older ones as learned from the windows before all of
+    them. If there is a window at the next window's time of day or week, it is the latest such window alone.
 
-    Slope and shift are fitted to the same window. It is only a sample, so the calibration moves halfway.
+    Slope and shift are fitted to the last window. It is only a sample, so the calibration moves halfway.
 
     Probabilities have a slope and a shift for each of two classes, new pairs and pairs linked before, fitted to the
     same window. A probability of 0.8 then means that about four in five are linked in a balanced mix of links and
@@ -202,44 +203,33 @@ class PairScore:
             (parts,) = learned_by_ranks([past], seed)
             return cls.mixed(parts, rule(parts.num_links), three_step)
 
-        def by_window(past: Sequence[Examples], earlier: Sequence[Examples], last: Examples, floor: bool) -> PairScore:
-            """A score of all examples, mixed and calibrated as it would have been best for the last window."""
+        def by_windows(past: Sequence[Examples], plan: Plan) -> PairScore:
+            """A score of all examples, mixed and calibrated as it would have been best for past windows."""
             begin()
             start = rule(sum(each.num_links for each in past))
-
-            def weighed(before: Parts) -> tuple[Reals, _Calibration]:
-                experts = before.experts(last.features, last.ranks)
-                weights = learned_weights(experts, last, start, floor=floor)
-                return weights, _Calibration.of(mixed(experts, weights, last.linked_before), last)
-
-            if ranks().size > 1:
-                parts, before = learned_by_ranks([past, earlier], seed)
-                weights, calibration = weighed(before)
-            else:
-                works: list[Callable[[], Any]] = [
-                    lambda: learn_parts(past, seed),
-                    lambda: weighed(learn_parts(earlier, seed)),
-                ]
-                parts, (weights, calibration) = side_by_side(lambda work: work(), works)
+            windows = [gathered(some.targets) for some in plan.windows]
+            learned = learned_by_ranks([*(gathered(some.earlier) for some in plan.windows), past], seed)
+            before = list(islice(learned, len(windows)))
+            scores = [
+                parts.experts(own.features, own.ranks)
+                for parts, some in zip(before, windows, strict=True)
+                for own in some
+            ]
+            every, last = list(chain(*windows)), windows[0][0]
+            weights = learned_weights(scores, every, start, floor=plan.floor)
+            calibration = _Calibration.of(mixed(scores[0], weights, last.linked_before), last)
+            (parts,) = learned  # after weights and calibration, to learn at the same time
             return replace(cls.mixed(parts, weights, three_step), **vars(calibration))
 
-        recent = recent_transitions(snapshots, transitions)
+        plan = planned(snapshots, transitions)
         with few_blas_threads(graph.num_nodes):
-            if not recent:
+            if plan is None:
                 halves = examples_of(
                     graph, random_halves(graph.aggregate(), seed), three_step, negatives, seed, step=len(graph) - 1
                 )
                 return by_rule([halves]) if 0 < halves.num_links < halves.num_uniform else None
-            same_time = same_time_transitions(snapshots)
-            training = training_transitions(recent, same_time)
-            past = gathered(training)
-            for target in (*same_time[-1:], recent[-1]):
-                earlier = [step for step in training if step < target]
-                if earlier := earlier or recent_transitions(snapshots[:target], transitions):
-                    before, (last,) = gathered(earlier), gathered([target])
-                    # A window at the same time of day lies further back, when less was known than now.
-                    return by_window(past, before, last, floor=target == recent[-1])
-            return by_rule(past)
+            past = gathered(plan.training)
+            return by_windows(past, plan) if plan.windows else by_rule(past)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything learned as named tensors, for a file."""

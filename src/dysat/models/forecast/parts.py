@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -159,17 +159,18 @@ def learn_parts(past: Sequence[Examples], seed: int) -> Parts:
     return Parts(**linear, trees=trees, num_links=int(y.sum()))
 
 
-def learned_by_ranks(several: Sequence[Sequence[Examples]], seed: int) -> list[Parts]:
-    """Learn the parts of some lists of examples; every rank learns its share, and all have the result."""
-    own = list(side_by_side(lambda past: learn_parts(past, seed), ranks().share(several)))
+def learned_by_ranks(several: Sequence[Sequence[Examples]], seed: int) -> Iterator[Parts]:
+    """Yield the parts of some lists of examples, in order; every rank learns its share, and all have the result."""
+    learning = side_by_side(lambda past: learn_parts(past, seed), ranks().share(several))
     if ranks().size == 1:
-        return own
+        yield from learning
+        return
+    own = list(learning)
     tensors = {f"{i}/{name}": t for i, parts in enumerate(own) for name, t in parts.tensors().items()}
-    every, found = ranks().gathered(None, tensors), list[Parts]()
+    every = ranks().gathered(None, tensors)
     for number in range(len(several)):
         place, theirs = f"{number // ranks().size}/", every[number % ranks().size][1]
-        found.append(Parts.of({name.removeprefix(place): t for name, t in theirs.items() if name.startswith(place)}))
-    return found
+        yield Parts.of({name.removeprefix(place): t for name, t in theirs.items() if name.startswith(place)})
 
 
 def load_regressions(device: torch.device) -> None:
