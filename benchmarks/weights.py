@@ -3,8 +3,9 @@
     python benchmarks/weights.py --graphs GRAPHS --processes 2 --out results/weights.json
     python benchmarks/weights.py --show results/weights.json
 
-GRAPHS comes from benchmarks/wide_logs.py; only logs of the development half are opened. For each of the last four
-windows of a log, the pair score learns from the windows before it, with different weights of its parts:
+GRAPHS comes from benchmarks/wide_logs.py; only logs of the development half are opened. For each of the last windows
+of a log, four unless --windows says otherwise, the pair score learns from the windows before it, with different weights
+of its parts:
 
 - rule: those from which learning starts.
 - learned: how well the parts ranked the last windows before, without the floor. With it, this is the default.
@@ -30,7 +31,7 @@ from statistics import fmean, stdev
 from typing import Any
 from unittest.mock import patch
 
-from forecasting_wide import DEVELOPMENT_LOGS, FIGURES, examples, figures, predicted, write
+from forecasting_wide import DEVELOPMENT, FIGURES, chosen, examples, figures, predicted, write
 
 import dysat
 from dysat.features.pair_history import PLAIN_COLUMNS
@@ -127,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--show", type=Path, metavar="FILE")
     parser.add_argument("--graphs", type=Path, metavar="FOLDER")
-    parser.add_argument("--log", nargs="+", default=sorted(DEVELOPMENT_LOGS), choices=sorted(DEVELOPMENT_LOGS))
+    parser.add_argument("--windows", type=int, default=WINDOWS, help="windows to predict, the last ones")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, metavar="FILE")
@@ -140,8 +141,8 @@ def main() -> None:
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))  # of the worker processes
     with worker_pool(args.processes, "windows") as pool:
         running = {}
-        for log in args.log:
-            for target in predicted(dysat.DynamicGraph.load(args.graphs / log), WINDOWS):
+        for log in chosen(args.graphs, DEVELOPMENT):
+            for target in predicted(dysat.DynamicGraph.load(args.graphs / log), args.windows):
                 if (log, target, args.seed) not in done:
                     running[pool.submit(window, str(args.graphs / log), target, args.seed)] = log, target
         for number, future in enumerate(as_completed(running), 1):

@@ -19,7 +19,7 @@ import tempfile
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -293,13 +293,37 @@ def dissents(package: Path, folder: str, name: str, most: int = 20) -> pl.DataFr
     calls = r_data(package, folder, name)
     votes, (rows, columns) = calls["votes"].values, calls["votes"].attributes["dim"].values
     names = calls["votes"].attributes["dimnames"].values[0].values
-    pairs: list[Row] = []
+    found: list[Row] = []
     for k, day in zip(range(columns), calls["vote.data"]["date"].values, strict=True):
         cast = votes[k * rows : (k + 1) * rows]
-        sides = [[names[i] for i in range(rows) if cast[i] in codes] for codes in ((1, 2, 3), (4, 5, 6))]
-        few = min(sides, key=len)
-        pairs += [(a, b, moment(day * 86_400)) for a, b in combinations(few, 2) if len(few) <= most]
-    return table(pairs)
+        pairs = losing_pairs(names, cast, ((1, 2, 3), (4, 5, 6)), most)
+        found += [(a, b, moment(day * 86_400)) for a, b in pairs]
+    return table(found)
+
+
+def losing_pairs(
+    names: Sequence[str], votes: Sequence[float], codes: Sequence[Collection[float]], most: int
+) -> list[tuple[str, str]]:
+    """All pairs of the smaller of two sides, if it has at most `most` people."""
+    few = min(([name for name, vote in zip(names, votes, strict=True) if vote in side] for side in codes), key=len)
+    return list(combinations(few, 2)) if len(few) <= most else []
+
+
+def roll_calls(package: Path, path: str, most: int = 20) -> pl.DataFrame:
+    """The same for a table of an R package: a row per legislator and a column per roll call, rc1 and so on.
+
+    The time is the number of the roll call.
+    """
+    ((_, content),) = deb_members(package, re.escape(path))
+    (data,) = RReader(gzip.decompress(content)[5:]).read().values()
+    names = [f"{name} {k}" for k, name in enumerate(data.attributes["row.names"].values)]
+    calls = [name for name in data.attributes["names"].values if re.fullmatch(r"rc\d+", name)]
+    rows = [
+        (*pair, number)
+        for number, call in enumerate(calls, 1)
+        for pair in losing_pairs(names, data[call].values, ((0,), (1,)), most)
+    ]
+    return pl.DataFrame(rows, schema={"src": pl.String, "dst": pl.String, "time": pl.Int64}, orient="row")
 
 
 # Data files.

@@ -148,6 +148,20 @@ def test_dissents(tmp_path: Path) -> None:
     assert not len(readers.dissents(tmp_path / "r.deb", "d", "s1", most=1))
 
 
+def test_roll_calls(tmp_path: Path) -> None:
+    """Two votes of four people: 2 to 2, where the first side counts as the smaller one, and 3 to 1."""
+    columns = [[1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 0.0, 1.0], [1.0, 1.0, 9.0, 0.0]]
+    content = struct.pack(">ii", 19 | 0x200, 3) + b"".join(map(r_value, columns))
+    for name, values in (("names", ["id", "rc1", "rc2"]), ("row.names", ["ann", "bob", "cy", "di"])):
+        content += struct.pack(">ii", 2 | 0x400, 1) + r_value(name) + r_value(values)
+    content += struct.pack(">i", 254)
+    pairs = struct.pack(">ii", 2 | 0x400, 1) + r_value("Senate") + content + struct.pack(">i", 254)
+    (tmp_path / "m.deb").write_bytes(deb({"d/votes.rda": gzip.compress(b"RDX2\n" + HEAD + pairs)}))
+    found = readers.roll_calls(tmp_path / "m.deb", "d/votes.rda")
+    assert found.rows() == [("ann 0", "cy 2", 1)]
+    assert not len(readers.roll_calls(tmp_path / "m.deb", "d/votes.rda", most=1))
+
+
 @pytest.mark.parametrize("content", [b"PK", HEAD + struct.pack(">ii", 3, 0), HEAD + struct.pack(">ii", 4, 0)])
 def test_other_r_objects_are_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="not"):
