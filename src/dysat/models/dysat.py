@@ -157,9 +157,10 @@ class DySAT(AttentionModel):
     def version(self) -> int:
         # 2: the pair score learns to rank; 3: its trees learn from half of the rows each; 4: its weights follow the
         # log; 5: its trees are deeper, and learn from all rows; 6: it learns from more uniform pairs, and its
-        # features are in the order of kinds; 7: other eigenvectors of networks of few hubs, and of large ones
+        # features are in the order of kinds; 7: other eigenvectors of networks of few hubs, and of large ones; 8: its
+        # weights follow older windows too, if the last one has few links
         if self.pair_score or self.agreement:
-            return 7
+            return 8
         return 2 if self.spectrum else 1  # 2: the signs of coordinates follow a rule
 
     def check(self) -> None:
