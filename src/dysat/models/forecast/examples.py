@@ -110,7 +110,7 @@ class Plan:
 
 
 def planned(snapshots: Snapshots, transitions: int) -> Plan | None:
-    """Return what to learn from; None without any transition."""
+    """Return what to learn from: transitions, and windows to weigh the parts with; None without any transition."""
     recent = recent_transitions(snapshots, transitions)
     if not recent:
         return None

@@ -205,10 +205,10 @@ class PairScore:
 
         def by_windows(past: Sequence[Examples], plan: Plan) -> PairScore:
             """A score of all examples, mixed and calibrated as it would have been best for past windows."""
+            windows, earlier = ([gathered(steps) for steps in part] for part in zip(*plan.windows, strict=True))
             begin()
             start = rule(sum(each.num_links for each in past))
-            windows = [gathered(some.targets) for some in plan.windows]
-            learned = learned_by_ranks([*(gathered(some.earlier) for some in plan.windows), past], seed)
+            learned = learned_by_ranks([*earlier, past], seed)
             before = list(islice(learned, len(windows)))
             scores = [
                 parts.experts(own.features, own.ranks)
