@@ -128,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--show", type=Path, metavar="FILE")
     parser.add_argument("--graphs", type=Path, metavar="FOLDER")
+    parser.add_argument("--log", nargs="+", default=[], help="some logs of the development half; default: all of them")
     parser.add_argument("--windows", type=int, default=WINDOWS, help="windows to predict, the last ones")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
@@ -141,7 +142,7 @@ def main() -> None:
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))  # of the worker processes
     with worker_pool(args.processes, "windows") as pool:
         running = {}
-        for log in chosen(args.graphs, DEVELOPMENT):
+        for log in chosen(args.graphs, DEVELOPMENT, args.log):
             for target in predicted(dysat.DynamicGraph.load(args.graphs / log), args.windows):
                 if (log, target, args.seed) not in done:
                     running[pool.submit(window, str(args.graphs / log), target, args.seed)] = log, target

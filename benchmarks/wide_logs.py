@@ -346,6 +346,8 @@ def recurring(graph: dysat.DynamicGraph, last: int = LAST) -> float:
 
 def build(name: str, downloads: Path) -> tuple[dysat.DynamicGraph, str, int]:
     """The graph of a log, the width of its windows, and its number of events."""
+    if name in CHANGING:
+        return build_changing(name, downloads)
     log = LOGS[name]
     if name in unseen.LOGS:
         graph = unseen.build(unseen.LOGS[name], downloads)
@@ -410,7 +412,7 @@ def main() -> None:
     index = args.out / "logs.json"
     found = json.loads(index.read_text()) if index.exists() else {}
     for name in CHANGING if args.changing else args.only:
-        graph, every, events = (build_changing if args.changing else build)(name, args.downloads)
+        graph, every, events = build(name, args.downloads)
         found[name] = describe(name, graph, every, events)
         graph.save(args.out / name, overwrite=True)
         print(name, json.dumps(found[name]), flush=True)

@@ -176,8 +176,7 @@ class _PairWork:
             row, once, score = examples.learning_seconds(model.seed, three_step)
             candidates = likely_pairs(graph, torch.zeros(n, 1), torch.ones(1), 1000, _no_score).numpy()
             candidate = _unit_seconds(lambda number: examples.score(score, _slices(candidates, number)), CHUNK)
-        targets = [windows.targets for plan in plans if plan for windows in plan.windows]
-        steps = sorted({step for some in (*learned, *targets) for step in some})
+        steps = sorted({step for some in learned for step in some})
         known = {step: len(links_among(snapshots[step], snapshots[step - 1].num_nodes)) for step in steps}
         number = {step: _num_examples(known[step]) + DROPPED_PAIRS for step in steps} or {0: _num_examples(len(links))}
         rows = [sum(number[step] for step in steps or number) for steps in learned]

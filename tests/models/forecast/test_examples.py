@@ -68,7 +68,7 @@ def test_older_windows_weigh_the_parts_until_they_have_enough_links(monkeypatch:
     assert planned(snapshots, 2) == Plan(training, (last, Windows([7, 6], [1, 2, 3, 4, 5])))
     monkeypatch.setattr(module, "WINDOW_LINKS", 4)
     assert planned(snapshots, 2) == Plan(training, (last, Windows([7], [1, 2, 3, 4, 5, 6])))
-    monkeypatch.setattr(module, "MAX_LINKS", 1)  # of a window
+    monkeypatch.setattr(module, "WINDOW_LINKS", 5)
     assert planned(snapshots, 2) == Plan(training, (last, Windows([7, 6], [1, 2, 3, 4, 5])))
 
 

@@ -132,10 +132,10 @@ def _older_windows(snapshots: Snapshots, training: list[int], transitions: int) 
     They are among the transitions to learn from, and so are those before them, so that no other examples are needed.
     """
     *before, last = training
-    targets, links = list[int](), _num_drawn(snapshots, last)
+    targets, links = list[int](), _num_positives(snapshots, last)
     while len(before) > transitions and 1 + len(targets) < WINDOWS and links < WINDOW_LINKS:
         targets.append(before.pop())
-        links += _num_drawn(snapshots, targets[-1])
+        links += _num_positives(snapshots, targets[-1])
     return [Windows(targets, before)] if targets else []
 
 
@@ -177,11 +177,6 @@ def _num_positives(snapshots: Snapshots, target: int) -> int:
     known = snapshots[target - 1].num_nodes
     links = len(links_among(snapshots[target], known))
     return links if links < _num_pairs(known, snapshots[target]) else 0
-
-
-def _num_drawn(snapshots: Snapshots, target: int) -> int:
-    """Return the number of links among the examples of a transition."""
-    return min(MAX_LINKS, _num_positives(snapshots, target))
 
 
 def _num_pairs(known: int, snapshot: Snapshot) -> int:

@@ -156,14 +156,12 @@ class _Windows:
 
     @classmethod
     def of(cls, windows: Sequence[Examples]) -> _Windows:
-        every = [window.linked_before for window in windows]
-        rows = [np.arange(len(before)) for before in every]
-        starts = np.cumsum([0, *map(len, every)])
-        at = np.empty(starts[-1], dtype=np.int64)  # where each row went
-        at[_joined([start + part for start, part in zip(starts, rows, strict=False)], windows)] = np.arange(len(at))
+        every, cuts = [window.linked_before for window in windows], [window.num_uniform for window in windows]
+        firsts = np.cumsum(cuts) - cuts  # rows of the first link of each window
+        stops = sum(cuts) + np.cumsum([len(before) - cut for before, cut in zip(every, cuts, strict=True)])
         order = [
-            at[start + np.stack([window.above, part[len(part) - len(window.above) :]], axis=1)]
-            for start, window, part in zip(starts, windows, rows, strict=False)
+            np.stack([window.above + first, np.arange(stop - len(window.above), stop)], axis=1)
+            for window, first, stop in zip(windows, firsts, stops, strict=True)
         ]
         labels = zip(*(window.labels(window.num_uniform) for window in windows), strict=True)
         linked, weights = (np.concatenate(part) for part in labels)
